@@ -1,0 +1,158 @@
+"""Types of the compiled boundary to the C core (csrc/krt.h)."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, final
+
+from typing_extensions import Buffer
+
+KERNEL: Final = 0
+"""``fn`` is the address of ``void (*)(void *const *bufs, const int64_t *vals)``."""
+COPY: Final = 1
+"""``bufs`` is (destination, source), ``vals`` is (nbytes,); overlap is allowed."""
+CUSTOM: Final = 2
+"""``fn`` is a Python callable; it is called with no arguments and with the GIL."""
+NOP: Final = 3
+"""Nothing runs: a buffer view, kept so that op indices stay those of the caller."""
+
+HOST_PARALLEL_SAFE: Final = 1
+"""Op flag: may run at the same time as ops that it is not ordered with."""
+MAY_FAIL: Final = 2
+"""Op flag: may store to the status word; the plan stops behind it if it did."""
+COMMIT: Final = 4
+"""Op flag: writes state that outlives the plan. From the first such op on the plan is not
+interrupted by signals, and no op runs ahead of it that may still fail."""
+
+OpTuple: TypeAlias = tuple[
+    int,  # kind
+    int | Callable[[], object] | None,  # fn
+    Sequence[int],  # bufs: addresses
+    Sequence[int],  # vals: int64
+    int,  # chunks: >= 1, or 0 to skip the op
+    int,  # core_slot: the index in vals that receives 0 .. chunks - 1, or -1
+    int,  # flags
+    int,  # cost_ns: estimated time of the whole op
+    Sequence[int],  # deps: indices of earlier ops
+]
+
+@final
+class Memory(Buffer):
+    """Aligned memory that this object owns, as a writable buffer of unsigned bytes.
+
+    Raises
+    ------
+    ShapeError
+        `nbytes` is negative, or `alignment` is not a power of two of at most 2**20.
+    OutOfMemoryError
+        The memory could not be had.
+    """
+
+    def __init__(self, nbytes: int, *, alignment: int = 64, zero: bool = False) -> None: ...
+    @property
+    def address(self) -> int:
+        """Address of the first byte, never 0. Raises BufferReleasedError after release."""
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def exports(self) -> int:
+        """How many live views hold the memory through the buffer protocol."""
+    @property
+    def released(self) -> bool: ...
+    def release(self) -> None:
+        """Free the memory now. A second call does nothing.
+
+        Raises
+        ------
+        BufferError
+            A view of the memory is still alive.
+        """
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, view: memoryview, /) -> None: ...
+
+class PlanCore:
+    """The prepared operations of a plan as flat C arrays, and the loop over them.
+
+    `ops` is checked once, here: types, ranges, null addresses, dependencies on earlier ops only.
+    The addresses are borrowed: whoever makes the plan keeps code and buffers alive until
+    `release` or until the plan is gone.
+
+    Raises
+    ------
+    PlanBuildError
+        An op is malformed; the message names the op and the field.
+    OutOfMemoryError
+        The tables could not be allocated.
+    """
+
+    def __init__(self, ops: Sequence[OpTuple]) -> None: ...
+    def execute(self) -> None:
+        """Run every op in dependency order.
+
+        Raises
+        ------
+        IndexBoundsError
+            An op stored to the status word; `op` on the exception is its index.
+        CustomFunctionError
+            A custom function raised; the original exception is the cause.
+        PlanBusyError
+            Called from one of the plan's own custom functions.
+        PlanReleasedError
+            The plan was released.
+        KeyboardInterrupt
+            Or whatever a signal handler raised while a long plan ran. The plan stays usable.
+        """
+    def execute_profiled_raw(self) -> list[tuple[int, int, int, int]]:
+        """Run as `execute` does and give (start_ns, elapsed_ns, worker, chunks) for each op.
+
+        `start_ns` counts from the start of the plan. `worker` is 0 for the calling thread. A
+        skipped op has four zeros but its place.
+        """
+    def pointer(self, op: int, slot: int) -> int: ...
+    def set_pointer(self, op: int, slot: int, address: int) -> None:
+        """Bind another address; like every setter it waits for a running execute to end."""
+    def value(self, op: int, slot: int) -> int: ...
+    def set_value(self, op: int, slot: int, v: int) -> None:
+        """Set one value in the rows of all chunks. The core_id slot cannot be set."""
+    def chunks(self, op: int) -> int: ...
+    def set_chunks(self, op: int, n: int) -> None:
+        """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
+        allocates."""
+    @property
+    def status_address(self) -> int:
+        """Address of the int64 status word, valid for the life of this object.
+
+        A kernel that checks bounds takes it as an extra buffer and stores 1. Since it must be
+        known before the ops are, `PlanCore.__new__` already makes it.
+        """
+    @property
+    def released(self) -> bool: ...
+    @property
+    def n_ops(self) -> int: ...
+    @property
+    def cost_ns(self) -> int:
+        """The summed estimate of all ops that are not skipped."""
+    def release(self) -> None:
+        """Free the tables. Waits for a running execute; PlanBusyError from an own op."""
+
+def clock_ns() -> int:
+    """Monotonic time in nanoseconds, the clock of the profile."""
+
+def affinity_count() -> int:
+    """How many CPUs this process may be scheduled on (at least 1)."""
+
+def cgroup_quota() -> float | None:
+    """The CPU limit of this process's control group in CPUs, None where there is none."""
+
+def pool_limit() -> int:
+    """The most threads a plan may use here: min(affinity, cgroup quota, KERNELRT_THREADS)."""
+
+def get_num_threads() -> int:
+    """How many threads, the calling one included, a plan may use."""
+
+def set_num_threads(n: int) -> None:
+    """Set the number of threads for the process, at most `pool_limit()`.
+
+    Raises
+    ------
+    ShapeError
+        `n` is below 1.
+    """

@@ -1,0 +1,102 @@
+"""Builds the compiled boundary (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
+
+Build switches, all environment variables:
+
+KERNELRT_BUILD_SANITIZE   sanitizers to compile and link with, as in ``address,undefined``
+KERNELRT_BUILD_NO_THREADS 1 leaves the thread pool out; every plan then runs serially
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, PlatformError
+
+HERE = Path(__file__).parent
+CORE = ["csrc/plan.c", "csrc/build.c", "csrc/graph.c", "csrc/pool.c", "csrc/platform.c"]
+
+TO_INSTALL = """
+kernelrt compiles a small C extension and could not, because {what}.
+Install a C compiler and the headers of Python {version}:
+
+  Debian, Ubuntu   sudo apt-get install build-essential python3-dev
+  Fedora, RHEL     sudo dnf install gcc python3-devel
+  macOS            xcode-select --install
+
+then run pip again. The compiler was called as: {command}
+{detail}"""
+
+
+def fail(what: str, command: list[str], detail: str = "") -> PlatformError:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return PlatformError(
+        TO_INSTALL.format(what=what, version=version, command=" ".join(command), detail=detail)
+    )
+
+
+class BuildExt(build_ext):
+    """build_ext that says what to install where a compiler or a header is missing."""
+
+    def build_extensions(self) -> None:
+        if self.compiler.compiler_type == "unix":
+            self.require("a C compiler was not found or does not work", "int unused;")
+            self.require("Python.h was not found", "#include <Python.h>")
+        super().build_extensions()
+
+    def require(self, what: str, source: str) -> None:
+        """Compile `source` alone; raise with instructions where that fails."""
+        command = [*self.compiler.compiler_so, f"-I{sysconfig.get_path('include')}"]
+        command += [f"-I{folder}" for folder in self.compiler.include_dirs]
+        with tempfile.TemporaryDirectory() as folder:
+            probe = Path(folder, "probe.c")
+            probe.write_text(source + "\n", encoding="ascii")
+            command += ["-c", str(probe), "-o", str(probe.with_suffix(".o"))]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+            except OSError as error:
+                raise fail(what, command, str(error)) from error
+        if done.returncode:
+            raise fail(what, command, done.stderr)
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except CompileError as error:
+            raise CompileError(f"{ext.name}: {error}") from error
+
+
+def extensions() -> list[Extension]:
+    import numpy  # noqa: ICN001 - only the path of its headers is wanted
+    from Cython.Build import cythonize
+
+    macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
+    compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
+    link_args: list[str] = []
+    if sys.platform != "darwin":
+        compile_args.append("-pthread")
+        link_args.append("-pthread")
+    if os.environ.get("KERNELRT_BUILD_NO_THREADS") == "1":
+        macros.append(("KRT_NO_THREADS", "1"))
+    if sanitize := os.environ.get("KERNELRT_BUILD_SANITIZE"):
+        compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
+        link_args.append(f"-fsanitize={sanitize}")
+    extension = Extension(
+        "kernelrt._dispatch",
+        sources=["kernelrt/_dispatch.pyx", *CORE],
+        include_dirs=["csrc", numpy.get_include()],
+        depends=[str(path.relative_to(HERE)) for path in sorted(HERE.glob("csrc/*.h"))],
+        define_macros=macros,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    return cythonize([extension], language_level=3, include_path=["."])
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})
