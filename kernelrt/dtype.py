@@ -1,0 +1,226 @@
+"""Scalar types and the promotion table.
+
+Promotion follows PyTorch: categories are ordered bool < integer < floating; within a
+category the wider type wins; a tensor never widens because of a Python scalar of the same
+or a lower category; and an integer tensor meeting a float scalar becomes float32.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.errors import DTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "ALL",
+    "DType",
+    "Kind",
+    "bfloat16",
+    "bool_",
+    "float16",
+    "float32",
+    "float64",
+    "from_numpy",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "of_scalar",
+    "parse",
+    "promote",
+    "to_numpy",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
+
+
+class Kind(enum.IntEnum):
+    """Category of a scalar type, in promotion order."""
+
+    BOOL = 0
+    UINT = 1
+    INT = 2
+    FLOAT = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """A scalar type. Instances are unique; compare with ``is`` or ``==``.
+
+    Attributes
+    ----------
+    name : str
+        The NumPy and PyTorch name, e.g. ``"float32"``.
+    kind : Kind
+        Category.
+    bits : int
+        Width in memory (bool takes 8).
+    code : int
+        A small stable number, used across the C boundary and in cache keys.
+    """
+
+    name: str
+    kind: Kind
+    bits: int
+    code: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_int(self) -> bool:
+        """Whether this is a signed or unsigned integer (bool is not)."""
+        return self.kind in (Kind.INT, Kind.UINT)
+
+    @property
+    def is_unsigned(self) -> bool:
+        return self.kind is Kind.UINT
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind is Kind.BOOL
+
+    @property
+    def min(self) -> int | float:
+        """Smallest value; minus infinity for floats, the identity of MAX."""
+        if self.kind is Kind.FLOAT:
+            return float("-inf")
+        return -(1 << (self.bits - 1)) if self.kind is Kind.INT else 0
+
+    @property
+    def max(self) -> int | float:
+        """Largest value; infinity for floats, the identity of MIN."""
+        if self.kind is Kind.FLOAT:
+            return float("inf")
+        if self.kind is Kind.BOOL:
+            return 1
+        return (1 << (self.bits - (1 if self.kind is Kind.INT else 0))) - 1
+
+    @property
+    def accumulator(self) -> DType:
+        """The type a sum of this type is accumulated in."""
+        return float32 if self in (float16, bfloat16) else self
+
+    def __repr__(self) -> str:
+        return f"kernelrt.{self.name}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return parse, (self.name,)
+
+
+bool_: Final = DType("bool", Kind.BOOL, 8, 0)
+uint8: Final = DType("uint8", Kind.UINT, 8, 1)
+int8: Final = DType("int8", Kind.INT, 8, 2)
+uint16: Final = DType("uint16", Kind.UINT, 16, 3)
+int16: Final = DType("int16", Kind.INT, 16, 4)
+uint32: Final = DType("uint32", Kind.UINT, 32, 5)
+int32: Final = DType("int32", Kind.INT, 32, 6)
+uint64: Final = DType("uint64", Kind.UINT, 64, 7)
+int64: Final = DType("int64", Kind.INT, 64, 8)
+float16: Final = DType("float16", Kind.FLOAT, 16, 9)
+bfloat16: Final = DType("bfloat16", Kind.FLOAT, 16, 10)
+float32: Final = DType("float32", Kind.FLOAT, 32, 11)
+float64: Final = DType("float64", Kind.FLOAT, 64, 12)
+
+ALL: Final = (
+    bool_, uint8, int8, uint16, int16, uint32, int32, uint64, int64,
+    float16, bfloat16, float32, float64,
+)  # fmt: skip
+_BY_NAME: Final = {d.name: d for d in ALL} | {
+    "bool_": bool_, "half": float16, "float": float32, "double": float64, "long": int64,
+}  # fmt: skip
+
+
+def parse(spec: object, argument: str = "dtype") -> DType:
+    """Turn a DType, a name, a Python type or a NumPy dtype into a DType."""
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str) and spec in _BY_NAME:
+        return _BY_NAME[spec]
+    if isinstance(spec, type) and spec in (bool, int, float):
+        return {bool: bool_, int: int64, float: float32}[spec]
+    try:
+        import numpy as np
+
+        return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
+    except TypeError as error:
+        if isinstance(error, DTypeError):
+            raise
+    names = ", ".join(d.name for d in ALL)
+    raise DTypeError(f"{argument}: {spec!r} names no scalar type; expected one of {names}")
+
+
+@functools.cache
+def _numpy_table() -> dict[str, DType]:
+    return {d.name: d for d in ALL if d is not bfloat16}
+
+
+def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
+    """The DType of a NumPy dtype; byte order must be native."""
+    found = _numpy_table().get(dtype.name)
+    if found is None or not dtype.isnative:
+        names = ", ".join(_numpy_table())
+        raise DTypeError(
+            f"{argument} has NumPy dtype {dtype!s}, which kernelrt does not hold; "
+            f"convert it with .astype() to one of {names} in native byte order"
+        )
+    return found
+
+
+def to_numpy(dtype: DType) -> np.dtype[np.generic]:
+    """The NumPy dtype of a DType; bfloat16 has none and raises."""
+    import numpy as np
+
+    if dtype is bfloat16:
+        raise DTypeError("bfloat16 has no NumPy dtype; cast to float32 first")
+    return np.dtype(dtype.name)
+
+
+@functools.cache
+def promote(*dtypes: DType) -> DType:
+    """The type in which operands of these types meet (PyTorch's table)."""
+    result = dtypes[0]
+    for dtype in dtypes[1:]:
+        result = _promote2(result, dtype)
+    return result
+
+
+def _promote2(a: DType, b: DType) -> DType:
+    if a is b:
+        return a
+    if a.kind > b.kind:
+        a, b = b, a
+    if a.kind is b.kind:
+        if a.bits == b.bits:  # float16 with bfloat16
+            return float32
+        return a if a.bits > b.bits else b
+    if b.kind is Kind.FLOAT or a.kind is Kind.BOOL:
+        return b
+    # unsigned with signed: the signed type must hold the unsigned range; int64 is the last.
+    for candidate in (int8, int16, int32, int64):
+        if candidate.bits > a.bits and candidate.bits >= b.bits:
+            return candidate
+    return int64
+
+
+def of_scalar(value: bool | int | float, tensor: DType | None = None) -> DType:
+    """The type a Python scalar takes when it meets a tensor of type `tensor`."""
+    if isinstance(value, bool):
+        return tensor or bool_
+    if isinstance(value, int):
+        return int64 if tensor is None or tensor.is_bool else tensor
+    return tensor if tensor is not None and tensor.is_float else float32

@@ -1,0 +1,90 @@
+"""The typed errors of kernelrt.
+
+Every error derives from :class:`KernelrtError` and, where Python users expect a
+builtin type, from that type too, so that ``except ValueError`` keeps working.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BufferReleasedError",
+    "CompileError",
+    "CustomFunctionError",
+    "DTypeError",
+    "DeviceError",
+    "GradientError",
+    "IndexBoundsError",
+    "JitError",
+    "KernelrtError",
+    "OutOfMemoryError",
+    "PlanBuildError",
+    "PlanBusyError",
+    "PlanReleasedError",
+    "ShapeError",
+    "SpecError",
+    "VariableError",
+]
+
+
+class KernelrtError(Exception):
+    """Base class of every error that kernelrt raises on purpose."""
+
+
+class ShapeError(KernelrtError, ValueError):
+    """A shape, rank, axis or size does not fit."""
+
+
+class DTypeError(KernelrtError, TypeError):
+    """A scalar type is unsupported or does not fit the operation."""
+
+
+class DeviceError(KernelrtError, ValueError):
+    """A device is unknown, or operands live on different devices."""
+
+
+class IndexBoundsError(KernelrtError, IndexError):
+    """An index (static or read from data at run time) lies outside its axis."""
+
+
+class GradientError(KernelrtError, RuntimeError):
+    """A gradient was asked for where none is defined."""
+
+
+class JitError(KernelrtError, RuntimeError):
+    """A function cannot be traced, or a value was read while tracing."""
+
+
+class VariableError(KernelrtError, ValueError):
+    """A Variable is unknown, fixed, or bound outside its interval."""
+
+
+class SpecError(KernelrtError, RuntimeError):
+    """A graph breaks the rules of its stage; this is a bug in kernelrt or in hand-made IR."""
+
+
+class CompileError(KernelrtError, RuntimeError):
+    """The compiler rejected the source of a kernel."""
+
+
+class PlanBuildError(KernelrtError, ValueError):
+    """An execution plan was assembled from parts that do not fit together."""
+
+
+class PlanBusyError(KernelrtError, RuntimeError):
+    """A plan was re-entered from one of its own operations."""
+
+
+class PlanReleasedError(KernelrtError, RuntimeError):
+    """A plan was executed after its buffers had been released."""
+
+
+class BufferReleasedError(KernelrtError, RuntimeError):
+    """A buffer was used after its memory had been freed."""
+
+
+class CustomFunctionError(KernelrtError, RuntimeError):
+    """A custom function of a plan raised; the original exception is the cause."""
+
+
+class OutOfMemoryError(KernelrtError, MemoryError):
+    """Memory for a buffer, a plan or a kernel could not be had."""

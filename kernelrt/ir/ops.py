@@ -1,0 +1,106 @@
+"""The vocabulary of the graph language."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+__all__ = [
+    "ALU",
+    "ASSOCIATIVE",
+    "BINARY",
+    "COMMUTATIVE",
+    "COMPARE",
+    "MOVEMENT",
+    "REDUCERS",
+    "TERNARY",
+    "UNARY",
+    "Op",
+]
+
+
+class Op(enum.IntEnum):
+    """Kinds of :class:`~kernelrt.ir.uop.UOp`. See docs/architecture.md for each op's sources."""
+
+    # Leaves
+    CONST = enum.auto()
+    VAR = enum.auto()
+    BUFFER = enum.auto()
+    IOTA = enum.auto()
+    PARAM = enum.auto()
+    RANGE = enum.auto()
+    # Unary
+    NEG = enum.auto()
+    ABS = enum.auto()
+    NOT = enum.auto()
+    SQRT = enum.auto()
+    EXP = enum.auto()
+    LOG = enum.auto()
+    SIN = enum.auto()
+    COS = enum.auto()
+    TANH = enum.auto()
+    ERF = enum.auto()
+    FLOOR = enum.auto()
+    CEIL = enum.auto()
+    TRUNC = enum.auto()
+    ROUND = enum.auto()
+    CAST = enum.auto()
+    BITCAST = enum.auto()
+    # Binary
+    ADD = enum.auto()
+    SUB = enum.auto()
+    MUL = enum.auto()
+    DIV = enum.auto()
+    IDIV = enum.auto()
+    MOD = enum.auto()
+    POW = enum.auto()
+    MAX = enum.auto()
+    MIN = enum.auto()
+    AND = enum.auto()
+    OR = enum.auto()
+    XOR = enum.auto()
+    SHL = enum.auto()
+    SHR = enum.auto()
+    LT = enum.auto()
+    LE = enum.auto()
+    EQ = enum.auto()
+    NE = enum.auto()
+    # Ternary
+    WHERE = enum.auto()
+    FMA = enum.auto()
+    # Index checked at run time
+    BOUND = enum.auto()
+    # Movement
+    RESHAPE = enum.auto()
+    PERMUTE = enum.auto()
+    EXPAND = enum.auto()
+    SHRINK = enum.auto()
+    PAD = enum.auto()
+    FLIP = enum.auto()
+    WINDOW = enum.auto()
+    UNWINDOW = enum.auto()
+    # Other tensor ops
+    REDUCE_AXIS = enum.auto()
+    GATHER = enum.auto()
+    SCATTER_ADD = enum.auto()
+    CAT = enum.auto()
+    CONTIGUOUS = enum.auto()
+    DETACH = enum.auto()
+    # Kernel ops
+    REDUCE = enum.auto()
+    LOAD = enum.auto()
+    STORE = enum.auto()
+    SINK = enum.auto()
+
+
+UNARY: Final = frozenset(op for op in Op if Op.NEG <= op <= Op.BITCAST)
+BINARY: Final = frozenset(op for op in Op if Op.ADD <= op <= Op.NE)
+TERNARY: Final = frozenset({Op.WHERE, Op.FMA})
+ALU: Final = UNARY | BINARY | TERNARY
+COMPARE: Final = frozenset({Op.LT, Op.LE, Op.EQ, Op.NE})
+COMMUTATIVE: Final = frozenset(
+    {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE}
+)
+ASSOCIATIVE: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR})
+REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
+MOVEMENT: Final = frozenset(op for op in Op if Op.RESHAPE <= op <= Op.UNWINDOW)

@@ -1,0 +1,76 @@
+"""Bottom-up graph rewriting with tables of small functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp, toposort
+
+__all__ = ["Rule", "Table", "rewrite", "substitute"]
+
+#: Gives the node to put in place of another, or None to leave it.
+Rule = Callable[[UOp], UOp | None]
+#: The rules to try on each kind of node, in order.
+Table = Mapping[Op, tuple[Rule, ...]]
+
+_LIMIT = 64
+
+
+def rewrite(
+    roots: Iterable[UOp], table: Table, memo: dict[UOp, UOp] | None = None
+) -> list[UOp]:
+    """`roots` with the rules of `table` applied bottom-up until none fires.
+
+    Parameters
+    ----------
+    roots : iterable of UOp
+        Graphs to rewrite; shared parts are rewritten once.
+    table : Table
+        Rules by the op of the node they look at.
+    memo : dict, optional
+        Results of earlier calls with the same table, reused and extended.
+    """
+    done: dict[UOp, UOp] = {} if memo is None else memo
+    roots = list(roots)
+    for node in toposort(roots, stop=done.__contains__):
+        if node not in done:
+            done[node] = _settle(node, table, done)
+    return [done[root] for root in roots]
+
+
+def _settle(node: UOp, table: Table, done: dict[UOp, UOp]) -> UOp:
+    src = tuple(done[s] for s in node.src)
+    current = node if src == node.src else node.replace(src=src)
+    for _ in range(_LIMIT):
+        following = _apply(current, table)
+        if following is None:
+            return current
+        # Only what the rule newly built still needs the rules below its root.
+        fresh = [s for s in following.src if s not in done]
+        if fresh:
+            rewrite(fresh, table, done)
+            following = following.replace(src=tuple(done.get(s, s) for s in following.src))
+        if following is current:
+            return current
+        current = following
+    return current
+
+
+def _apply(node: UOp, table: Table) -> UOp | None:
+    for rule in table.get(node.op, ()):
+        found = rule(node)
+        if found is not None and found is not node:
+            return found
+    return None
+
+
+def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
+    """`roots` with the nodes that `mapping` names exchanged, wherever they occur."""
+    done: dict[UOp, UOp] = dict(mapping)
+    roots = list(roots)
+    for node in toposort(roots, stop=done.__contains__):
+        if node not in done:
+            src = tuple(done[s] for s in node.src)
+            done[node] = node if src == node.src else node.replace(src=src)
+    return [done[root] for root in roots]

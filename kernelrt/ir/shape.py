@@ -1,0 +1,183 @@
+"""Shapes of tensor-level nodes, and arithmetic on dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import Dim, UOp, const
+
+__all__ = [
+    "as_dim",
+    "as_uop",
+    "broadcast",
+    "dim_max",
+    "infer",
+    "is_static",
+    "prod",
+    "same",
+    "strides_of",
+    "window_count",
+]
+
+
+def as_uop(dim: Dim) -> UOp:
+    """A dimension as an integer node."""
+    return dim if isinstance(dim, UOp) else const(dim, dt.int64)
+
+
+def as_dim(u: Dim) -> Dim:
+    """A dimension in its simplest form: a number where it is one."""
+    if not isinstance(u, UOp):
+        return u
+    simple = simplify(u)
+    return int(simple.arg) if simple.op is Op.CONST else simple
+
+
+def same(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are provably equal."""
+    if a is b or (isinstance(a, int) and isinstance(b, int)):
+        return a == b
+    return as_dim(as_uop(a) - as_uop(b)) == 0
+
+
+def dim_max(dim: Dim) -> int:
+    """The largest value a dimension can take."""
+    return dim.vmax if isinstance(dim, UOp) else dim
+
+
+def is_static(shape: Iterable[Dim]) -> bool:
+    """Whether every dimension is a number."""
+    return all(isinstance(d, int) for d in shape)
+
+
+def prod(dims: Iterable[Dim]) -> Dim:
+    """Product of dimensions; 1 for none."""
+    total: Dim = 1
+    for dim in dims:
+        if isinstance(total, int) and isinstance(dim, int):
+            total *= dim
+        else:
+            total = as_dim(as_uop(total) * as_uop(dim))
+    return total
+
+
+def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """Row-major strides, in elements."""
+    out: list[Dim] = []
+    step: Dim = 1
+    for dim in reversed(shape):
+        out.append(step)
+        step = prod((step, dim))
+    return tuple(reversed(out))
+
+
+def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """The NumPy broadcast of several shapes.
+
+    Raises
+    ------
+    ShapeError
+        When two dimensions differ and neither is 1.
+    """
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[Dim] = [1] * rank
+    for shape in shapes:
+        for axis, dim in enumerate(shape, start=rank - len(shape)):
+            if isinstance(dim, int) and dim == 1:
+                continue
+            if out[axis] == 1:
+                out[axis] = dim
+            elif not same(out[axis], dim):
+                raise ShapeError(
+                    f"shapes {' and '.join(map(format_shape, shapes))} do not broadcast: axis "
+                    f"{axis - rank} has sizes {out[axis]} and {dim}; they must be equal or 1"
+                )
+    return tuple(out)
+
+
+def format_shape(shape: tuple[Dim, ...]) -> str:
+    """A shape as a user would write it, Variables by name."""
+    from kernelrt.ir.symbolic import render
+
+    parts = [str(d) if isinstance(d, int) else render(d) for d in shape]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def window_count(size: Dim, kernel: int, stride: int, dilation: int) -> Dim:
+    """How many windows of `kernel` taps fit in `size` elements."""
+    span = dilation * (kernel - 1) + 1
+    if isinstance(size, int):
+        return max(0, (size - span) // stride + 1)
+    return as_dim((size - span) // stride + 1)
+
+
+def infer(u: UOp) -> tuple[Dim, ...]:
+    """Shape of `u` from the shapes of its operands (which are already known)."""
+    rule = _RULES.get(u.op)
+    if rule is not None:
+        return rule(u)
+    if u.op in ALU:
+        return u.src[0].shape
+    return ()
+
+
+def _shrink(u: UOp) -> tuple[Dim, ...]:
+    return tuple(as_dim(as_uop(hi) - as_uop(lo)) for lo, hi in u.arg)
+
+
+def _pad(u: UOp) -> tuple[Dim, ...]:
+    return tuple(
+        as_dim(as_uop(d) + as_uop(lo) + as_uop(hi))
+        for d, (lo, hi) in zip(u.src[0].shape, u.arg, strict=True)
+    )
+
+
+def _window(u: UOp) -> tuple[Dim, ...]:
+    dims = list(u.src[0].shape)
+    for axis, kernel, stride, dilation in u.arg:
+        dims[axis] = window_count(dims[axis], kernel, stride, dilation)
+    return (*dims, *(kernel for _, kernel, _, _ in u.arg))
+
+
+def _unwindow(u: UOp) -> tuple[Dim, ...]:
+    shape, windows = u.arg
+    return (*shape, *(kernel for _, kernel, _, _ in windows))
+
+
+def _cat(u: UOp) -> tuple[Dim, ...]:
+    dims = list(u.src[0].shape)
+    total: Dim = 0
+    for s in u.src:
+        total = as_dim(as_uop(total) + as_uop(s.shape[u.arg]))
+    dims[u.arg] = total
+    return tuple(dims)
+
+
+def _reduce_axis(u: UOp) -> tuple[Dim, ...]:
+    axes = u.arg[1]
+    return tuple(d for i, d in enumerate(u.src[0].shape) if i not in axes)
+
+
+_RULES: dict[Op, Callable[[UOp], tuple[Dim, ...]]] = {
+    Op.BUFFER: lambda u: (u.arg.size,),
+    Op.IOTA: lambda u: (as_dim(u.src[0]),),
+    Op.RESHAPE: lambda u: tuple(u.arg),
+    Op.EXPAND: lambda u: tuple(u.arg),
+    Op.PERMUTE: lambda u: tuple(u.src[0].shape[a] for a in u.arg),
+    Op.SHRINK: _shrink,
+    Op.PAD: _pad,
+    Op.FLIP: lambda u: u.src[0].shape,
+    Op.WINDOW: _window,
+    Op.UNWINDOW: _unwindow,
+    Op.CAT: _cat,
+    Op.REDUCE_AXIS: _reduce_axis,
+    Op.GATHER: lambda u: u.src[1].shape,
+    Op.SCATTER_ADD: lambda u: u.src[0].shape,
+    Op.CONTIGUOUS: lambda u: u.src[0].shape,
+    Op.DETACH: lambda u: u.src[0].shape,
+    Op.BOUND: lambda u: u.src[0].shape,
+}

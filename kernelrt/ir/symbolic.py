@@ -1,0 +1,447 @@
+"""Simplification of integer expressions with bounds.
+
+Index expressions are sums of products. :func:`simplify` brings them to one canonical form,
+so that two ways of writing an index become the same node, and removes the divisions and
+remainders that reshapes introduce wherever bounds allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import Table, rewrite
+from kernelrt.ir.uop import UOp, const, toposort
+
+__all__ = ["RULES", "less", "linear", "ranges_of", "render", "simplify", "simplify_all", "upper"]
+
+# A linear form: node -> coefficient, and the constant term.
+_Linear = tuple[dict[UOp, int], int]
+
+
+def simplify(u: UOp) -> UOp:
+    """An equal expression in canonical form."""
+    return simplify_all([u])[0]
+
+
+def simplify_all(roots: Iterable[UOp]) -> list[UOp]:
+    """Like :func:`simplify`, for several expressions that share parts."""
+    return rewrite(roots, RULES)
+
+
+def linear(u: UOp) -> _Linear:
+    """`u` as coefficients of nodes that are not sums, and a constant."""
+    terms: dict[UOp, int] = {}
+    constant = 0
+    stack = [(u, 1)]
+    while stack:
+        node, factor = stack.pop()
+        if node.op is Op.CONST:
+            constant += factor * int(node.arg)
+        elif node.op is Op.ADD:
+            stack.extend((s, factor) for s in node.src)
+        elif node.op is Op.SUB:
+            stack += [(node.src[0], factor), (node.src[1], -factor)]
+        elif node.op is Op.NEG:
+            stack.append((node.src[0], -factor))
+        elif node.op is Op.MUL and node.src[1].op is Op.CONST:
+            stack.append((node.src[0], factor * int(node.src[1].arg)))
+        elif node.op is Op.MUL and node.src[0].op is Op.CONST:
+            stack.append((node.src[1], factor * int(node.src[0].arg)))
+        else:
+            terms[node] = terms.get(node, 0) + factor
+    return {n: c for n, c in terms.items() if c}, constant
+
+
+def ranges_of(u: UOp) -> set[UOp]:
+    """The RANGEs that `u` is made of."""
+    return {n for n in toposort([u]) if n.op is Op.RANGE}
+
+
+def upper(u: UOp) -> UOp:
+    """An expression without RANGEs that is nowhere below `u`.
+
+    Only sums whose RANGEs stand alone or times a RANGE-free factor are tightened by it;
+    anything else falls back to the constant bound.
+    """
+    terms, constant = linear(u)
+    total = const(constant, dt.int64)
+    for node, factor in terms.items():
+        if node.op is Op.RANGE and factor > 0:
+            total = total + (node.src[0] - 1) * factor
+        elif node.op is Op.MUL and factor > 0 and node.vmin >= 0:
+            parts = [(s.src[0] - 1) if s.op is Op.RANGE else s for s in _factors(node)]
+            if any(ranges_of(p) for p in parts):
+                return const(u.vmax, dt.int64)
+            product = const(factor, dt.int64)
+            for part in parts:
+                product = product * part
+            total = total + product
+        elif ranges_of(node):
+            total = total + (node.vmax * factor if factor > 0 else node.vmin * factor)
+        else:
+            total = total + node * factor
+    return total
+
+
+def less(a: UOp, b: UOp) -> bool:
+    """Whether `a` is below `b` for all values of their RANGEs and Variables."""
+    if a.vmax < b.vmin:
+        return True
+    if b.op is Op.CONST:
+        return False
+    return simplify(_expand(upper(a) - b)).vmax < 0
+
+
+def render(u: UOp) -> str:
+    """An integer expression as a person would write it."""
+    text: dict[UOp, str] = {}
+    signs = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
+    for node in toposort([u]):
+        if node.op is Op.CONST:
+            text[node] = str(node.arg)
+        elif node.op is Op.VAR:
+            text[node] = node.arg[0]
+        elif node.op is Op.RANGE:
+            text[node] = f"r{node.arg}"
+        elif node.op in signs:
+            a, b = (text[s] for s in node.src)
+            text[node] = f"({a} {signs[node.op]} {b})"
+        else:
+            text[node] = f"{node.op.name.lower()}({', '.join(text[s] for s in node.src)})"
+    out = text[u]
+    return out[1:-1] if out.startswith("(") and u.op in signs else out
+
+
+def _factors(u: UOp) -> list[UOp]:
+    out: list[UOp] = []
+    stack = [u]
+    while stack:
+        node = stack.pop()
+        if node.op is Op.MUL:
+            stack.extend(node.src)
+        else:
+            out.append(node)
+    return out
+
+
+def _expand(u: UOp) -> UOp:
+    """`u` with products distributed over sums, so that equal terms meet and cancel."""
+
+    def distribute(node: UOp) -> UOp | None:
+        for i in (0, 1):
+            a, b = node.src[i], node.src[1 - i]
+            if a.op in (Op.ADD, Op.SUB):
+                return UOp(a.op, node.dtype, (a.src[0] * b, a.src[1] * b))
+        return None
+
+    return rewrite([u], {Op.MUL: (distribute,)})[0]
+
+
+def _order(u: UOp) -> tuple[object, ...]:
+    """A sort key that depends on content only, so canonical forms are stable across runs."""
+    if u.op is Op.RANGE:
+        return (0, u.arg)
+    if u.op is Op.VAR:
+        return (1, u.arg)
+    return (2, int(u.op), render(u))
+
+
+def _is_index(u: UOp) -> bool:
+    return u.dtype is dt.int64
+
+
+def _build(terms: dict[UOp, int], constant: int) -> UOp:
+    total: UOp | None = None
+    for node in sorted(terms, key=_order):
+        factor = terms[node]
+        term = node if factor == 1 else node * factor
+        total = term if total is None else total + term
+    if total is None:
+        return const(constant, dt.int64)
+    return total if constant == 0 else total + constant
+
+
+def _sum(u: UOp) -> UOp | None:
+    if not _is_index(u):
+        return None
+    terms, constant = linear(u)
+    _recombine(terms)
+    return _build(terms, constant)
+
+
+def _recombine(terms: dict[UOp, int]) -> None:
+    """(x // c) * (c * k) + (x % c) * k is x * k."""
+    for node in [n for n in terms if n.op is Op.MOD]:
+        factor = terms.get(node)
+        if factor is None:
+            continue
+        x, c = node.src
+        quotient = UOp(Op.IDIV, node.dtype, (x, c))
+        if c.op is Op.CONST and terms.get(quotient) == factor * int(c.arg):
+            del terms[node], terms[quotient]
+            more, _ = linear(x)
+            if len(more) == 1 and x in more:
+                terms[x] = terms.get(x, 0) + factor
+            else:
+                terms[x] = factor
+
+
+def _mul(u: UOp) -> UOp | None:
+    if not _is_index(u):
+        return None
+    factors = _factors(u)
+    constant = math.prod(int(f.arg) for f in factors if f.op is Op.CONST)
+    rest = sorted((f for f in factors if f.op is not Op.CONST), key=_order)
+    if constant == 0 or not rest:
+        return const(constant, dt.int64)
+    if len(rest) == 1 and rest[0].op in (Op.ADD, Op.SUB, Op.NEG):
+        terms, offset = linear(rest[0])
+        return _build({n: c * constant for n, c in terms.items()}, offset * constant)
+    if len(rest) > 1 and any(f.op in (Op.ADD, Op.SUB) for f in rest):
+        return _expand(u)
+    product = rest[0]
+    for factor in rest[1:]:
+        product = product * factor
+    return product if constant == 1 else product * constant
+
+
+def _split(u: UOp, divisor: int) -> tuple[_Linear, _Linear]:
+    """`u` as divisor * quotient + remainder, term by term; the remainder's constant is small."""
+    terms, constant = linear(u)
+    quotient = {n: c // divisor for n, c in terms.items() if c % divisor == 0}
+    remainder = {n: c for n, c in terms.items() if c % divisor}
+    return (quotient, constant // divisor), (remainder, constant % divisor)
+
+
+def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, _Linear] | None:
+    """The same for a divisor that is not a number; None when nothing divides."""
+    terms, constant = linear(u)
+    quotient: dict[UOp, int] = {}
+    whole = 0
+    remainder: dict[UOp, int] = {}
+    for node, factor in terms.items():
+        if node is divisor:
+            whole += factor
+            continue
+        parts = _factors(node)
+        if divisor in parts and len(parts) > 1:
+            parts.remove(divisor)
+            product = parts[0]
+            for part in parts[1:]:
+                product = product * part
+            quotient[product] = quotient.get(product, 0) + factor
+        else:
+            remainder[node] = factor
+    return (quotient, whole), (remainder, constant)
+
+
+def _idiv(u: UOp) -> UOp | None:
+    if not _is_index(u):
+        return None
+    x, y = u.src
+    if y.op is not Op.CONST:
+        return _idiv_symbolic(x, y)
+    divisor = int(y.arg)
+    if divisor <= 0:
+        return None
+    if divisor == 1:
+        return x
+    if x.vmin // divisor == x.vmax // divisor:
+        return const(x.vmin // divisor, dt.int64)
+    if x.op is Op.IDIV and x.src[1].op is Op.CONST and int(x.src[1].arg) > 0:
+        return x.src[0] // (int(x.src[1].arg) * divisor)
+    (quotient, whole), (remainder, offset) = _split(x, divisor)
+    rest = _build(remainder, offset)
+    if rest.vmin >= 0 and rest.vmax < divisor:
+        return _build(quotient, whole)
+    common = math.gcd(divisor, *remainder.values())
+    if common > 1:
+        smaller = _build({n: c // common for n, c in remainder.items()}, offset // common)
+        return _build(quotient, whole) + smaller // (divisor // common)
+    if quotient or whole:
+        return _build(quotient, whole) + rest // divisor
+    return None
+
+
+def _idiv_symbolic(x: UOp, y: UOp) -> UOp | None:
+    if y.vmin <= 0:
+        return None
+    if x.vmin >= 0 and less(x, y):
+        return const(0, dt.int64)
+    split = _split_symbolic(x, y)
+    if split is None:
+        return None
+    (quotient, whole), (remainder, offset) = split
+    rest = _build(remainder, offset)
+    if rest.vmin >= 0 and less(rest, y):
+        return _build(quotient, whole)
+    if quotient or whole:
+        return _build(quotient, whole) + rest // y
+    return None
+
+
+def _mod(u: UOp) -> UOp | None:
+    if not _is_index(u):
+        return None
+    x, y = u.src
+    if y.op is not Op.CONST:
+        return _mod_symbolic(x, y)
+    divisor = int(y.arg)
+    if divisor <= 0:
+        return None
+    if divisor == 1:
+        return const(0, dt.int64)
+    if x.vmin // divisor == x.vmax // divisor:
+        return x - (x.vmin // divisor) * divisor
+    if x.op is Op.MOD and x.src[1].op is Op.CONST and int(x.src[1].arg) % divisor == 0:
+        return x.src[0] % divisor
+    (quotient, whole), (remainder, offset) = _split(x, divisor)
+    if quotient or whole:
+        return _build(remainder, offset) % divisor
+    common = math.gcd(divisor, *remainder.values())
+    if common > 1:
+        smaller = _build({n: c // common for n, c in remainder.items()}, offset // common)
+        return (smaller % (divisor // common)) * common + offset % common
+    return None
+
+
+def _mod_symbolic(x: UOp, y: UOp) -> UOp | None:
+    if y.vmin <= 0:
+        return None
+    if x.vmin >= 0 and less(x, y):
+        return x
+    split = _split_symbolic(x, y)
+    if split is None:
+        return None
+    (quotient, whole), (remainder, offset) = split
+    if quotient or whole:
+        return _build(remainder, offset) % y
+    return None
+
+
+def _mod_of_div(u: UOp) -> UOp | None:
+    """(x % (a * b)) // a is (x // a) % b."""
+    x, y = u.src
+    if (
+        _is_index(u)
+        and x.op is Op.MOD
+        and y.op is Op.CONST
+        and x.src[1].op is Op.CONST
+        and int(y.arg) > 0
+        and int(x.src[1].arg) % int(y.arg) == 0
+    ):
+        return (x.src[0] // int(y.arg)) % (int(x.src[1].arg) // int(y.arg))
+    return None
+
+
+def _compare(u: UOp) -> UOp | None:
+    if u.bounds[0] == u.bounds[1] and not u.src[0].dtype.is_float:
+        return const(bool(u.vmin), dt.bool_)
+    a, b = u.src
+    if not _is_index(a):
+        return None
+    if u.op is Op.LT and less(a, b):
+        return const(True, dt.bool_)
+    if u.op is Op.LT and b.op is Op.CONST:
+        return _compare_scaled(a, int(b.arg))
+    return None
+
+
+def _compare_scaled(a: UOp, limit: int) -> UOp | None:
+    """c * x + k < limit with a common factor of all terms divided out."""
+    terms, constant = linear(a)
+    if not terms:
+        return None
+    common = math.gcd(*terms.values())
+    if common == 1 and constant == 0:
+        return None
+    reduced = _build({n: c // common for n, c in terms.items()}, 0)
+    return reduced < -((constant - limit) // common)
+
+
+def _and(u: UOp) -> UOp | None:
+    if not u.dtype.is_bool:
+        return None
+    for a, b in (u.src, u.src[::-1]):
+        if a.op is Op.CONST:
+            return b if a.arg else a
+    return u.src[0] if u.src[0] is u.src[1] else None
+
+
+def _or(u: UOp) -> UOp | None:
+    if not u.dtype.is_bool:
+        return None
+    for a, b in (u.src, u.src[::-1]):
+        if a.op is Op.CONST:
+            return a if a.arg else b
+    return u.src[0] if u.src[0] is u.src[1] else None
+
+
+def _not(u: UOp) -> UOp | None:
+    if u.src[0].op is Op.CONST and u.dtype.is_bool:
+        return const(not u.src[0].arg, dt.bool_)
+    return u.src[0].src[0] if u.src[0].op is Op.NOT else None
+
+
+def _where(u: UOp) -> UOp | None:
+    condition, yes, no = u.src
+    if condition.op is Op.CONST:
+        return yes if condition.arg else no
+    return yes if yes is no else None
+
+
+def _minmax(u: UOp) -> UOp | None:
+    if u.dtype.is_float:
+        return None
+    a, b = u.src
+    first, second = (a, b) if u.op is Op.MIN else (b, a)
+    if first.vmax <= second.vmin:
+        return a
+    return b if second.vmax <= first.vmin else None
+
+
+def _cast(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if x.dtype is u.dtype:
+        return x
+    if x.op is Op.CONST and not u.dtype.is_float and not x.dtype.is_float and not u.dtype.is_bool:
+        return const(x.arg, u.dtype)
+    return None
+
+
+def _fixed_range(u: UOp) -> UOp | None:
+    return const(0, dt.int64) if u.src[0].op is Op.CONST and u.src[0].arg == 1 else None
+
+
+def _bound(u: UOp) -> UOp | None:
+    """A check that can never fail is no check."""
+    index, size = u.src[0], u.src[1]
+    return index if index.vmin >= 0 and less(index, size) else None
+
+
+RULES: Table = {
+    Op.ADD: (_sum,),
+    Op.SUB: (_sum,),
+    Op.NEG: (_sum,),
+    Op.MUL: (_mul,),
+    Op.IDIV: (_mod_of_div, _idiv),
+    Op.MOD: (_mod,),
+    Op.LT: (_compare,),
+    Op.LE: (_compare,),
+    Op.EQ: (_compare,),
+    Op.NE: (_compare,),
+    Op.AND: (_and,),
+    Op.OR: (_or,),
+    Op.NOT: (_not,),
+    Op.WHERE: (_where,),
+    Op.MIN: (_minmax,),
+    Op.MAX: (_minmax,),
+    Op.CAST: (_cast,),
+    Op.RANGE: (_fixed_range,),
+    Op.BOUND: (_bound,),
+}
+
+

@@ -1,0 +1,268 @@
+"""UOp: the one node type of every graph in kernelrt.
+
+Nodes are immutable and hash-consed: equal nodes are the same object, so comparing and
+memoizing go by identity. A node says what it is (`op`), of which scalar type (`dtype`), from
+which nodes (`src`), and with which plain, hashable data (`arg`).
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Union
+
+from kernelrt import dtype as dt
+from kernelrt.dtype import DType
+from kernelrt.ir.ops import COMPARE, Op
+
+__all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
+
+#: A dimension: a number, or an integer expression over Variables.
+Dim = Union[int, "UOp"]
+
+
+class UOp:
+    """A node of a graph.
+
+    Parameters
+    ----------
+    op : Op
+        What the node is.
+    dtype : DType
+        Scalar type of the value (STORE and SINK carry that of what they store).
+    src : tuple of UOp
+        Operands.
+    arg : hashable
+        What is known at build time: a constant, axes, a shape.
+    """
+
+    __slots__ = ("__weakref__", "_bounds", "_shape", "arg", "dtype", "op", "src")
+
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
+    _bounds: tuple[int, int] | None
+    _shape: tuple[Dim, ...] | None
+
+    _interned: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], UOp]] = (
+        weakref.WeakValueDictionary()
+    )
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        # A float's text tells -0.0 from 0.0 and makes NaN equal to itself.
+        key = (op, dtype.code, src, arg.hex() if type(arg) is float else arg)
+        found = cls._interned.get(key)
+        if found is not None:
+            return found
+        with cls._lock:
+            found = cls._interned.get(key)
+            if found is None:
+                found = object.__new__(cls)
+                found.op = op
+                found.dtype = dtype
+                found.src = src
+                found.arg = arg
+                found._bounds = None
+                found._shape = None
+                cls._interned[key] = found
+            return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UOp, (self.op, self.dtype, self.src, self.arg)
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f" {self.arg!r}"
+        return f"<{self.op.name} {self.dtype.name}{arg} /{len(self.src)}>"
+
+    def replace(self, **fields: Any) -> UOp:
+        """This node with some of op, dtype, src and arg exchanged."""
+        return UOp(
+            fields.get("op", self.op),
+            fields.get("dtype", self.dtype),
+            fields.get("src", self.src),
+            fields.get("arg", self.arg),
+        )
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+        if self._shape is None:
+            from kernelrt.ir.shape import infer
+
+            for node in toposort([self], stop=lambda u: u._shape is not None):
+                if node._shape is None:
+                    node._shape = infer(node)
+        assert self._shape is not None
+        return self._shape
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+        if self._bounds is None:
+            from kernelrt.ir.bounds import infer
+
+            for node in toposort([self], stop=lambda u: u._bounds is not None):
+                if node._bounds is None:
+                    node._bounds = infer(node)
+        assert self._bounds is not None
+        return self._bounds
+
+    @property
+    def vmin(self) -> int:
+        return self.bounds[0]
+
+    @property
+    def vmax(self) -> int:
+        return self.bounds[1]
+
+    def const_like(self, value: bool | int | float) -> UOp:
+        """A constant of this node's scalar type."""
+        return const(value, self.dtype)
+
+    def cast(self, dtype: DType) -> UOp:
+        """This value converted to `dtype`."""
+        return self if dtype is self.dtype else UOp(Op.CAST, dtype, (self,))
+
+    def alu(self, op: Op, *operands: UOp | bool | int | float) -> UOp:
+        """`op` applied to this value and `operands`; Python numbers take this node's type."""
+        rest = tuple(o if isinstance(o, UOp) else self.const_like(o) for o in operands)
+        dtype = dt.bool_ if op in COMPARE else rest[0].dtype if op is Op.WHERE else self.dtype
+        return UOp(op, dtype, (self, *rest))
+
+    # Arithmetic spells expressions; nothing is simplified here (see symbolic.simplify).
+    def __add__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.ADD, other)
+
+    def __radd__(self, other: int | float) -> UOp:
+        return self.const_like(other).alu(Op.ADD, self)
+
+    def __sub__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.SUB, other)
+
+    def __rsub__(self, other: int | float) -> UOp:
+        return self.const_like(other).alu(Op.SUB, self)
+
+    def __mul__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.MUL, other)
+
+    def __rmul__(self, other: int | float) -> UOp:
+        return self.const_like(other).alu(Op.MUL, self)
+
+    def __truediv__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.DIV, other)
+
+    def __floordiv__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.IDIV, other)
+
+    def __mod__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.MOD, other)
+
+    def __neg__(self) -> UOp:
+        return self.alu(Op.NEG)
+
+    def __and__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.AND, other)
+
+    def __or__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.OR, other)
+
+    def __xor__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.XOR, other)
+
+    def __lshift__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.SHL, other)
+
+    def __rshift__(self, other: UOp | int) -> UOp:
+        return self.alu(Op.SHR, other)
+
+    def __invert__(self) -> UOp:
+        return self.alu(Op.NOT)
+
+    def __lt__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.LT, other)
+
+    def __le__(self, other: UOp | int | float) -> UOp:
+        return self.alu(Op.LE, other)
+
+    def __gt__(self, other: UOp | int | float) -> UOp:
+        return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LT, self)
+
+    def __ge__(self, other: UOp | int | float) -> UOp:
+        return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LE, self)
+
+    def eq(self, other: UOp | int | float) -> UOp:
+        """Elementwise equality (``==`` compares nodes)."""
+        return self.alu(Op.EQ, other)
+
+    def ne(self, other: UOp | int | float) -> UOp:
+        """Elementwise inequality (``!=`` compares nodes)."""
+        return self.alu(Op.NE, other)
+
+    def where(self, yes: UOp, no: UOp) -> UOp:
+        """`yes` where this bool is true, else `no`."""
+        return UOp(Op.WHERE, yes.dtype, (self, yes, no))
+
+
+def const(value: bool | int | float, dtype: DType) -> UOp:
+    """A scalar constant; integers wrap to the width of `dtype`."""
+    if dtype.is_float:
+        return UOp(Op.CONST, dtype, (), float(value))
+    if dtype.is_bool:
+        return UOp(Op.CONST, dtype, (), bool(value))
+    number = int(value) & ((1 << dtype.bits) - 1)
+    if not dtype.is_unsigned and number >> (dtype.bits - 1):
+        number -= 1 << dtype.bits
+    return UOp(Op.CONST, dtype, (), number)
+
+
+def toposort(
+    roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None
+) -> Iterator[UOp]:
+    """Nodes reachable from `roots`, each once, operands first.
+
+    Iterative, so that a graph of any depth can be walked. Below a node for which `stop` is
+    true nothing is visited; the node itself is.
+    """
+    seen: set[UOp] = set()
+    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if stop is None or not stop(node):
+                stack.extend((s, False) for s in reversed(node.src) if s not in seen)
+
+
+def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the public noun
+    """An integer known at run time, between two inclusive bounds.
+
+    Parameters
+    ----------
+    name : str
+        How ``execute_with_vars`` names it; an identifier other than ``core_id``.
+    min_val, max_val : int
+        Inclusive bounds.
+
+    Examples
+    --------
+    >>> batch = Variable("batch", 1, 256)
+    >>> (batch * 4).bounds
+    (4, 1024)
+    """
+    from kernelrt.errors import VariableError
+
+    if not isinstance(name, str) or not name.isidentifier() or name == "core_id":
+        raise VariableError(
+            f"name: {name!r} cannot name a Variable; use an identifier other than 'core_id'"
+        )
+    if min_val > max_val:
+        raise VariableError(
+            f"Variable {name!r}: min_val {min_val} is above max_val {max_val}; swap them"
+        )
+    return UOp(Op.VAR, dt.int64, (), (name, int(min_val), int(max_val)))
