@@ -1,0 +1,386 @@
+/* build.c - checks the description of a plan, lays it out in flat tables, and edits it. */
+#include "plan.h"
+
+#include "platform.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Chunk counts and op indices fit 32 bits wherever threads count them. */
+#define MAX_COUNT INT32_MAX
+
+/* The serial loop asks the host whether to stop about this often. Reading the clock takes some
+ * 25 ns, so that empty ops do not notice it every 512. */
+#define POLL_COST_NS 1000000
+#define POLL_OPS 512
+
+static void copy_kernel(void *const *bufs, const int64_t *vals)
+{
+    memmove(bufs[0], bufs[1], (size_t)vals[0]);
+}
+
+static krt_status invalid(krt_fault *fault, size_t op, const char *field, const char *reason)
+{
+    *fault = (krt_fault){.op = op, .field = field, .reason = reason};
+    return KRT_INVALID;
+}
+
+/* ---- Checking ---------------------------------------------------------------------------- */
+
+static krt_status check_shape(const krt_op *op, size_t index, krt_fault *fault)
+{
+    if (op->kind == KRT_KERNEL && !op->fn)
+        return invalid(fault, index, "fn", "the address of a kernel is null");
+    if (op->kind == KRT_COPY) {
+        if (op->n_bufs != 2)
+            return invalid(fault, index, "bufs", "a copy takes (destination, source)");
+        if (op->n_vals != 1)
+            return invalid(fault, index, "vals", "a copy takes (nbytes,)");
+        if (op->vals[0] < 0)
+            return invalid(fault, index, "vals", "nbytes is negative");
+    }
+    for (size_t i = 0; i < op->n_bufs; ++i)
+        if (!op->bufs[i])
+            return invalid(fault, index, "bufs", "a buffer address is null");
+    if (op->flags & ~(unsigned)KRT_ALL_FLAGS)
+        return invalid(fault, index, "flags", "an unknown bit is set");
+    if (op->cost_ns < 0)
+        return invalid(fault, index, "cost_ns", "an estimate cannot be negative");
+    return KRT_OK;
+}
+
+static krt_status check_chunks(int64_t chunks, bool has_core_slot, size_t index, krt_fault *fault)
+{
+    if (chunks < 0)
+        return invalid(fault, index, "chunks", "must be 0 (skip) or more");
+    if (chunks > MAX_COUNT)
+        return invalid(fault, index, "chunks", "must be below 2**31");
+    if (chunks > 1 && !has_core_slot)
+        return invalid(fault, index, "chunks", "more than one chunk needs a core_slot");
+    return KRT_OK;
+}
+
+static krt_status check_op(const krt_op *op, size_t index, krt_fault *fault)
+{
+    if ((unsigned)op->kind > KRT_NOP)
+        return invalid(fault, index, "kind", "must be KERNEL, COPY, CUSTOM or NOP");
+    krt_status status = check_shape(op, index, fault);
+    if (status)
+        return status;
+    if (op->core_slot < -1 || (op->core_slot >= 0 && (size_t)op->core_slot >= op->n_vals))
+        return invalid(fault, index, "core_slot", "must be -1 or an index into vals");
+    if (op->core_slot >= 0 && op->kind != KRT_KERNEL)
+        return invalid(fault, index, "core_slot", "only a kernel has chunks");
+    status = check_chunks(op->chunks, op->core_slot >= 0, index, fault);
+    for (size_t i = 0; !status && i < op->n_deps; ++i)
+        if (op->deps[i] >= index)
+            return invalid(fault, index, "deps", "must be indices of earlier ops");
+    return status;
+}
+
+/* ---- Laying out -------------------------------------------------------------------------- */
+
+static void fill_rows(krt_plan *plan, const krt_record *record, const int64_t *vals)
+{
+    for (size_t chunk = 0; chunk < record->capacity; ++chunk) {
+        int64_t *row = plan->rows + record->rows + chunk * record->n_vals;
+        if (record->n_vals)
+            memcpy(row, vals, record->n_vals * sizeof *row);
+        if (record->core_slot >= 0)
+            row[record->core_slot] = (int64_t)chunk;
+    }
+}
+
+/* How large the tables of a plan must be. */
+typedef struct counts {
+    size_t pointers, deps, values, steps;
+} counts;
+
+static bool count_op(counts *total, const krt_op *op)
+{
+    size_t capacity = op->chunks > 0 ? (size_t)op->chunks : 1;
+    return krt_add_bytes(&total->pointers, op->n_bufs, 1) &&
+           krt_add_bytes(&total->deps, op->n_deps, 1) &&
+           krt_add_bytes(&total->values, op->n_vals, capacity) &&
+           krt_add_bytes(&total->steps, capacity, 1);
+}
+
+static void *alloc_table(size_t count, size_t size)
+{
+    size_t nbytes = 0;
+    return krt_add_bytes(&nbytes, count, size) ? krt_alloc(nbytes) : NULL;
+}
+
+static bool alloc_tables(krt_plan *plan, const counts *total)
+{
+    plan->records = alloc_table(plan->n_ops, sizeof *plan->records);
+    plan->stops = alloc_table(plan->n_ops + 1, sizeof *plan->stops);
+    plan->pointers = alloc_table(total->pointers, sizeof *plan->pointers);
+    plan->deps = alloc_table(total->deps, sizeof *plan->deps);
+    plan->rows = alloc_table(total->values, sizeof *plan->rows);
+    plan->steps = alloc_table(total->steps, sizeof *plan->steps);
+    return plan->records && plan->stops && plan->pointers && plan->deps && plan->rows &&
+           plan->steps;
+}
+
+static void fill_tables(krt_plan *plan, const krt_op *ops)
+{
+    counts at = {0};
+    for (size_t i = 0; i < plan->n_ops; ++i) {
+        const krt_op *op = ops + i;
+        plan->records[i] = (krt_record){
+            .fn = op->kind == KRT_COPY ? copy_kernel : op->fn,
+            .kind = op->kind,
+            .flags = op->flags,
+            .bufs = at.pointers,
+            .n_bufs = op->n_bufs,
+            .rows = at.values,
+            .n_vals = op->n_vals,
+            .deps = at.deps,
+            .n_deps = op->n_deps,
+            .chunks = op->kind == KRT_NOP ? 0 : (size_t)op->chunks,
+            .capacity = op->chunks > 0 ? (size_t)op->chunks : 1,
+            .core_slot = op->core_slot,
+            .cost_ns = op->cost_ns,
+            .cost_chunks = op->chunks > 0 ? op->chunks : 1,
+        };
+        if (op->n_bufs)
+            memcpy(plan->pointers + at.pointers, op->bufs, op->n_bufs * sizeof *op->bufs);
+        if (op->n_deps)
+            memcpy(plan->deps + at.deps, op->deps, op->n_deps * sizeof *op->deps);
+        fill_rows(plan, plan->records + i, op->vals);
+        count_op(&at, op);
+    }
+}
+
+int64_t krt_record_cost(const krt_record *record)
+{
+    int64_t cost;
+    if (__builtin_mul_overflow(record->cost_ns / record->cost_chunks, (int64_t)record->chunks,
+                               &cost))
+        return INT64_MAX;
+    int64_t rest = record->cost_ns % record->cost_chunks; /* below 2**31, as are the chunks */
+    if (__builtin_add_overflow(cost, rest * (int64_t)record->chunks / record->cost_chunks, &cost))
+        return INT64_MAX;
+    return cost;
+}
+
+/* Steps of one op, appended at `step`. */
+static krt_step *lay_op(krt_plan *plan, krt_record *record, krt_step *step)
+{
+    record->first_step = (size_t)(step - plan->steps);
+    if (record->kind == KRT_CUSTOM)
+        return step;
+    for (size_t chunk = 0; chunk < record->chunks; ++chunk)
+        *step++ = (krt_step){.fn = record->fn,
+                             .bufs = plan->pointers + record->bufs,
+                             .vals = plan->rows + record->rows + chunk * record->n_vals};
+    return step;
+}
+
+void krt_plan_lay_out(krt_plan *plan)
+{
+    krt_step *step = plan->steps;
+    krt_stop *stop = plan->stops;
+    int64_t since_poll_ns = 0;
+    size_t since_poll = 0;
+    bool committing = false;
+    plan->cost_ns = 0;
+    for (size_t i = 0; i < plan->n_ops; ++i) {
+        krt_record *record = plan->records + i;
+        step = lay_op(plan, record, step);
+        if (!record->chunks)
+            continue;
+        int64_t cost = krt_record_cost(record);
+        if (__builtin_add_overflow(plan->cost_ns, cost, &plan->cost_ns))
+            plan->cost_ns = INT64_MAX;
+        if (__builtin_add_overflow(since_poll_ns, cost, &since_poll_ns))
+            since_poll_ns = INT64_MAX;
+        committing |= (record->flags & KRT_COMMIT) != 0;
+        unsigned action = 0;
+        if (record->kind == KRT_CUSTOM)
+            action |= STOP_CUSTOM;
+        if (record->flags & KRT_MAY_FAIL)
+            action |= STOP_CHECK;
+        if ((++since_poll >= POLL_OPS || since_poll_ns >= POLL_COST_NS) && !committing) {
+            action |= STOP_POLL;
+            since_poll = 0;
+            since_poll_ns = 0;
+        }
+        if (action)
+            *stop++ = (krt_stop){.end = step, .op = i, .action = action};
+    }
+    *stop = (krt_stop){.end = step, .op = plan->n_ops, .action = STOP_END};
+    plan->stale = false;
+}
+
+krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
+                           krt_plan **out, krt_fault *fault)
+{
+    counts total = {0};
+    *out = NULL;
+    if (n > MAX_COUNT)
+        return invalid(fault, 0, "ops", "there are 2**31 or more");
+    for (size_t i = 0; i < n; ++i) {
+        krt_status status = check_op(ops + i, i, fault);
+        if (status)
+            return status;
+        if (!count_op(&total, ops + i))
+            return KRT_NO_MEMORY;
+    }
+    krt_plan *plan = krt_alloc(sizeof *plan);
+    if (!plan)
+        return KRT_NO_MEMORY;
+    plan->n_ops = n;
+    plan->status_word = status_word;
+    plan->host = host;
+    if (!alloc_tables(plan, &total)) {
+        krt_plan_destroy(plan);
+        return KRT_NO_MEMORY;
+    }
+    fill_tables(plan, ops);
+    krt_plan_lay_out(plan);
+    *out = plan;
+    return KRT_OK;
+}
+
+void krt_plan_destroy(krt_plan *plan)
+{
+    if (!plan)
+        return;
+    krt_free(plan->records);
+    krt_free(plan->stops);
+    krt_free(plan->pointers);
+    krt_free(plan->deps);
+    krt_free(plan->rows);
+    krt_free(plan->steps);
+    krt_free(plan);
+}
+
+/* ---- Reading and editing ----------------------------------------------------------------- */
+
+size_t krt_plan_n_ops(const krt_plan *plan) { return plan->n_ops; }
+
+int64_t krt_plan_cost_ns(krt_plan *plan)
+{
+    if (plan->stale)
+        krt_plan_lay_out(plan);
+    return plan->cost_ns;
+}
+
+static krt_status check_slot(const krt_plan *plan, size_t op, size_t slot, bool pointer,
+                             krt_fault *fault)
+{
+    if (op >= plan->n_ops)
+        return invalid(fault, op, "op", "there is no such op");
+    const krt_record *record = plan->records + op;
+    if (slot >= (pointer ? record->n_bufs : record->n_vals))
+        return invalid(fault, op, "slot", "there is no such slot");
+    return KRT_OK;
+}
+
+krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
+                                krt_fault *fault)
+{
+    krt_status status = check_slot(plan, op, slot, true, fault);
+    if (!status)
+        *out = plan->pointers[plan->records[op].bufs + slot];
+    return status;
+}
+
+krt_status krt_plan_set_pointer(krt_plan *plan, size_t op, size_t slot, void *address,
+                                krt_fault *fault)
+{
+    krt_status status = check_slot(plan, op, slot, true, fault);
+    if (status)
+        return status;
+    if (!address)
+        return invalid(fault, op, "address", "a buffer address is null");
+    plan->pointers[plan->records[op].bufs + slot] = address;
+    return KRT_OK;
+}
+
+krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int64_t *out,
+                              krt_fault *fault)
+{
+    krt_status status = check_slot(plan, op, slot, false, fault);
+    if (!status)
+        *out = plan->rows[plan->records[op].rows + slot];
+    return status;
+}
+
+krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
+                              krt_fault *fault)
+{
+    krt_status status = check_slot(plan, op, slot, false, fault);
+    if (status)
+        return status;
+    const krt_record *record = plan->records + op;
+    if (record->core_slot >= 0 && (size_t)record->core_slot == slot)
+        return invalid(fault, op, "slot", "core_id counts the chunks and is not to be set");
+    if (record->kind == KRT_COPY && value < 0)
+        return invalid(fault, op, "value", "nbytes is negative");
+    for (size_t chunk = 0; chunk < record->capacity; ++chunk)
+        plan->rows[record->rows + chunk * record->n_vals + slot] = value;
+    return KRT_OK;
+}
+
+krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault)
+{
+    if (op >= plan->n_ops)
+        return invalid(fault, op, "op", "there is no such op");
+    *out = (int64_t)plan->records[op].chunks;
+    return KRT_OK;
+}
+
+/* Make room for `capacity` chunks of one op: new tables of rows and steps, the old ones kept
+ * until both are there. */
+static krt_status grow(krt_plan *plan, size_t op, size_t capacity)
+{
+    counts total = {0};
+    for (size_t i = 0; i < plan->n_ops; ++i) {
+        size_t rows = i == op ? capacity : plan->records[i].capacity;
+        if (!krt_add_bytes(&total.values, plan->records[i].n_vals, rows) ||
+            !krt_add_bytes(&total.steps, rows, 1))
+            return KRT_NO_MEMORY;
+    }
+    int64_t *old_rows = plan->rows;
+    int64_t *rows = alloc_table(total.values, sizeof *rows);
+    krt_step *steps = alloc_table(total.steps, sizeof *steps);
+    if (!rows || !steps) {
+        krt_free(rows);
+        krt_free(steps);
+        return KRT_NO_MEMORY;
+    }
+    plan->rows = rows;
+    size_t at = 0;
+    for (size_t i = 0; i < plan->n_ops; ++i) {
+        krt_record *record = plan->records + i;
+        const int64_t *first_row = old_rows + record->rows;
+        record->capacity = i == op ? capacity : record->capacity;
+        record->rows = at;
+        fill_rows(plan, record, first_row);
+        at += record->capacity * record->n_vals;
+    }
+    krt_free(old_rows);
+    krt_free(plan->steps);
+    plan->steps = steps;
+    return KRT_OK;
+}
+
+krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
+{
+    if (op >= plan->n_ops)
+        return invalid(fault, op, "op", "there is no such op");
+    krt_record *record = plan->records + op;
+    if (record->kind == KRT_NOP)
+        return invalid(fault, op, "op", "a NOP has no chunks");
+    krt_status status = check_chunks(chunks, record->core_slot >= 0, op, fault);
+    if (!status && (size_t)chunks > record->capacity)
+        status = grow(plan, op, (size_t)chunks);
+    if (status)
+        return status;
+    record->chunks = (size_t)chunks;
+    plan->stale = true;
+    return KRT_OK;
+}

@@ -1,0 +1,168 @@
+/* krt.h - the C core of kernelrt: prepared plans of kernels and the threads that run them.
+ *
+ * A plan is a list of operations over raw addresses, checked and laid out once and then executed
+ * many times. The core knows nothing of Python: what it needs from its host (custom functions,
+ * "was I interrupted?") comes in as two callbacks.
+ *
+ * Every function states who owns what, from which thread it may be called, and how it fails.
+ * No function sets errno on purpose, prints, or ends the process. */
+#ifndef KRT_H
+#define KRT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum krt_status {
+    KRT_OK = 0,
+    KRT_NO_MEMORY,     /* an allocation failed; nothing was changed */
+    KRT_INVALID,       /* an argument is out of range; see krt_fault or the function's comment */
+    KRT_BUSY,          /* the calling thread is executing this very plan */
+    KRT_TIMEOUT,       /* another thread kept the lock for all of the time given */
+    KRT_OUT_OF_BOUNDS, /* an operation stored to the status word */
+    KRT_CUSTOM_FAILED, /* a custom function reported failure */
+    KRT_INTERRUPTED    /* the host asked to stop */
+} krt_status;
+
+/* ---- Time and memory --------------------------------------------------------------------- */
+
+/* Monotonic nanoseconds since an arbitrary start. Any thread; cannot fail. */
+int64_t krt_clock_ns(void);
+
+/* At least `nbytes` bytes (and at least one) at a multiple of `alignment`, a power of two; all
+ * zero if `zero`. The caller owns them and gives them to krt_memory_free. NULL: no memory. */
+void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero);
+void krt_memory_free(void *memory);
+
+/* ---- Operations -------------------------------------------------------------------------- */
+
+typedef void (*krt_kernel)(void *const *bufs, const int64_t *vals);
+
+typedef enum krt_kind {
+    KRT_KERNEL = 0, /* fn(bufs, vals), once a chunk */
+    KRT_COPY = 1,   /* vals[0] bytes from bufs[1] to bufs[0], which may overlap */
+    KRT_CUSTOM = 2, /* host.custom(host.self, op) */
+    KRT_NOP = 3     /* nothing: keeps its place in the numbering */
+} krt_kind;
+
+enum {
+    KRT_HOST_PARALLEL_SAFE = 1, /* may run beside ops it is not ordered with */
+    KRT_MAY_FAIL = 2,           /* may store to the status word */
+    KRT_COMMIT = 4,             /* writes state that outlives the plan */
+    KRT_ALL_FLAGS = 7
+};
+
+/* One operation as the host describes it. Arrays are read during krt_plan_create only. */
+typedef struct krt_op {
+    krt_kind kind;
+    krt_kernel fn;
+    void *const *bufs;
+    size_t n_bufs;
+    const int64_t *vals;
+    size_t n_vals;
+    int64_t chunks;    /* how many calls; 0 skips the op */
+    int64_t core_slot; /* the index in vals that counts the chunks, or -1 */
+    unsigned flags;
+    int64_t cost_ns; /* estimate for all chunks together */
+    const size_t *deps;
+    size_t n_deps; /* each dep is the index of an earlier op */
+} krt_op;
+
+/* Where and why krt_plan_create or a setter said KRT_INVALID. The strings are constants. */
+typedef struct krt_fault {
+    size_t op;
+    const char *field;
+    const char *reason;
+} krt_fault;
+
+/* What the core asks of its host, always on the thread that called execute. */
+typedef struct krt_host {
+    void *self;
+    krt_status (*custom)(void *self, size_t op); /* KRT_OK, or KRT_CUSTOM_FAILED to stop */
+    krt_status (*poll)(void *self); /* KRT_OK, or KRT_INTERRUPTED to stop; every 20 ms */
+} krt_host;
+
+/* ---- Plans ------------------------------------------------------------------------------- */
+
+/* A lock that outlives its plan, so that threads waiting for a turn never touch freed memory.
+ * Zero-initialised means free. It knows about fork: a lock held by a thread that does not exist
+ * in the child is free there. */
+typedef struct krt_lock {
+    _Atomic uint32_t word;
+} krt_lock;
+
+/* The proof of holding a lock, on the stack of the holder. */
+typedef struct krt_frame {
+    krt_lock *lock;
+    struct krt_frame *below;
+} krt_frame;
+
+/* Take `lock` for the calling thread, waiting up to `timeout_ns` (0: not at all).
+ * KRT_BUSY: the calling thread holds it already. KRT_TIMEOUT: it is someone else's still. */
+krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns);
+
+/* Give back the lock taken last by this thread, with its frame. */
+void krt_lock_release(krt_frame *frame);
+
+typedef struct krt_plan krt_plan;
+
+/* Check and lay out `n` operations. On KRT_OK `*out` belongs to the caller; on KRT_INVALID
+ * `*fault` says which op and field; KRT_NO_MEMORY leaves nothing behind. Buffer addresses, code
+ * and `status_word` are borrowed for the life of the plan. Any thread. */
+krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
+                           krt_plan **out, krt_fault *fault);
+
+/* Free a plan; NULL is allowed. Nobody may be using it. */
+void krt_plan_destroy(krt_plan *plan);
+
+/* Run the plan once. The caller holds the plan's lock. On KRT_OUT_OF_BOUNDS and
+ * KRT_CUSTOM_FAILED `*failed_op` is the op that stopped it. Never allocates. */
+krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
+
+typedef struct krt_sample {
+    int64_t start_ns; /* since the start of the plan */
+    int64_t elapsed_ns;
+    int64_t worker; /* 0 is the calling thread */
+    int64_t chunks; /* 0: the op did not run */
+} krt_sample;
+
+/* krt_plan_execute that also fills `samples`, one an op. A function of its own, so that the
+ * plain loop does not know that profiling exists. */
+krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op);
+
+/* Accessors. The caller holds the plan's lock for the setters. KRT_INVALID: `op` or `slot` does
+ * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
+ * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */
+size_t krt_plan_n_ops(const krt_plan *plan);
+int64_t krt_plan_cost_ns(krt_plan *plan);
+krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
+                                krt_fault *fault);
+krt_status krt_plan_set_pointer(krt_plan *plan, size_t op, size_t slot, void *address,
+                                krt_fault *fault);
+krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int64_t *out,
+                              krt_fault *fault);
+krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
+                              krt_fault *fault);
+krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault);
+krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault);
+
+/* ---- Threads ----------------------------------------------------------------------------- */
+
+/* CPUs this process may run on, at least 1. */
+int krt_affinity_count(void);
+
+/* The CPU limit of this process's control group in thousandths of a CPU; 0 where none is set. */
+int64_t krt_cgroup_milli_cpus(void);
+
+/* min(affinity, cgroup quota, KERNELRT_THREADS), read once a process; at least 1. */
+int krt_pool_limit(void);
+
+/* How many threads, the caller included, a plan may use. Setting it above krt_pool_limit() means
+ * krt_pool_limit(). Takes effect with the next execute. Any thread. */
+int krt_get_num_threads(void);
+void krt_set_num_threads(int n);
+
+/* Whether a thread could not be started since the last call of this function. */
+bool krt_pool_take_start_failure(void);
+
+#endif

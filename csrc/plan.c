@@ -1,0 +1,176 @@
+/* plan.c - runs a plan: whose turn it is, the serial loop, and the same loop with a clock. */
+#include "plan.h"
+
+#include "platform.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define POLL_INTERVAL_NS 20000000
+
+/* ---- Turns ------------------------------------------------------------------------------- */
+
+/* A lock word is the fork epoch, in which it was written, above two bits of state. A word of an
+ * earlier epoch was written by the parent process: its holder does not exist here. */
+enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, STATE = 3, EPOCH = 4 };
+
+static uint32_t epoch; /* changes in a forked child, before it has a second thread */
+
+static _Thread_local krt_frame *innermost;
+
+static void push(krt_frame *frame, krt_lock *lock)
+{
+    *frame = (krt_frame){.lock = lock, .below = innermost};
+    innermost = frame;
+}
+
+static bool holds(const krt_lock *lock)
+{
+    for (const krt_frame *frame = innermost; frame; frame = frame->below)
+        if (frame->lock == lock)
+            return true;
+    return false;
+}
+
+bool krt_thread_is_executing_another(void) { return innermost && innermost->below; }
+
+krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns)
+{
+    uint32_t seen = epoch | FREE;
+    if (atomic_compare_exchange_strong_explicit(&lock->word, &seen, epoch | HELD,
+                                                memory_order_acquire, memory_order_relaxed)) {
+        push(frame, lock);
+        return KRT_OK;
+    }
+    if (holds(lock))
+        return KRT_BUSY;
+    int64_t deadline = krt_clock_ns() + timeout_ns;
+    uint32_t state = HELD; /* after one wait: others may be waiting still */
+    for (;;) {
+        if ((seen & STATE) == FREE || (seen & ~(uint32_t)STATE) != epoch) {
+            if (atomic_compare_exchange_weak_explicit(&lock->word, &seen, epoch | state,
+                                                      memory_order_acquire,
+                                                      memory_order_relaxed)) {
+                push(frame, lock);
+                return KRT_OK;
+            }
+            continue;
+        }
+        int64_t left = deadline - krt_clock_ns();
+        if (left <= 0)
+            return KRT_TIMEOUT;
+        uint32_t waited_for = epoch | HELD_AND_WAITED_FOR;
+        if (seen != waited_for &&
+            !atomic_compare_exchange_weak_explicit(&lock->word, &seen, waited_for,
+                                                   memory_order_relaxed, memory_order_relaxed))
+            continue;
+        krt_wait(&lock->word, waited_for, left);
+        state = HELD_AND_WAITED_FOR;
+        seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
+    }
+}
+
+void krt_lock_release(krt_frame *frame)
+{
+    krt_lock *lock = frame->lock;
+    innermost = frame->below;
+    uint32_t was = atomic_exchange_explicit(&lock->word, epoch | FREE, memory_order_release);
+    if ((was & STATE) == HELD_AND_WAITED_FOR)
+        krt_wake(&lock->word, 1);
+}
+
+void krt_locks_after_fork(void)
+{
+    epoch += EPOCH;
+    for (krt_frame *frame = innermost; frame; frame = frame->below)
+        atomic_store_explicit(&frame->lock->word, epoch | HELD, memory_order_relaxed);
+}
+
+/* ---- The loop ---------------------------------------------------------------------------- */
+
+krt_status krt_plan_poll(krt_plan *plan)
+{
+    int64_t now = krt_clock_ns();
+    if (now - plan->last_poll_ns < POLL_INTERVAL_NS)
+        return KRT_OK;
+    plan->last_poll_ns = now;
+    return plan->host.poll(plan->host.self);
+}
+
+/* What a stop asks for. KRT_OK means go on. */
+static krt_status look_up(krt_plan *plan, const krt_stop *stop, size_t *failed_op)
+{
+    krt_status status = KRT_OK;
+    *failed_op = stop->op;
+    if (stop->action & STOP_CUSTOM)
+        status = plan->host.custom(plan->host.self, stop->op);
+    if (!status && (stop->action & STOP_CHECK) && *plan->status_word)
+        status = KRT_OUT_OF_BOUNDS;
+    if (!status && (stop->action & STOP_POLL))
+        status = krt_plan_poll(plan);
+    return status;
+}
+
+static krt_status run_serial(krt_plan *plan, size_t *failed_op)
+{
+    const krt_step *step = plan->steps;
+    for (const krt_stop *stop = plan->stops;; ++stop) {
+        for (const krt_step *end = stop->end; step != end; ++step)
+            step->fn(step->bufs, step->vals);
+        if (stop->action == STOP_END)
+            return KRT_OK;
+        krt_status status = look_up(plan, stop, failed_op);
+        if (status)
+            return status;
+    }
+}
+
+/* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. */
+static void begin(krt_plan *plan)
+{
+    if (plan->stale)
+        krt_plan_lay_out(plan);
+    *plan->status_word = 0;
+}
+
+krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
+{
+    begin(plan);
+    return run_serial(plan, failed_op);
+}
+
+/* ---- The loop with a clock --------------------------------------------------------------- */
+
+static krt_status run_serial_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+{
+    const krt_stop *stop = plan->stops;
+    int64_t origin = krt_clock_ns(), start = origin;
+    for (size_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        if (!record->chunks)
+            continue;
+        krt_status status = KRT_OK;
+        if (record->kind != KRT_CUSTOM) {
+            const krt_step *step = plan->steps + record->first_step;
+            for (const krt_step *end = step + record->chunks; step != end; ++step)
+                step->fn(step->bufs, step->vals);
+        }
+        if (stop->op == op)
+            status = look_up(plan, stop++, failed_op);
+        int64_t end = krt_clock_ns();
+        samples[op] = (krt_sample){.start_ns = start - origin,
+                                   .elapsed_ns = end - start,
+                                   .chunks = (int64_t)record->chunks};
+        if (status)
+            return status;
+        start = end;
+    }
+    return KRT_OK;
+}
+
+krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+{
+    begin(plan);
+    memset(samples, 0, plan->n_ops * sizeof *samples);
+    return run_serial_profiled(plan, samples, failed_op);
+}

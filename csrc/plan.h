@@ -1,0 +1,69 @@
+/* plan.h - the inside of a plan, shared by build.c, plan.c and graph.c. */
+#ifndef KRT_PLAN_H
+#define KRT_PLAN_H
+
+#include "krt.h"
+
+/* One call of the serial loop: everything it needs, in execution order. */
+typedef struct krt_step {
+    krt_kernel fn;
+    void *const *bufs;
+    const int64_t *vals;
+} krt_step;
+
+/* Where the serial loop looks up from its work. Between two stops it only calls. */
+typedef struct krt_stop {
+    const krt_step *end; /* run the steps before this one, then do what `action` says */
+    size_t op;           /* the op after which, or for a custom function at which, it stops */
+    unsigned action;
+} krt_stop;
+
+enum {
+    STOP_CUSTOM = 1, /* call the custom function */
+    STOP_CHECK = 2,  /* look at the status word */
+    STOP_POLL = 4,   /* ask the host whether to go on */
+    STOP_END = 8     /* the plan is done */
+};
+
+/* What is kept of a krt_op. Offsets count elements of the plan's tables. */
+typedef struct krt_record {
+    krt_kernel fn;
+    krt_kind kind;
+    unsigned flags;
+    size_t bufs, n_bufs;
+    size_t rows, n_vals; /* the values of chunk c start at rows + c * n_vals */
+    size_t deps, n_deps;
+    size_t chunks;
+    size_t capacity;   /* rows that are prepared; at least chunks, and at least one */
+    int64_t core_slot; /* -1: none */
+    int64_t cost_ns;   /* of cost_chunks chunks */
+    int64_t cost_chunks;
+    size_t first_step; /* where its chunks lie in steps, `chunks` of them */
+} krt_record;
+
+struct krt_plan {
+    krt_stop *stops;
+    int64_t *status_word;
+    krt_host host;
+    int64_t cost_ns;
+    int64_t last_poll_ns;
+    bool stale; /* chunk counts changed: steps and stops must be laid out again */
+
+    size_t n_ops;
+    krt_record *records;
+    void **pointers;
+    size_t *deps;
+    int64_t *rows;
+    krt_step *steps;
+};
+
+/* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
+void krt_plan_lay_out(krt_plan *plan);
+
+/* The estimate for one op with its present number of chunks. */
+int64_t krt_record_cost(const krt_record *record);
+
+/* Ask the host whether to go on, at most once in 20 ms. */
+krt_status krt_plan_poll(krt_plan *plan);
+
+#endif

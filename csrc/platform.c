@@ -1,0 +1,260 @@
+/* platform.c - see platform.h, and the parts of krt.h that only ask the operating system. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
+#include "platform.h"
+
+#include "krt.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#else
+#include <pthread.h>
+#endif
+
+#define NS_PER_S 1000000000LL
+
+int64_t krt_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
+                  const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, timeout, NULL, 0);
+}
+
+void krt_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns)
+{
+    struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
+                               .tv_nsec = (long)(timeout_ns % NS_PER_S)};
+    futex(word, FUTEX_WAIT, expected, timeout_ns < 0 ? NULL : &timeout);
+}
+
+void krt_wake(_Atomic uint32_t *word, int count)
+{
+    futex(word, FUTEX_WAKE, (uint32_t)count, NULL);
+}
+
+#else
+
+/* One queue for all words: waking is rare, and a thread woken for another word looks and sleeps
+ * again. */
+static pthread_mutex_t wait_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wait_queue = PTHREAD_COND_INITIALIZER;
+
+void krt_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(timeout_ns / NS_PER_S);
+    until.tv_nsec += (long)(timeout_ns % NS_PER_S);
+    if (until.tv_nsec >= NS_PER_S) {
+        until.tv_nsec -= NS_PER_S;
+        until.tv_sec += 1;
+    }
+    pthread_mutex_lock(&wait_mutex);
+    if (atomic_load(word) == expected) {
+        if (timeout_ns < 0)
+            pthread_cond_wait(&wait_queue, &wait_mutex);
+        else
+            pthread_cond_timedwait(&wait_queue, &wait_mutex, &until);
+    }
+    pthread_mutex_unlock(&wait_mutex);
+}
+
+void krt_wake(_Atomic uint32_t *word, int count)
+{
+    (void)word;
+    (void)count;
+    pthread_mutex_lock(&wait_mutex);
+    pthread_cond_broadcast(&wait_queue);
+    pthread_mutex_unlock(&wait_mutex);
+}
+
+#endif
+
+/* ---- Memory ------------------------------------------------------------------------------ */
+
+#ifdef KRT_TEST_HOOKS
+
+static _Atomic long allocs_until_failure;
+static _Atomic long threads_until_failure;
+static _Atomic long live_allocs;
+
+void krt_test_fail_alloc(long nth) { allocs_until_failure = nth; }
+void krt_test_fail_thread(long nth) { threads_until_failure = nth; }
+bool krt_test_thread_fails(void) { return threads_until_failure && !--threads_until_failure; }
+long krt_test_live_allocs(void) { return live_allocs; }
+
+void *krt_alloc(size_t nbytes)
+{
+    if (allocs_until_failure && !--allocs_until_failure)
+        return NULL;
+    void *memory = krt_memory_alloc(nbytes, KRT_CACHE_LINE, true);
+    live_allocs += memory != NULL;
+    return memory;
+}
+
+void krt_free(void *memory)
+{
+    live_allocs -= memory != NULL;
+    krt_memory_free(memory);
+}
+
+#else
+
+void *krt_alloc(size_t nbytes) { return krt_memory_alloc(nbytes, KRT_CACHE_LINE, true); }
+void krt_free(void *memory) { krt_memory_free(memory); }
+
+#endif
+
+void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero)
+{
+    void *memory = NULL;
+    /* Above PTRDIFF_MAX no allocator can serve, and some check badly. */
+    if (nbytes > PTRDIFF_MAX - alignment)
+        return NULL;
+    if (alignment < sizeof(void *))
+        alignment = sizeof(void *);
+    if (posix_memalign(&memory, alignment, nbytes ? nbytes : 1))
+        return NULL;
+    if (zero)
+        memset(memory, 0, nbytes);
+    return memory;
+}
+
+void krt_memory_free(void *memory) { free(memory); }
+
+/* ---- How many CPUs ----------------------------------------------------------------------- */
+
+#ifdef __linux__
+
+int krt_affinity_count(void)
+{
+    /* The kernel refuses a mask smaller than its own, so grow until it fits. */
+    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
+        cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
+        if (!mask)
+            return 1;
+        size_t size = CPU_ALLOC_SIZE((size_t)cpus);
+        int failed = sched_getaffinity(0, size, mask);
+        int error = errno;
+        int count = failed ? 0 : CPU_COUNT_S(size, mask);
+        CPU_FREE(mask);
+        if (!failed)
+            return count > 0 ? count : 1;
+        if (error != EINVAL)
+            return 1;
+    }
+    return 1;
+}
+
+/* The limit that one group's files set, in thousandths of a CPU; 0 for none. */
+static int64_t group_limit(const char *root, const char *group, bool unified)
+{
+    char path[PATH_MAX];
+    long long quota = -1, period = 0;
+    int length = snprintf(path, sizeof path, "%s%s/%s", root, group,
+                          unified ? "cpu.max" : "cpu.cfs_quota_us");
+    FILE *file = length > 0 && (size_t)length < sizeof path ? fopen(path, "re") : NULL;
+    if (!file)
+        return 0;
+    int fields = fscanf(file, "%lld %lld", &quota, &period); /* "max" matches no field */
+    fclose(file);
+    if (!unified) {
+        snprintf(path, sizeof path, "%s%s/cpu.cfs_period_us", root, group);
+        file = fopen(path, "re");
+        if (!file)
+            return 0;
+        fields += fscanf(file, "%lld", &period);
+        fclose(file);
+    }
+    if (fields != 2 || quota <= 0 || period <= 0 || quota > LLONG_MAX / 1000)
+        return 0;
+    int64_t milli = quota * 1000 / period;
+    return milli > 0 ? milli : 1;
+}
+
+/* The tightest limit from `group` up to the root of its hierarchy. `group` is cut on the way. */
+static int64_t hierarchy_limit(const char *root, char *group, bool unified)
+{
+    int64_t tightest = 0;
+    for (;;) {
+        int64_t limit = group_limit(root, group, unified);
+        if (limit && (!tightest || limit < tightest))
+            tightest = limit;
+        char *slash = strrchr(group, '/');
+        if (!slash)
+            return tightest;
+        *slash = '\0';
+    }
+}
+
+/* Whether `name` is one of the comma-separated `controllers`. */
+static bool has_controller(const char *controllers, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = controllers; (at = strstr(at, name)); at += length)
+        if ((at == controllers || at[-1] == ',') && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    return false;
+}
+
+int64_t krt_cgroup_milli_cpus(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file)
+        return 0;
+    char line[PATH_MAX + 64];
+    int64_t tightest = 0;
+    while (fgets(line, sizeof line, file)) {
+        /* hierarchy-ID:controllers:path */
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(++controllers, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        bool unified = *controllers == '\0';
+        if (!unified && !has_controller(controllers, "cpu"))
+            continue;
+        if (!strcmp(path, "/"))
+            *path = '\0';
+        int64_t limit = hierarchy_limit(unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", path,
+                                        unified);
+        if (limit && (!tightest || limit < tightest))
+            tightest = limit;
+    }
+    fclose(file);
+    return tightest;
+}
+
+#else
+
+int krt_affinity_count(void)
+{
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+    return count > 0 && count < INT_MAX ? (int)count : 1;
+}
+
+int64_t krt_cgroup_milli_cpus(void) { return 0; }
+
+#endif

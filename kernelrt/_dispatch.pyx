@@ -1,0 +1,489 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""The boundary to the C core: takes Python arguments apart, calls once, maps the status."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport INT64_MAX, int64_t
+
+import warnings
+
+from kernelrt import errors
+
+KERNEL = <int> KRT_KERNEL
+COPY = <int> KRT_COPY
+CUSTOM = <int> KRT_CUSTOM
+NOP = <int> KRT_NOP
+HOST_PARALLEL_SAFE = <int> KRT_HOST_PARALLEL_SAFE
+MAY_FAIL = <int> KRT_MAY_FAIL
+COMMIT = <int> KRT_COMMIT
+
+# Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
+# threads want it, a turn of theirs; other threads can wait this long instead.
+cdef int64_t GIL_COST_NS = 10_000
+cdef int64_t LOCK_SLICE_NS = 50_000_000
+cdef size_t MAX_ALIGNMENT = 1 << 20
+
+
+cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
+                      object cause) except -1:
+    """The one place where a krt_status becomes an exception."""
+    if status == KRT_OK:
+        return 0
+    if status == KRT_NO_MEMORY:
+        raise errors.OutOfMemoryError("no memory for the tables of a plan")
+    if status == KRT_INVALID:
+        raise errors.PlanBuildError(
+            f"op {fault.op}: {fault.field.decode()}: {fault.reason.decode()}"
+        )
+    if status == KRT_BUSY:
+        raise errors.PlanBusyError(
+            "the plan was used from one of its own custom functions; "
+            "execute a replica() there, or move the call out of the plan"
+        )
+    if status == KRT_OUT_OF_BOUNDS:
+        error = errors.IndexBoundsError(f"op {op} read an index that lies outside its axis")
+        error.op = op
+        raise error
+    if status == KRT_CUSTOM_FAILED:
+        error = errors.CustomFunctionError(
+            f"the custom function of op {op} raised {type(cause).__name__}: {cause}"
+        )
+        error.op = op
+        raise error from cause
+    if status == KRT_INTERRUPTED:
+        raise cause
+    raise SystemError(f"unexpected status {<int> status} from the C core")
+
+
+# ---- Memory ---------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class Memory:
+    """Aligned memory that this object owns, as a writable buffer of unsigned bytes."""
+
+    def __cinit__(self, nbytes, *, alignment=64, bint zero=False):
+        cdef size_t multiple
+        try:
+            self.size = nbytes
+        except OverflowError:
+            self.size = -1 if nbytes < 0 else 0
+            if self.size == 0:
+                raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes") from None
+        if self.size < 0:
+            raise errors.ShapeError(f"nbytes must be at least 0, not {nbytes}")
+        try:
+            multiple = alignment
+        except OverflowError:
+            multiple = 0
+        if multiple == 0 or multiple & (multiple - 1) or multiple > MAX_ALIGNMENT:
+            raise errors.ShapeError(
+                f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
+            )
+        self.data = <char *> krt_memory_alloc(<size_t> self.size, multiple, zero)
+        if self.data == NULL:
+            raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+
+    def __dealloc__(self):
+        krt_memory_free(self.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.data == NULL:
+            raise errors.BufferReleasedError("the memory was released")
+        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
+        self.n_exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.n_exports -= 1
+
+    @property
+    def address(self):
+        if self.data == NULL:
+            raise errors.BufferReleasedError("the memory was released")
+        return <size_t> self.data
+
+    @property
+    def nbytes(self):
+        return self.size
+
+    @property
+    def exports(self):
+        return self.n_exports
+
+    @property
+    def released(self):
+        return self.data == NULL
+
+    def release(self):
+        if self.n_exports:
+            raise BufferError(f"{self.n_exports} view(s) of the memory are alive")
+        krt_memory_free(self.data)
+        self.data = NULL
+
+    def __repr__(self):
+        if self.data == NULL:
+            return f"<Memory of {self.size} bytes, released>"
+        return f"<Memory of {self.size} bytes at {<size_t> self.data:#x}>"
+
+
+cdef Memory new_memory(Py_ssize_t nbytes):
+    return Memory(nbytes)
+
+
+# ---- Taking op tuples apart -----------------------------------------------------------------
+
+
+cdef class _Ops:
+    """A sequence of op tuples as C structures, which live as long as this object."""
+
+    cdef krt_op *ops
+    cdef void **bufs
+    cdef int64_t *vals
+    cdef size_t *deps
+    cdef size_t n
+    cdef dict customs
+
+    def __cinit__(self, list rows):
+        cdef size_t n_bufs = 0, n_vals = 0, n_deps = 0
+        for row in rows:
+            n_bufs += <size_t> len(row[2])
+            n_vals += <size_t> len(row[3])
+            n_deps += <size_t> len(row[8])
+        self.n = <size_t> len(rows)
+        self.customs = {}
+        self.ops = <krt_op *> PyMem_Calloc(self.n + 1, sizeof(krt_op))
+        self.bufs = <void **> PyMem_Calloc(n_bufs + 1, sizeof(void *))
+        self.vals = <int64_t *> PyMem_Calloc(n_vals + 1, sizeof(int64_t))
+        self.deps = <size_t *> PyMem_Calloc(n_deps + 1, sizeof(size_t))
+        if not (self.ops and self.bufs and self.vals and self.deps):
+            raise errors.OutOfMemoryError("no memory to build a plan")
+
+    def __dealloc__(self):
+        PyMem_Free(self.ops)
+        PyMem_Free(self.bufs)
+        PyMem_Free(self.vals)
+        PyMem_Free(self.deps)
+
+    cdef int fill(self, list rows) except -1:
+        cdef void **bufs = self.bufs
+        cdef int64_t *vals = self.vals
+        cdef size_t *deps = self.deps
+        cdef krt_op *op
+        cdef size_t i
+        for i in range(self.n):
+            kind, fn, buf_row, val_row, chunks, core_slot, flags, cost_ns, dep_row = rows[i]
+            op = self.ops + i
+            op.kind = <krt_kind> small_int(i, "kind", kind)
+            op.fn = NULL
+            if op.kind == KRT_KERNEL:
+                op.fn = <krt_kernel> address_of(i, "fn", fn)
+            elif op.kind == KRT_CUSTOM:
+                if not callable(fn):
+                    raise errors.PlanBuildError(f"op {i}: fn: must be callable, not {fn!r}")
+                self.customs[i] = fn
+            op.bufs = bufs
+            op.vals = vals
+            op.deps = deps
+            op.n_bufs = <size_t> len(buf_row)
+            op.n_vals = <size_t> len(val_row)
+            op.n_deps = <size_t> len(dep_row)
+            for item in buf_row:
+                bufs[0] = address_of(i, "bufs", item)
+                bufs += 1
+            for item in val_row:
+                vals[0] = integer(i, "vals", item)
+                vals += 1
+            for item in dep_row:
+                deps[0] = <size_t> address_of(i, "deps", item)
+                deps += 1
+            op.chunks = integer(i, "chunks", chunks)
+            op.core_slot = integer(i, "core_slot", core_slot)
+            op.flags = <unsigned int> small_int(i, "flags", flags)
+            op.cost_ns = integer(i, "cost_ns", cost_ns)
+        return 0
+
+
+cdef list op_rows(ops):
+    """`ops` with its inner sequences as tuples, so that no later code can change their length."""
+    rows = []
+    for i, row in enumerate(ops):
+        try:
+            kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, deps = row
+            rows.append((kind, fn, tuple(bufs), tuple(vals), chunks, core_slot, flags, cost_ns,
+                         tuple(deps)))
+        except (TypeError, ValueError) as error:
+            raise errors.PlanBuildError(
+                f"op {i}: expected (kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, "
+                f"deps), not {row!r}: {error}"
+            ) from None
+    return rows
+
+
+cdef int64_t integer(size_t op, str field, value) except? -7:
+    try:
+        return PyNumber_Index(value)
+    except (TypeError, OverflowError):
+        raise errors.PlanBuildError(
+            f"op {op}: {field}: must be an integer of 64 bits, not {value!r}"
+        ) from None
+
+
+cdef int small_int(size_t op, str field, value) except? -7:
+    cdef int64_t wide = integer(op, field, value)
+    if wide < 0 or wide > 255:
+        raise errors.PlanBuildError(f"op {op}: {field}: {value!r} is out of range")
+    return <int> wide
+
+
+cdef void *address_of(size_t op, str field, value) except? NULL:
+    try:
+        return <void *> <size_t> PyNumber_Index(value)
+    except (TypeError, OverflowError):
+        what = "the index of an earlier op" if field == "deps" else "an address"
+        raise errors.PlanBuildError(
+            f"op {op}: {field}: must be {what}, not {value!r}"
+        ) from None
+
+
+# ---- Plans ----------------------------------------------------------------------------------
+
+
+cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
+    cdef PlanCore plan = <PlanCore> self
+    try:
+        plan.customs[op]()
+        return KRT_OK
+    except BaseException as error:
+        plan.error = error
+        return KRT_CUSTOM_FAILED
+
+
+cdef krt_status check_signals(void *self) noexcept with gil:
+    cdef PlanCore plan = <PlanCore> self
+    try:
+        PyErr_CheckSignals()
+        return KRT_OK
+    except BaseException as error:
+        plan.error = error
+        return KRT_INTERRUPTED
+
+
+cdef class PlanCore:
+    """The prepared operations of a plan as flat C arrays, and the loop over them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.customs = {}
+
+    def __init__(self, ops):
+        cdef krt_host host
+        cdef krt_fault fault
+        cdef krt_status status
+        if self.plan != NULL:
+            raise errors.PlanBuildError("a plan is initialised once")
+        rows = op_rows(ops)
+        cdef _Ops staged = _Ops(rows)
+        staged.fill(rows)
+        host.self = <void *> self
+        host.custom = call_custom
+        host.poll = check_signals
+        status = krt_plan_create(staged.ops, staged.n, &self.status_word, host, &self.plan, &fault)
+        raise_status(status, &fault, 0, None)
+        self.count = staged.n
+        self.customs = staged.customs
+
+    def __dealloc__(self):
+        krt_plan_destroy(self.plan)
+
+    cdef int acquire(self, krt_frame *frame) except -1:
+        """Take the plan's turn: a live plan, locked. Waits in slices, so that signals come in."""
+        cdef krt_status status = krt_lock_acquire(&self.lock, frame, 0)
+        while status == KRT_TIMEOUT:
+            with nogil:
+                status = krt_lock_acquire(&self.lock, frame, LOCK_SLICE_NS)
+            if status == KRT_TIMEOUT:
+                PyErr_CheckSignals()
+        if status != KRT_OK:
+            raise_status(status, NULL, 0, None)
+        if self.plan == NULL:
+            krt_lock_release(frame)
+            raise errors.PlanReleasedError("the plan was released; prepare it again")
+        return 0
+
+    cdef int run(self, krt_sample *samples) except -1:
+        cdef krt_frame frame
+        cdef krt_status status
+        cdef size_t op = 0
+        self.acquire(&frame)
+        if samples != NULL:
+            with nogil:
+                status = krt_plan_execute_profiled(self.plan, samples, &op)
+        elif krt_plan_cost_ns(self.plan) < GIL_COST_NS:
+            status = krt_plan_execute(self.plan, &op)
+        else:
+            with nogil:
+                status = krt_plan_execute(self.plan, &op)
+            if krt_pool_take_start_failure():
+                status = self.warn_fewer_threads(status)
+        if status == KRT_OK:
+            krt_lock_release(&frame)
+            return 0
+        cause, self.error = self.error, None
+        krt_lock_release(&frame)
+        raise_status(status, NULL, op, cause)
+        return 0
+
+    cdef krt_status warn_fewer_threads(self, krt_status status):
+        """Say once that the pool is smaller than asked for; a filter may make that an error."""
+        try:
+            warnings.warn("a thread could not be started; plans run on fewer threads",
+                          RuntimeWarning, stacklevel=2)
+        except BaseException as error:
+            if status == KRT_OK:
+                self.error = error
+                return KRT_INTERRUPTED
+        return status
+
+    def execute(self):
+        self.run(NULL)
+
+    def execute_profiled_raw(self):
+        cdef size_t i, n = self.count
+        cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
+        if samples == NULL:
+            raise errors.OutOfMemoryError("no memory for a profile")
+        try:
+            self.run(samples)
+            return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,
+                     samples[i].chunks) for i in range(n)]
+        finally:
+            PyMem_Free(samples)
+
+    def pointer(self, size_t op, size_t slot):
+        cdef void *address = NULL
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_get_pointer(self.plan, op, slot, &address, &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+        return <size_t> address
+
+    def set_pointer(self, size_t op, size_t slot, address):
+        cdef void *target = address_of(op, "address", address)
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_set_pointer(self.plan, op, slot, target,
+                                                      &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+
+    def value(self, size_t op, size_t slot):
+        cdef int64_t value = 0
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_get_value(self.plan, op, slot, &value, &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+        return value
+
+    def set_value(self, size_t op, size_t slot, v):
+        cdef int64_t value = integer(op, "value", v)
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_set_value(self.plan, op, slot, value, &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+
+    def chunks(self, size_t op):
+        cdef int64_t n = 0
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_get_chunks(self.plan, op, &n, &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+        return n
+
+    def set_chunks(self, size_t op, n):
+        cdef int64_t chunks = integer(op, "chunks", n)
+        cdef krt_fault fault
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef krt_status status = krt_plan_set_chunks(self.plan, op, chunks, &fault)
+        krt_lock_release(&frame)
+        raise_status(status, &fault, op, None)
+
+    @property
+    def status_address(self):
+        return <size_t> &self.status_word
+
+    @property
+    def released(self):
+        return self.plan == NULL
+
+    @property
+    def n_ops(self):
+        return self.count
+
+    @property
+    def cost_ns(self):
+        cdef krt_frame frame
+        self.acquire(&frame)
+        cdef int64_t cost = krt_plan_cost_ns(self.plan)
+        krt_lock_release(&frame)
+        return cost
+
+    def release(self):
+        if self.plan == NULL:
+            return
+        cdef krt_frame frame
+        try:
+            self.acquire(&frame)
+        except errors.PlanReleasedError:
+            return
+        cdef krt_plan *plan = self.plan
+        self.plan = NULL
+        krt_lock_release(&frame)
+        krt_plan_destroy(plan)
+        self.customs = {}
+
+
+# ---- The machine ----------------------------------------------------------------------------
+
+
+def clock_ns():
+    return krt_clock_ns()
+
+
+def affinity_count():
+    return krt_affinity_count()
+
+
+def cgroup_quota():
+    cdef int64_t milli = krt_cgroup_milli_cpus()
+    return milli / 1000.0 if milli else None
+
+
+def pool_limit():
+    return krt_pool_limit()
+
+
+def get_num_threads():
+    return krt_get_num_threads()
+
+
+def set_num_threads(n):
+    cdef int64_t count
+    try:
+        count = n
+    except OverflowError:
+        count = 0 if n < 0 else INT64_MAX
+    if count < 1:
+        raise errors.ShapeError(f"the number of threads must be at least 1, not {n}")
+    krt_set_num_threads(<int> min(count, 1 << 20))

@@ -1,0 +1,43 @@
+"""C compiled by the tests themselves: hand-made kernels, and the core alone."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CSRC = HERE.parents[1] / "csrc"
+
+
+def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    command = [compiler, "-std=c11", f"-I{CSRC}", *flags, *map(str, sources), "-o", str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
+    return output
+
+
+class Kernels:
+    """Addresses of the functions in kernels.c."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> int:
+        address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
+        assert address is not None
+        return address
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    folder = tmp_path_factory.mktemp("kernels")
+    library = compile_c([HERE / "kernels.c"], folder / "kernels.so", ["-O2", "-shared", "-fPIC"])
+    return Kernels(ctypes.CDLL(str(library)))

@@ -1,0 +1,45 @@
+/* Hand-made kernels for the tests of the boundary; the signature is that of compiled ones. */
+#define _POSIX_C_SOURCE 200809L
+#include <stdint.h>
+#include <time.h>
+
+/* out[0 .. n) += a[0 .. n); vals = (n,) */
+void add(void *const *bufs, const int64_t *vals)
+{
+    float *out = bufs[0];
+    const float *a = bufs[1];
+    for (int64_t i = 0; i < vals[0]; ++i)
+        out[i] += a[i];
+}
+
+void nothing(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    (void)vals;
+}
+
+/* log[core_id] += scale; vals = (scale, core_id) */
+void mark(void *const *bufs, const int64_t *vals)
+{
+    int64_t *log = bufs[0];
+    log[vals[1]] += vals[0];
+}
+
+/* *counter += 1, and the status word becomes vals[0]. */
+void fail(void *const *bufs, const int64_t *vals)
+{
+    *(int64_t *)bufs[0] += 1;
+    *(int64_t *)bufs[1] = vals[0];
+}
+
+/* Takes vals[0] microseconds of processor time, then counts in bufs[0]. */
+void burn(void *const *bufs, const int64_t *vals)
+{
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - start.tv_sec) * 1000000 + (now.tv_nsec - start.tv_nsec) / 1000 <
+           vals[0]);
+    __atomic_fetch_add((int64_t *)bufs[0], 1, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,351 @@
+"""PlanCore, line by line of its contract, on hand-made kernels."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from kernelrt import errors
+from kernelrt._dispatch import (
+    COPY,
+    CUSTOM,
+    HOST_PARALLEL_SAFE,
+    KERNEL,
+    MAY_FAIL,
+    NOP,
+    PlanCore,
+)
+
+
+def kernel(fn, bufs, vals=(), *, chunks=1, core_slot=-1, flags=0, cost_ns=0, deps=()):
+    return (KERNEL, fn, bufs, vals, chunks, core_slot, flags, cost_ns, deps)
+
+
+def custom(fn, deps=()):
+    return (CUSTOM, fn, (), (), 1, -1, 0, 0, deps)
+
+
+def copy(dst, src, nbytes):
+    return (COPY, None, (dst, src), (nbytes,), 1, -1, 0, 0, ())
+
+
+NOTHING = (NOP, None, (), (), 1, -1, 0, 0, ())
+
+
+@pytest.fixture
+def log():
+    return np.zeros(64, np.int64)
+
+
+def test_empty_plan():
+    plan = PlanCore([])
+    assert plan.n_ops == 0
+    plan.execute()
+    assert plan.execute_profiled_raw() == []
+
+
+def test_ops_run_in_order(kernels):
+    a = np.arange(16, dtype=np.float32)
+    b, c = np.ones_like(a), np.zeros_like(a)
+    plan = PlanCore(
+        [
+            kernel(kernels.add, (b.ctypes.data, a.ctypes.data), (16,)),
+            NOTHING,
+            copy(c.ctypes.data, b.ctypes.data, b.nbytes),
+            kernel(kernels.add, (c.ctypes.data, a.ctypes.data), (16,), deps=(2,)),
+        ]
+    )
+    plan.execute()
+    np.testing.assert_array_equal(c, 2 * a + 1)
+    plan.execute()
+    np.testing.assert_array_equal(c, 3 * a + 1)
+
+
+def test_copy_may_overlap():
+    a = np.arange(8, dtype=np.uint8)
+    PlanCore([copy(a.ctypes.data + 2, a.ctypes.data, 6)]).execute()
+    np.testing.assert_array_equal(a, [0, 1, 0, 1, 2, 3, 4, 5])
+
+
+def test_every_chunk_gets_its_core_id(kernels, log):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (3, 99), chunks=5, core_slot=1)])
+    plan.execute()
+    assert log[:6].tolist() == [3, 3, 3, 3, 3, 0]
+
+
+def test_set_value_reaches_all_chunks(kernels, log):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (3, 0), chunks=4, core_slot=1)])
+    plan.set_value(0, 0, 10)
+    assert plan.value(0, 0) == 10
+    plan.execute()
+    assert log[:5].tolist() == [10, 10, 10, 10, 0]
+    with pytest.raises(errors.PlanBuildError, match="core_id"):
+        plan.set_value(0, 1, 7)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 40])
+def test_set_chunks(kernels, log, n):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0), chunks=4, core_slot=1)])
+    plan.set_chunks(0, n)
+    assert plan.chunks(0) == n
+    plan.execute()
+    assert log.tolist() == [1] * n + [0] * (64 - n)
+
+
+def test_grown_ops_keep_their_values(kernels, log):
+    other = np.zeros(64, np.int64)
+    plan = PlanCore(
+        [
+            kernel(kernels.mark, (log.ctypes.data,), (1, 0), chunks=2, core_slot=1),
+            kernel(kernels.mark, (other.ctypes.data,), (5, 0), chunks=3, core_slot=1),
+        ]
+    )
+    plan.set_value(1, 0, 6)
+    plan.set_chunks(0, 50)
+    plan.set_chunks(1, 4)
+    plan.execute()
+    assert log.tolist() == [1] * 50 + [0] * 14
+    assert other.tolist() == [6] * 4 + [0] * 60
+
+
+def test_set_pointer(kernels, log):
+    other = np.zeros(1, np.int64)
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
+    assert plan.pointer(0, 0) == log.ctypes.data
+    plan.set_pointer(0, 0, other.ctypes.data)
+    plan.execute()
+    assert (log[0], other[0]) == (0, 1)
+    with pytest.raises(errors.PlanBuildError, match="null"):
+        plan.set_pointer(0, 0, 0)
+
+
+@pytest.mark.parametrize("call", ["pointer", "value"])
+@pytest.mark.parametrize(("op", "slot"), [(1, 0), (0, 2), (2**60, 0)])
+def test_no_such_slot(kernels, log, call, op, slot):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
+    with pytest.raises(errors.PlanBuildError, match="there is no such"):
+        getattr(plan, call)(op, slot)
+
+
+GOOD = kernel(1, (8,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({0: 4}, "kind"),
+        ({0: "x"}, "kind"),
+        ({1: 0}, "fn"),
+        ({1: -1}, "fn"),
+        ({0: CUSTOM, 1: 3}, "fn"),
+        ({2: (0,)}, "bufs"),
+        ({2: (None,)}, "bufs"),
+        ({2: (2**64,)}, "bufs"),
+        ({3: (2**63,)}, "vals"),
+        ({3: (1.5,)}, "vals"),
+        ({0: COPY}, "bufs"),
+        ({0: COPY, 2: (8, 8), 3: ()}, "vals"),
+        ({0: COPY, 2: (8, 8), 3: (-1,)}, "vals"),
+        ({4: -1}, "chunks"),
+        ({4: 2}, "chunks"),
+        ({4: 2**31, 5: 0}, "chunks"),
+        ({5: -2}, "core_slot"),
+        ({5: 1}, "core_slot"),
+        ({6: 8}, "flags"),
+        ({6: -1}, "flags"),
+        ({7: -1}, "cost_ns"),
+        ({8: (1,)}, "deps"),
+        ({8: (-1,)}, "deps"),
+        ({8: ("a",)}, "deps"),
+    ],
+)
+def test_a_malformed_op_is_named(change, field):
+    bad = list(GOOD)
+    for position, value in change.items():
+        bad[position] = value
+    with pytest.raises(errors.PlanBuildError, match=rf"op 1: {field}"):
+        PlanCore([GOOD, tuple(bad)])
+
+
+@pytest.mark.parametrize("row", [(), (1, 2, 3), 7, (0, 1, 5, (), 1, -1, 0, 0, ())])
+def test_a_malformed_tuple_is_named(row):
+    with pytest.raises(errors.PlanBuildError, match="op 0: expected"):
+        PlanCore([row])
+
+
+def test_chunks_that_cannot_be_allocated():
+    vals = (0,) * 100_000
+    with pytest.raises(MemoryError):
+        PlanCore([kernel(1, (), vals, chunks=2**31 - 1, core_slot=0)] * 60_000)
+
+
+def test_status_word_stops_the_plan(kernels, log):
+    class Plan(PlanCore):
+        def __init__(self):
+            word = self.status_address
+            super().__init__(
+                [
+                    kernel(kernels.mark, (log.ctypes.data,), (1, 0)),
+                    kernel(kernels.fail, (log.ctypes.data + 8, word), (1,), flags=MAY_FAIL),
+                    kernel(kernels.mark, (log.ctypes.data,), (1, 0), deps=(1,)),
+                ]
+            )
+
+    plan = Plan()
+    for run in (1, 2):
+        with pytest.raises(IndexError) as caught:
+            plan.execute()
+        assert isinstance(caught.value, errors.IndexBoundsError)
+        assert caught.value.op == 1
+        assert log[:2].tolist() == [run, run]
+    plan.set_value(1, 0, 0)
+    plan.execute()
+    assert log[:2].tolist() == [4, 3]
+    with pytest.raises(IndexError):
+        plan.set_value(1, 0, 1)
+        plan.execute_profiled_raw()
+
+
+def test_custom_functions_run_in_place(kernels, log):
+    seen = []
+    mark = kernel(kernels.mark, (log.ctypes.data,), (1, 0))
+    plan = PlanCore([mark, custom(lambda: seen.append(int(log[0]))), mark])
+    plan.execute()
+    plan.execute()
+    assert seen == [1, 3]
+
+
+def test_a_custom_function_that_raises(kernels, log):
+    plan = PlanCore([NOTHING, custom(lambda: 1 / 0), kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
+    with pytest.raises(errors.CustomFunctionError, match="op 1.*ZeroDivisionError") as caught:
+        plan.execute()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert log[0] == 0
+
+
+@pytest.mark.parametrize("cost_ns", [0, 1_000_000])
+def test_reentry_is_refused_and_nesting_is_not(kernels, log, cost_ns):
+    inner = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
+
+    def reenter():
+        inner.execute()
+        for call in (plan.execute, plan.release, lambda: plan.set_chunks(0, 0)):
+            with pytest.raises(errors.PlanBusyError):
+                call()
+
+    plan = PlanCore([(CUSTOM, reenter, (), (), 1, -1, 0, cost_ns, ())])
+    plan.execute()
+    plan.execute()
+    assert log[0] == 2
+
+
+def test_release(kernels, log):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
+    plan.execute()
+    plan.release()
+    plan.release()
+    assert plan.released
+    assert plan.n_ops == 1
+    for call in (plan.execute, plan.execute_profiled_raw, lambda: plan.chunks(0)):
+        with pytest.raises(errors.PlanReleasedError):
+            call()
+    assert log[0] == 1
+
+
+def test_a_plan_is_initialised_once():
+    plan = PlanCore([])
+    with pytest.raises(errors.PlanBuildError, match="once"):
+        plan.__init__([])
+    with pytest.raises(errors.PlanReleasedError):
+        PlanCore.__new__(PlanCore).execute()
+
+
+def test_profile(kernels, log):
+    plan = PlanCore(
+        [
+            kernel(kernels.burn, (log.ctypes.data,), (300,)),
+            NOTHING,
+            custom(lambda: time.sleep(0.001)),
+            kernel(kernels.mark, (log.ctypes.data,), (1, 0), chunks=3, core_slot=1),
+        ]
+    )
+    rows = plan.execute_profiled_raw()
+    assert [row[3] for row in rows] == [1, 0, 1, 3]
+    assert rows[1] == (0, 0, 0, 0)
+    assert 300_000 <= rows[0][1]
+    assert 1_000_000 <= rows[2][1]
+    assert rows[0][0] + rows[0][1] <= rows[2][0]
+    assert log[:3].tolist() == [2, 1, 1]
+
+
+def test_threads_take_turns(kernels, log):
+    plan = PlanCore(
+        [kernel(kernels.mark, (log.ctypes.data,), (1, 0), cost_ns=20_000)]
+        + [kernel(kernels.burn, (log.ctypes.data + 8,), (1,))]
+    )
+    threads = [
+        threading.Thread(target=lambda: [plan.execute() for _ in range(500)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log[:2].tolist() == [2000, 2000]
+
+
+def test_release_waits_for_its_turn(kernels, log):
+    plan = PlanCore([kernel(kernels.burn, (log.ctypes.data,), (50_000,), cost_ns=50_000_000)])
+    thread = threading.Thread(target=plan.execute)
+    thread.start()
+    time.sleep(0.01)
+    plan.release()
+    assert log[0] == 1
+    thread.join()
+
+
+def test_the_gil_is_released_for_long_plans(kernels, log):
+    plan = PlanCore([kernel(kernels.burn, (log.ctypes.data,), (200_000,), cost_ns=200_000_000)])
+    thread = threading.Thread(target=plan.execute)
+    thread.start()
+    counted = 0
+    while thread.is_alive():
+        counted += 1
+    assert counted > 1000
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no setitimer")
+def test_a_signal_ends_a_long_plan_between_ops(kernels, log):
+    ops = [kernel(kernels.burn, (log.ctypes.data,), (5_000,), cost_ns=5_000_000)] * 400
+    plan = PlanCore(ops)
+    before = signal.signal(signal.SIGALRM, lambda *_: signal.default_int_handler(2, None))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            plan.execute()
+        assert time.monotonic() - start < 0.15
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert 0 < log[0] < 40
+    for op in range(len(ops)):
+        plan.set_value(op, 0, 0)
+    log[:] = 0
+    plan.execute()
+    assert log[0] == 400
+
+
+def test_no_python_call_within_a_plan(kernels):
+    plan = PlanCore([kernel(kernels.nothing, (), (), flags=HOST_PARALLEL_SAFE)] * 1000)
+    events = []
+    sys.setprofile(lambda _frame, event, what: events.append((event, getattr(what, "__name__", ""))))
+    plan.execute()
+    sys.setprofile(None)
+    assert [event for event in events if event[1] != "setprofile"] in (
+        [("c_call", "execute"), ("c_return", "execute")],
+        [],
+    )
