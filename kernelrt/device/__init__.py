@@ -1,0 +1,1 @@
+"""Devices: targets, buffers and their memory, and the protocols that a backend implements."""

@@ -1,0 +1,285 @@
+"""What passes between the code generator, a compiler and a loader: specs and protocols."""
+
+from __future__ import annotations
+
+import builtins
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+from kernelrt.errors import CompileError, SpecError
+from kernelrt.ir import Dim, Op, UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = [
+    "CORE_ID",
+    "CompiledSpec",
+    "Compiler",
+    "Loader",
+    "Program",
+    "ProgramSpec",
+    "Renderer",
+    "Sizes",
+]
+
+#: The variable that tells a kernel split over cores which share it computes.
+CORE_ID = "core_id"
+#: Three launch sizes: numbers, or integer expressions over Variables.
+Sizes = tuple[Dim, Dim, Dim]
+
+
+@dataclass(slots=True, eq=False)
+class ProgramSpec:
+    """A kernel as source, with what a compiler and a plan have to know about it.
+
+    The source defines ``void name(void *const *bufs, const int64_t *vals)``.
+
+    Attributes
+    ----------
+    name : str
+        Entry point; an identifier.
+    src : str
+        Source text, LLVM IR for the CPU.
+    device : DeviceSpec
+        The target that the source was written for.
+    ast : UOp
+        The kernel AST (a SINK) that the source implements.
+    global_size : Sizes or None
+        Chunks in each direction. ``global_size[0]`` counts the values of ``core_id``.
+    local_size : Sizes or None
+        Threads of a group on devices that have groups; None means direct global ids.
+    vars : list of UOp
+        The Variables that the kernel reads, without ``core_id``.
+    var_names : list of str
+        Names of the values in ``vals``, in order; ``core_id`` is last if the kernel is split.
+    globals : list of int
+        Slots of ``bufs`` that the kernel touches, ascending.
+    outs, ins : list of int
+        Slots stored to, and slots loaded from that are no outputs.
+    buf_count : int
+        Length of ``bufs``.
+    flops, nbytes : Dim
+        Estimated floating-point operations, and bytes read and written, of one launch.
+    host_parallel_safe : bool
+        Whether the kernel may run beside kernels that it is not ordered with.
+    may_fail : bool
+        Whether it may store to the status word, which is then its last slot.
+
+    Examples
+    --------
+    >>> from kernelrt import dtype
+    >>> from kernelrt.device.spec import DeviceSpec
+    >>> from kernelrt.ir import Variable
+    >>> spec = ProgramSpec("k", "...", DeviceSpec.avx2(), UOp(Op.SINK, dtype.int64))
+    >>> spec.add_var(Variable("n", 1, 8)).set_work_sizes((4, 1, 1)).var_names
+    ['n']
+    """
+
+    name: str
+    src: str
+    device: DeviceSpec
+    ast: UOp
+    global_size: Sizes | None = None
+    local_size: Sizes | None = None
+    vars: list[UOp] = field(default_factory=list)
+    var_names: list[str] = field(default_factory=list)
+    globals: list[int] = field(default_factory=list)
+    outs: list[int] = field(default_factory=list)
+    ins: list[int] = field(default_factory=list)
+    buf_count: int = 0
+    flops: Dim = 0
+    nbytes: Dim = 0
+    host_parallel_safe: bool = True
+    may_fail: bool = False
+
+    def add_var(self, var: UOp) -> Self:
+        """Append a Variable to `vars` and its name to `var_names` (before ``core_id``)."""
+        if var.op is not Op.VAR:
+            raise SpecError(f"add_var: expected a Variable, not {var!r}")
+        name = var.arg[0]
+        if any(v.arg[0] == name and v is not var for v in self.vars):
+            raise SpecError(f"add_var: two different Variables are called {name!r}")
+        if var not in self.vars:
+            self.vars.append(var)
+        if name not in self.var_names:
+            at = len(self.var_names) - (self.var_names[-1:] == [CORE_ID])
+            self.var_names.insert(at, name)
+        return self
+
+    def set_work_sizes(self, global_size: Sizes, local_size: Sizes | None = None) -> Self:
+        """Set how many chunks a launch has, and how large a group is."""
+        self.global_size = _check_sizes("global_size", global_size)
+        self.local_size = None if local_size is None else _check_sizes("local_size", local_size)
+        return self
+
+    def set_var_names(self, names: Iterable[str]) -> Self:
+        """Set the order of values in ``vals``; ``core_id`` may only be last."""
+        names = list(names)
+        _check_var_names(names)
+        self.var_names = names
+        return self
+
+    def set_buffer_metadata(
+        self, outs: Iterable[int], ins: Iterable[int], buf_count: int | None = None
+    ) -> Self:
+        """Set which slots are stored to and which are loaded; `globals` is their union.
+
+        A slot that is both is an output only.
+        """
+        out_set = set(outs)
+        in_set = set(ins) - out_set
+        both = sorted(out_set | in_set)
+        count = (both[-1] + 1 if both else 0) if buf_count is None else buf_count
+        if both and (both[0] < 0 or both[-1] >= count):
+            raise SpecError(f"set_buffer_metadata: slots {both} do not fit {count} buffers")
+        self.outs, self.ins, self.globals = sorted(out_set), sorted(in_set), both
+        self.buf_count = count
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledSpec:
+    """A compiled kernel: source that a loader compiles (JIT) or object bytes (AOT).
+
+    Exactly one of `src` and `bytes` is set. Both run alike: `bytes` is how an object cache or
+    an ahead-of-time build enters.
+
+    Attributes
+    ----------
+    name : str
+        Entry point.
+    src : str or None
+        Source text.
+    bytes : bytes or None
+        A relocatable object that defines `name`.
+    ast : UOp
+        The kernel AST.
+    var_names : tuple of str
+        Names of the values in ``vals``.
+    global_size, local_size : Sizes or None
+        As in :class:`ProgramSpec`.
+    buf_count : int
+        Length of ``bufs``.
+    """
+
+    name: str
+    src: str | None
+    bytes: builtins.bytes | None
+    ast: UOp
+    var_names: tuple[str, ...] = ()
+    global_size: Sizes | None = None
+    local_size: Sizes | None = None
+    buf_count: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise CompileError("name: a compiled kernel needs the name of its entry point")
+        if (self.src is None) == (self.bytes is None):
+            raise CompileError(f"kernel {self.name!r}: give either src or bytes, not both or none")
+        if self.bytes is not None and not self.bytes:
+            raise CompileError(f"kernel {self.name!r}: bytes is empty; expected an object file")
+        _check_var_names(self.var_names)
+
+    @classmethod
+    def from_source(cls, name: str, src: str, ast: UOp, buf_count: int) -> Self:
+        """A kernel as source text, launched once."""
+        return cls(name, src, None, ast, buf_count=buf_count)
+
+    @classmethod
+    def from_source_with_sizes(
+        cls,
+        name: str,
+        src: str,
+        ast: UOp,
+        var_names: Sequence[str],
+        global_size: Sizes | None,
+        local_size: Sizes | None,
+        buf_count: int,
+    ) -> Self:
+        """A kernel as source text, with its variables and launch sizes."""
+        return cls(name, src, None, ast, tuple(var_names), global_size, local_size, buf_count)
+
+    @classmethod
+    def from_bytes(
+        cls,
+        name: str,
+        data: builtins.bytes,
+        ast: UOp,
+        buf_count: int,
+        *,
+        var_names: Sequence[str] = (),
+        global_size: Sizes | None = None,
+        local_size: Sizes | None = None,
+    ) -> Self:
+        """A kernel as a relocatable object."""
+        sizes = (global_size, local_size)
+        return cls(name, None, builtins.bytes(data), ast, tuple(var_names), *sizes, buf_count)
+
+    def with_bytes(self, data: builtins.bytes) -> CompiledSpec:
+        """This kernel with `data` in place of its source."""
+        return replace(self, src=None, bytes=data)
+
+
+class Renderer(Protocol):
+    """Turns kernel ASTs into source."""
+
+    @property
+    def device(self) -> DeviceSpec:
+        """The target that sources are written for."""
+
+    def render(self, ast: UOp) -> ProgramSpec:
+        """The program of a kernel AST. Raises SpecError where the AST is not legal."""
+
+
+class Compiler(Protocol):
+    """Turns sources into objects."""
+
+    def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
+        """Compile all `programs` in one go, in order.
+
+        Raises
+        ------
+        CompileError
+            A source was rejected; the message names the kernel and quotes the compiler.
+        """
+
+
+@runtime_checkable
+class Program(Protocol):
+    """Code in memory. The address is valid for as long as this object is alive."""
+
+    @property
+    def name(self) -> str:
+        """The entry point's name."""
+
+    @property
+    def address(self) -> int:
+        """Address of ``void (*)(void *const *bufs, const int64_t *vals)``."""
+
+
+class Loader(Protocol):
+    """Brings compiled kernels into memory."""
+
+    def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
+        """Link all `compiled` in one go. Raises CompileError where a symbol is missing."""
+
+
+def _check_sizes(argument: str, sizes: Sizes) -> Sizes:
+    checked: object = sizes
+    if not (
+        isinstance(checked, tuple)
+        and len(checked) == 3
+        and all(isinstance(s, int | UOp) for s in checked)
+    ):
+        raise SpecError(f"{argument}: expected three ints or integer UOps, not {sizes!r}")
+    return sizes
+
+
+def _check_var_names(names: Sequence[str]) -> None:
+    if len(set(names)) != len(names):
+        raise SpecError(f"var_names: {list(names)} names a variable twice")
+    if CORE_ID in names[:-1]:
+        raise SpecError(f"var_names: {CORE_ID} must come last, not as in {list(names)}")

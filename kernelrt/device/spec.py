@@ -1,0 +1,155 @@
+"""DeviceSpec: what the code generator has to know about a processor."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+__all__ = ["DeviceSpec", "host"]
+
+_KIB = 1024
+_L1_DEFAULT = 32 * _KIB
+_L2_DEFAULT = 512 * _KIB
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A target of code generation, as plain data: nothing here needs the device to exist.
+
+    Attributes
+    ----------
+    name : str
+        Name in the device registry, e.g. ``"CPU"``.
+    triple : str
+        LLVM target triple.
+    cpu : str
+        LLVM CPU name.
+    features : str
+        LLVM feature string, ``"+avx2,+fma,..."``.
+    vector_bits : int
+        Width of the widest vector register that pays.
+    vector_registers : int
+        How many of them there are.
+    cores : int
+        Processors that this process may use.
+    l1_bytes, l2_bytes : int
+        Data cache sizes of one core.
+
+    Examples
+    --------
+    >>> DeviceSpec.avx2().lanes(4)
+    8
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    vector_registers: int
+    cores: int = 1
+    l1_bytes: int = _L1_DEFAULT
+    l2_bytes: int = _L2_DEFAULT
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of `itemsize` bytes that fit one vector register."""
+        return max(1, self.vector_bits // (8 * itemsize))
+
+    def has(self, feature: str) -> bool:
+        """Whether `feature` (``"avx512f"``, ``"fma"``) is switched on."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def has_fma(self) -> bool:
+        """Whether a fused multiply-add is one instruction."""
+        return self.triple.startswith(("aarch64", "arm64")) or self.has("fma")
+
+    @classmethod
+    def avx512(cls, cores: int = 1) -> Self:
+        """An x86-64 server with AVX-512."""
+        extra = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+        return cls(
+            "CPU", "x86_64-unknown-linux-gnu", "x86-64-v4", f"{_AVX2},{extra}", 512, 32, cores,
+            48 * _KIB, 2048 * _KIB,
+        )  # fmt: skip
+
+    @classmethod
+    def avx2(cls, cores: int = 1) -> Self:
+        """An x86-64 machine with AVX2 and FMA."""
+        return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v3", _AVX2, 256, 16, cores)
+
+    @classmethod
+    def neon(cls, cores: int = 1) -> Self:
+        """A 64-bit Arm machine."""
+        return cls(
+            "CPU", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, cores,
+            64 * _KIB,
+        )  # fmt: skip
+
+    @classmethod
+    def generic(cls, cores: int = 1) -> Self:
+        """Any x86-64 machine: SSE2 and no fused multiply-add."""
+        return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64", "+sse,+sse2", 128, 16, cores)
+
+
+_AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
+
+
+@functools.cache
+def host() -> DeviceSpec:
+    """The processor this runs on. The first call imports llvmlite.
+
+    Examples
+    --------
+    >>> host().name
+    'CPU'
+    """
+    import llvmlite.binding as llvm
+
+    triple = llvm.get_process_triple()
+    # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
+    features = dict(llvm.get_host_cpu_features())
+    bits, registers = _vectors(triple, features)
+    return DeviceSpec(
+        name="CPU",
+        triple=triple,
+        cpu=llvm.get_host_cpu_name(),
+        features=",".join(f"{'+' if on else '-'}{f}" for f, on in sorted(features.items())),
+        vector_bits=bits,
+        vector_registers=registers,
+        cores=_cores(),
+        l1_bytes=_cache_bytes(1) or _L1_DEFAULT,
+        l2_bytes=_cache_bytes(2) or _L2_DEFAULT,
+    )
+
+
+def _vectors(triple: str, features: dict[str, bool]) -> tuple[int, int]:
+    if triple.startswith(("aarch64", "arm64")):
+        return 128, 32
+    if all(features.get(f) for f in ("avx512f", "avx512bw", "avx512dq", "avx512vl")):
+        return 512, 32
+    return (256, 16) if features.get("avx2") else (128, 16)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+def _cache_bytes(level: int) -> int:
+    """Size of the data cache of `level` of the first core; 0 where the system does not say."""
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if int((index / "level").read_text()) != level:
+                continue
+            if (index / "type").read_text().strip() == "Instruction":
+                continue
+            text = (index / "size").read_text().strip()
+            return int(text.rstrip("K")) * (_KIB if text.endswith("K") else 1)
+        except (OSError, ValueError):
+            continue
+    return 0
