@@ -1,0 +1,142 @@
+"""Types of the compiled hot path of jit: check a signature, copy in, run a plan, hand out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kernelrt._dispatch import PlanCore
+
+MAX_DIMS: Final = 32
+"""The most dimensions that an argument or a result may have."""
+
+class Mismatch:
+    """The type of MISMATCH."""
+
+MISMATCH: Final[Mismatch]
+"""What a Replay gives back when the arguments are not the ones it was made for."""
+
+class ArrayHandle:
+    """Base class of Tensor: an optional block of realized, C-contiguous data.
+
+    The fields are C fields, so that a replay reads them without a Python call. The handle is
+    *realized* where `_address` is not None; a lazy tensor has only its `_uop`. A subclass that
+    defines `__slots__ = ()` keeps results small. Results of a replay are made without calling
+    `__init__`: a subclass must not rely on it for them.
+    """
+
+    _uop: Any
+    """The graph node, or None; never touched by this module."""
+
+    @property
+    def _memory(self) -> Any:
+        """Whatever owns the data, None where there are none."""
+    @property
+    def _address(self) -> int | None: ...
+    @property
+    def _dtype_code(self) -> int:
+        """`DType.code`; -1 where there are no data."""
+    @property
+    def _shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def _nbytes(self) -> int: ...
+    def _bind(self, memory: object, address: int, dtype_code: int, shape: tuple[int, ...]) -> None:
+        """Make the handle realized. `memory` is kept alive; `nbytes` follows from the shape.
+
+        Raises
+        ------
+        ShapeError
+            More than `MAX_DIMS` dimensions, a negative one, or more bytes than an address counts.
+        DTypeError
+            `dtype_code` is no code of kernelrt.dtype.
+        """
+    def _unbind(self) -> None:
+        """Drop the data and the hold on their owner."""
+
+ARRAY: Final = 0
+"""A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,
+sites)``. The data are copied to `address`, or, where `sites` is not empty and the layout allows,
+bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call."""
+FLOAT: Final = 1
+"""A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
+STATIC: Final = 2
+"""An argument that must be equal to a value and of its exact type: ``(STATIC, value)``."""
+
+Site: TypeAlias = tuple[int, int, int]
+InputSpec: TypeAlias = (
+    tuple[int, int, tuple[int, ...], int, Sequence[Site]] | tuple[int, int, int] | tuple[int, object]
+)
+OutputSpec: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""(address in the plan's memory, dtype_code, shape)"""
+
+_H = TypeVar("_H", bound=ArrayHandle)
+
+class Replay:
+    """One prepared plan together with the calling convention of the traced function.
+
+    Parameters
+    ----------
+    plan
+        Runs between copying in and copying out, all in one turn of the plan's lock.
+    inputs
+        One spec for each positional argument.
+    outputs
+        Where the results lie after the run. Each call makes fresh handles that own copies.
+    result_type
+        The subclass of ArrayHandle to make results of.
+    build
+        None: the single result itself where there is one output, a tuple otherwise. Else called
+        with the results; what it returns is the result of the call.
+    guards
+        (handle, address): state that the plan reads and writes in place. The replay matches only
+        while every handle still has its data at that address.
+    writes
+        (begin, end) address ranges that the plan writes. An array that overlaps one is copied
+        even where it could be bound.
+    keep
+        Anything to be kept alive with the replay (buffers behind the addresses).
+
+    Notes
+    -----
+    What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
+    are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
+    spec's shape and dtype, an exact float, an equal static of the same type. Everything else, and
+    every other number of arguments, is a MISMATCH, found before anything was changed.
+
+    Raises
+    ------
+    ShapeError, DTypeError, DeviceError
+        A spec is malformed, or a site does not exist in the plan.
+    """
+
+    def __init__(
+        self,
+        plan: PlanCore,
+        inputs: Sequence[InputSpec],
+        outputs: Sequence[OutputSpec],
+        result_type: type[_H],
+        *,
+        build: Callable[..., object] | None = None,
+        guards: Sequence[tuple[ArrayHandle, int]] = (),
+        writes: Sequence[tuple[int, int]] = (),
+        keep: object = None,
+    ) -> None: ...
+    @property
+    def plan(self) -> PlanCore: ...
+    @property
+    def calls(self) -> int:
+        """How often the plan ran through this object."""
+    def __call__(self, *args: object) -> Any:
+        """MISMATCH, or the results. Raises what `PlanCore.execute` raises."""
+
+class JitCore:
+    """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
+
+    The replay that matched last is tried first. Keyword arguments go to `_slow` directly.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
+    def _add_replay(self, replay: Replay) -> None: ...
+    def _clear_replays(self) -> None: ...
+    @property
+    def _replays(self) -> tuple[Replay, ...]: ...
