@@ -61,7 +61,7 @@ class ProgramSpec:
         Slots stored to, and slots loaded from that are no outputs.
     buf_count : int
         Length of ``bufs``.
-    flops, nbytes : Dim
+    flops, bytes : Dim
         Estimated floating-point operations, and bytes read and written, of one launch.
     host_parallel_safe : bool
         Whether the kernel may run beside kernels that it is not ordered with.
@@ -91,7 +91,7 @@ class ProgramSpec:
     ins: list[int] = field(default_factory=list)
     buf_count: int = 0
     flops: Dim = 0
-    nbytes: Dim = 0
+    bytes: Dim = 0
     host_parallel_safe: bool = True
     may_fail: bool = False
 
