@@ -30,7 +30,7 @@ class DigitsSplit(NamedTuple):
 
 
 def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """The test set of "Optical Recognition of Handwritten Digits", as published.
+    """Give the test set of "Optical Recognition of Handwritten Digits", as published.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def digits_split() -> DigitsSplit:
-    """The digits in a fixed random order, the last fifth of it held out.
+    """Give the digits in a fixed random order, the last fifth of it held out.
 
     The order is stored with the data, so that the split is the same everywhere.
 
