@@ -1,0 +1,82 @@
+"""DLPack for element types that NumPy does not have.
+
+NumPy exchanges every type of kernelrt but bfloat16. Its bytes travel as uint16, and the type
+is put right in the capsule on the way out and on the way in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+__all__ = ["export", "import_array"]
+
+# Layout of DLManagedTensor and DLManagedTensorVersioned (dlpack.h 1.0): where DLTensor begins,
+# and where in it the DLDataType {uint8 code, uint8 bits, uint16 lanes} is.
+_CAPSULES = {b"dltensor": 0, b"dltensor_versioned": 32}
+_DTYPE_OFFSET = 20
+_UINT, _BFLOAT = 1, 4
+_CPU = (1, 0)
+
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_pointer.restype = ctypes.c_void_p
+
+
+def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any]) -> Any:
+    """A DLPack capsule of `array`; of uint16 data that is bfloat16, one that says so."""
+    capsule = array.__dlpack__(**options)
+    if bfloat16:
+        _set_code(capsule, _BFLOAT)
+    return capsule
+
+
+def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
+    """The memory of a DLPack exporter as an array, and whether it is bfloat16 seen as uint16."""
+    try:
+        return np.from_dlpack(source), False
+    except (BufferError, RuntimeError, TypeError):
+        capsule = source.__dlpack__()
+        if _code(capsule) != (_BFLOAT, 16):
+            raise
+        _set_code(capsule, _UINT)
+        return np.from_dlpack(_Once(capsule)), True
+
+
+class _Once:
+    """An exporter of one finished capsule."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU
+
+
+def _field(capsule: object) -> int | None:
+    for name, offset in _CAPSULES.items():
+        if _is_valid(capsule, name):
+            return int(_pointer(capsule, name)) + offset + _DTYPE_OFFSET
+    return None
+
+
+def _code(capsule: object) -> tuple[int, int] | None:
+    field = _field(capsule)
+    if field is None:
+        return None
+    code, bits = (ctypes.c_uint8 * 2).from_address(field)
+    return code, bits
+
+
+def _set_code(capsule: object, code: int) -> None:
+    field = _field(capsule)
+    if field is None:
+        raise BufferError("the exporter gave no DLPack capsule")
+    ctypes.c_uint8.from_address(field).value = code

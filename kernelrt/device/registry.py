@@ -1,0 +1,108 @@
+"""Devices by name, opened when first used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt.device.allocator import CachingAllocator
+from kernelrt.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.device.program import Compiler, Loader, Renderer
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["Device", "allocator", "known", "opened", "register"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """An open device.
+
+    Attributes
+    ----------
+    spec : DeviceSpec
+        What the code generator has to know.
+    renderer : Renderer or None
+        Turns kernel ASTs into source; None where only hand-written kernels run.
+    compiler : Compiler
+        Turns source into objects.
+    loader : Loader
+        Brings objects into memory.
+    """
+
+    spec: DeviceSpec
+    renderer: Renderer | None
+    compiler: Compiler
+    loader: Loader
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    factory: Callable[[], Device] | None = None
+    allocator: CachingAllocator = field(default_factory=CachingAllocator)
+    device: Device | None = None
+
+
+# Host memory needs no backend; running kernels does.
+_entries: dict[str, _Entry] = {"CPU": _Entry()}
+_lock = threading.RLock()
+
+
+def register(name: str, factory: Callable[[], Device]) -> None:
+    """Make `factory` the way to open the device `name`, as a backend does when imported.
+
+    A device that was opened before stays open for whoever holds it.
+    """
+    with _lock:
+        entry = _entries.setdefault(name, _Entry())
+        entry.factory, entry.device = factory, None
+
+
+def known() -> tuple[str, ...]:
+    """Names of all devices."""
+    return tuple(_entries)
+
+
+def opened(name: str = "CPU") -> Device:
+    """The device `name`, opened by the first call. Raises DeviceError for an unknown name."""
+    entry = _find(name)
+    if entry.device is not None:
+        return entry.device
+    with _lock:
+        if entry.device is None:
+            if entry.factory is None:
+                raise DeviceError(
+                    f"device {name!r} has no backend; import kernelrt.backend, or register one"
+                )
+            entry.device = entry.factory()
+        return entry.device
+
+
+def allocator(name: str = "CPU") -> CachingAllocator:
+    """The memory of the device `name`; works without opening it."""
+    return _find(name).allocator
+
+
+def _find(name: str) -> _Entry:
+    entry = _entries.get(name)
+    if entry is None:
+        names = ", ".join(_entries)
+        raise DeviceError(f"device: {name!r} is unknown; expected one of: {names}")
+    return entry
+
+
+def _after_fork() -> None:
+    """Locks that another thread held at the fork would stay held in the child for ever."""
+    global _lock  # noqa: PLW0603 - the one lock of this module
+    _lock = threading.RLock()
+    for entry in _entries.values():
+        entry.allocator.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
