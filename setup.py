@@ -87,16 +87,18 @@ def extensions() -> list[Extension]:
     if sanitize := os.environ.get("KERNELRT_BUILD_SANITIZE"):
         compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
         link_args.append(f"-fsanitize={sanitize}")
-    extension = Extension(
-        "kernelrt._dispatch",
-        sources=["kernelrt/_dispatch.pyx", *CORE],
-        include_dirs=["csrc", numpy.get_include()],
-        depends=[str(path.relative_to(HERE)) for path in sorted(HERE.glob("csrc/*.h"))],
-        define_macros=macros,
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
-    )
-    return cythonize([extension], language_level=3, include_path=["."])
+    settings = {
+        "include_dirs": ["csrc", numpy.get_include()],
+        "depends": [str(path.relative_to(HERE)) for path in sorted(HERE.glob("csrc/*.h"))],
+        "define_macros": macros,
+        "extra_compile_args": compile_args,
+        "extra_link_args": link_args,
+    }
+    modules = [
+        Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
+        Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
+    ]
+    return cythonize(modules, language_level=3, include_path=["."])
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})

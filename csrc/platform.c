@@ -132,11 +132,11 @@ void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero)
     /* Above PTRDIFF_MAX no allocator can serve, and some check badly. */
     if (nbytes > PTRDIFF_MAX - alignment)
         return NULL;
-    if (alignment < sizeof(void *))
-        alignment = sizeof(void *);
-    if (posix_memalign(&memory, alignment, nbytes ? nbytes : 1))
+    if (alignment <= _Alignof(max_align_t))
+        memory = malloc(nbytes ? nbytes : 1);
+    else if (posix_memalign(&memory, alignment, nbytes ? nbytes : 1))
         return NULL;
-    if (zero)
+    if (zero && memory)
         memset(memory, 0, nbytes);
     return memory;
 }

@@ -108,6 +108,7 @@ cdef class Memory:
     cdef object __weakref__
 
 
+# Uninitialised memory for a result; unlike the constructor without boxing the size.
 cdef Memory new_memory(Py_ssize_t nbytes)
 
 
@@ -120,6 +121,10 @@ cdef class PlanCore:
     cdef object error
     cdef object __weakref__
 
+    # A turn: acquire, any of the others, then leave or finish.
     cdef int acquire(self, krt_frame *frame) except -1
-    cdef int run(self, krt_sample *samples) except -1
+    cdef void bind(self, size_t op, size_t slot, void *address) noexcept
+    cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept
+    cdef void leave(self, krt_frame *frame) noexcept
+    cdef int finish(self, krt_frame *frame, krt_status status, size_t op) except -1
     cdef krt_status warn_fewer_threads(self, krt_status status)

@@ -65,8 +65,10 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
 cdef class Memory:
     """Aligned memory that this object owns, as a writable buffer of unsigned bytes."""
 
-    def __cinit__(self, nbytes, *, alignment=64, bint zero=False):
+    def __init__(self, nbytes, *, alignment=64, bint zero=False):
         cdef size_t multiple
+        if self.data != NULL:
+            raise errors.BufferReleasedError("memory is initialised once")
         try:
             self.size = nbytes
         except OverflowError:
@@ -130,7 +132,13 @@ cdef class Memory:
 
 
 cdef Memory new_memory(Py_ssize_t nbytes):
-    return Memory(nbytes)
+    cdef Memory memory = Memory.__new__(Memory)
+    memory.size = nbytes
+    # Scalars and other small results need no cache line; malloc is the quicker way to 16 bytes.
+    memory.data = <char *> krt_memory_alloc(<size_t> nbytes, 64 if nbytes >= 1024 else 16, False)
+    if memory.data == NULL:
+        raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+    return memory
 
 
 # ---- Taking op tuples apart -----------------------------------------------------------------
@@ -312,28 +320,34 @@ cdef class PlanCore:
             raise errors.PlanReleasedError("the plan was released; prepare it again")
         return 0
 
-    cdef int run(self, krt_sample *samples) except -1:
-        cdef krt_frame frame
+    cdef void bind(self, size_t op, size_t slot, void *address) noexcept:
+        cdef krt_fault fault
+        krt_plan_set_pointer(self.plan, op, slot, address, &fault)
+
+    cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
         cdef krt_status status
-        cdef size_t op = 0
-        self.acquire(&frame)
         if samples != NULL:
             with nogil:
-                status = krt_plan_execute_profiled(self.plan, samples, &op)
+                status = krt_plan_execute_profiled(self.plan, samples, failed_op)
         elif krt_plan_cost_ns(self.plan) < GIL_COST_NS:
-            status = krt_plan_execute(self.plan, &op)
+            return krt_plan_execute(self.plan, failed_op)
         else:
             with nogil:
-                status = krt_plan_execute(self.plan, &op)
-            if krt_pool_take_start_failure():
-                status = self.warn_fewer_threads(status)
+                status = krt_plan_execute(self.plan, failed_op)
+        if krt_pool_take_start_failure():
+            status = self.warn_fewer_threads(status)
+        return status
+
+    cdef void leave(self, krt_frame *frame) noexcept:
+        krt_lock_release(frame)
+
+    cdef int finish(self, krt_frame *frame, krt_status status, size_t op) except -1:
         if status == KRT_OK:
-            krt_lock_release(&frame)
+            krt_lock_release(frame)
             return 0
         cause, self.error = self.error, None
-        krt_lock_release(&frame)
-        raise_status(status, NULL, op, cause)
-        return 0
+        krt_lock_release(frame)
+        return raise_status(status, NULL, op, cause)
 
     cdef krt_status warn_fewer_threads(self, krt_status status):
         """Say once that the pool is smaller than asked for; a filter may make that an error."""
@@ -347,15 +361,24 @@ cdef class PlanCore:
         return status
 
     def execute(self):
-        self.run(NULL)
+        cdef krt_frame frame
+        cdef size_t op = 0
+        self.acquire(&frame)
+        cdef krt_status status = self.run(NULL, &op)
+        self.finish(&frame, status, op)
 
     def execute_profiled_raw(self):
         cdef size_t i, n = self.count
         cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
         if samples == NULL:
             raise errors.OutOfMemoryError("no memory for a profile")
+        cdef krt_frame frame
+        cdef krt_status status
+        cdef size_t op = 0
         try:
-            self.run(samples)
+            self.acquire(&frame)
+            status = self.run(samples, &op)
+            self.finish(&frame, status, op)
             return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,
                      samples[i].chunks) for i in range(n)]
         finally:

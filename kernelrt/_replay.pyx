@@ -1,0 +1,537 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
+
+cimport numpy as cnp
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_AsSsize_t
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.string cimport memcmp, memcpy
+
+from kernelrt._dispatch cimport (
+    KRT_OK, Memory, PlanCore, krt_frame, krt_status, new_memory,
+)
+
+from kernelrt import errors
+
+cnp.import_array()
+
+cdef extern from *:
+    """
+    /* An instance as __new__ makes it, without __init__. */
+    static PyObject *bare_instance(PyTypeObject *type, PyObject *no_args)
+    {
+        return type->tp_new(type, no_args, NULL);
+    }
+    """
+    object bare_instance(type type, tuple no_args)
+
+
+cdef enum:
+    DIMS = 32
+    N_CODES = 13
+    BFLOAT16 = 10
+    FLOAT32 = 11
+    FLOAT64 = 12
+
+cdef enum Kind:
+    KIND_ARRAY = 0
+    KIND_FLOAT = 1
+    KIND_STATIC = 2
+
+ARRAY = <int> KIND_ARRAY
+FLOAT = <int> KIND_FLOAT
+STATIC = <int> KIND_STATIC
+MAX_DIMS = <int> DIMS
+
+# By DType.code: bool, uint8, int8, uint16, ... int64, float16, bfloat16, float32, float64.
+cdef int *ITEM_SIZES = [1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8]
+cdef int *NUMPY_TYPES = [
+    cnp.NPY_BOOL, cnp.NPY_UINT8, cnp.NPY_INT8, cnp.NPY_UINT16, cnp.NPY_INT16, cnp.NPY_UINT32,
+    cnp.NPY_INT32, cnp.NPY_UINT64, cnp.NPY_INT64, cnp.NPY_FLOAT16, -1, cnp.NPY_FLOAT32,
+    cnp.NPY_FLOAT64,
+]
+cdef tuple NO_ARGS = ()
+
+
+class Mismatch:
+    __slots__ = ()
+
+    def __repr__(self):
+        return "MISMATCH"
+
+
+MISMATCH = Mismatch()
+cdef object mismatch = MISMATCH
+
+
+cdef int other_type(int typenum) noexcept:
+    """C has two names for one of its integer widths, and NumPy a type number for each."""
+    if sizeof(long) == sizeof(long long):
+        if typenum == cnp.NPY_LONG:
+            return cnp.NPY_LONGLONG
+        if typenum == cnp.NPY_ULONG:
+            return cnp.NPY_ULONGLONG
+    elif sizeof(long) == sizeof(int):
+        if typenum == cnp.NPY_INT:
+            return cnp.NPY_LONG
+        if typenum == cnp.NPY_UINT:
+            return cnp.NPY_ULONG
+    return typenum
+
+
+cdef int check_code(object code) except -1:
+    cdef int value = code
+    if not 0 <= value < N_CODES:
+        raise errors.DTypeError(f"dtype_code must be a DType.code, not {code!r}")
+    return value
+
+
+cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
+    """Bytes of a C-contiguous array."""
+    if len(shape) > DIMS:
+        raise errors.ShapeError(f"a shape has at most {DIMS} dimensions, not {len(shape)}")
+    nbytes = ITEM_SIZES[code]
+    for dim in shape:
+        if dim < 0:
+            raise errors.ShapeError(f"a dimension must be at least 0: {shape}")
+        nbytes *= dim
+    try:
+        return nbytes
+    except OverflowError:
+        raise errors.ShapeError(f"an array of shape {shape} has too many bytes") from None
+
+
+# ---- Handles --------------------------------------------------------------------------------
+
+
+cdef class ArrayHandle:
+    """Base class of Tensor: an optional block of realized, C-contiguous data."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.code = -1
+
+    @property
+    def _memory(self):
+        return self.memory
+
+    @property
+    def _address(self):
+        return <size_t> self.data if self.data != NULL else None
+
+    @property
+    def _dtype_code(self):
+        return self.code
+
+    @property
+    def _shape(self):
+        return self.shape
+
+    @property
+    def _nbytes(self):
+        return self.nbytes
+
+    def _bind(self, memory, size_t address, dtype_code, tuple shape):
+        cdef int code = check_code(dtype_code)
+        cdef Py_ssize_t nbytes = count_bytes(shape, code)
+        if address == 0:
+            raise errors.ShapeError("the address of an array must not be 0")
+        self.memory = memory
+        self.data = <char *> address
+        self.code = code
+        self.shape = shape
+        self.nbytes = nbytes
+
+    def _unbind(self):
+        self.data = NULL
+        self.memory = None
+        self.code = -1
+        self.shape = None
+        self.nbytes = 0
+
+
+cdef bint same_shape(PyObject *a, PyObject *b) noexcept:
+    """Whether two tuples of dimensions are equal."""
+    cdef Py_ssize_t i, n
+    if a == b:
+        return True
+    n = PyTuple_GET_SIZE(<tuple> a)
+    if n != PyTuple_GET_SIZE(<tuple> b):
+        return False
+    for i in range(n):
+        if (PyLong_AsSsize_t(<object> PyTuple_GET_ITEM(<tuple> a, i))
+                != PyLong_AsSsize_t(<object> PyTuple_GET_ITEM(<tuple> b, i))):
+            return False
+    return True
+
+
+# ---- Specs ----------------------------------------------------------------------------------
+
+
+cdef struct Site:
+    size_t op
+    size_t slot
+    Py_ssize_t offset
+    void *home  # the plan's own buffer, bound again behind each call
+
+
+cdef struct Input:
+    Kind kind
+    int code
+    int typenum  # of NumPy, and the other number of the same type
+    int other
+    int ndim
+    Py_ssize_t nbytes
+    char *home
+    Site *sites
+    Py_ssize_t n_sites
+    PyObject *value  # borrowed from Replay.held: the static's value, or the array's shape
+    cnp.npy_intp dims[DIMS]
+
+
+cdef struct Output:
+    const char *source
+    int code
+    Py_ssize_t nbytes
+    PyObject *shape  # borrowed from Replay.held
+
+
+cdef struct Guard:
+    PyObject *handle  # borrowed from Replay.held
+    char *data
+
+
+cdef struct Range:
+    char *begin
+    char *end
+
+
+cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
+    cdef void *table = PyMem_Calloc(<size_t> count + 1, size)
+    if table == NULL:
+        raise errors.OutOfMemoryError("no memory for a replay")
+    return table
+
+
+cdef bint matches(const Input *spec, PyObject *arg) noexcept:
+    cdef cnp.ndarray array
+    cdef ArrayHandle handle
+    cdef int typenum
+    if spec.kind == KIND_ARRAY:
+        if cnp.PyArray_CheckExact(<object> arg):
+            array = <cnp.ndarray> arg
+            typenum = cnp.PyArray_TYPE(array)
+            return ((typenum == spec.typenum or typenum == spec.other)
+                    and cnp.PyArray_ISNOTSWAPPED(array)
+                    and cnp.PyArray_NDIM(array) == spec.ndim
+                    and memcmp(cnp.PyArray_DIMS(array), spec.dims,
+                               <size_t> spec.ndim * sizeof(cnp.npy_intp)) == 0)
+        if not isinstance(<object> arg, ArrayHandle):
+            return False
+        handle = <ArrayHandle> arg
+        return (handle.data != NULL and handle.code == spec.code
+                and same_shape(<PyObject *> handle.shape, spec.value))
+    if spec.kind == KIND_FLOAT:
+        return PyFloat_CheckExact(<object> arg)
+    return arg == spec.value or equal_static(<object> arg, <object> spec.value)
+
+
+cdef bint equal_static(object arg, object value) noexcept:
+    if type(arg) is not type(value):
+        return False
+    try:
+        return PyObject_RichCompareBool(arg, value, Py_EQ)
+    except Exception:  # an argument that cannot be compared is not the one that was traced
+        return False
+
+
+# ---- Replays --------------------------------------------------------------------------------
+
+
+cdef class Replay:
+    """One prepared plan together with the calling convention of the traced function."""
+
+    cdef readonly PlanCore plan
+    cdef Py_ssize_t n_calls
+    cdef type result_type
+    cdef object build
+    cdef list held
+    cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
+    cdef Input *inputs
+    cdef Output *outputs
+    cdef Guard *guards
+    cdef Range *writes
+    cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
+    cdef bint binds
+
+    def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
+                 build=None, guards=(), writes=(), keep=None):
+        if self.inputs != NULL:
+            raise errors.JitError("a replay is initialised once")
+        if not issubclass(result_type, ArrayHandle):
+            raise errors.DTypeError(f"result_type must extend ArrayHandle: {result_type!r}")
+        inputs, outputs = tuple(inputs), tuple(outputs)
+        guards, writes = tuple(guards), tuple(writes)
+        self.plan = plan
+        self.result_type = result_type
+        self.build = build
+        self.held = [keep, inputs, outputs, guards]
+        self.strided = {}
+        self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
+        self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
+        self.guards = <Guard *> calloc_for(len(guards), sizeof(Guard))
+        self.writes = <Range *> calloc_for(len(writes), sizeof(Range))
+        for spec in inputs:
+            self.add_input(self.inputs + self.n_inputs, spec)
+        for address, code, shape in outputs:
+            self.add_output(self.outputs + self.n_outputs, address, code, shape)
+        for handle, address in guards:
+            self.add_guard(self.guards + self.n_guards, handle, address)
+        for begin, end in writes:
+            self.writes[self.n_writes].begin = <char *> <size_t> begin
+            self.writes[self.n_writes].end = <char *> <size_t> end
+            self.n_writes += 1
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.n_inputs):
+            PyMem_Free(self.inputs[i].sites)
+        PyMem_Free(self.inputs)
+        PyMem_Free(self.outputs)
+        PyMem_Free(self.guards)
+        PyMem_Free(self.writes)
+
+    cdef int add_input(self, Input *entry, tuple spec) except -1:
+        self.n_inputs += 1
+        entry.kind = spec[0]
+        if entry.kind == KIND_STATIC:
+            _, value = spec
+            self.held.append(value)
+            entry.value = <PyObject *> value
+        elif entry.kind == KIND_FLOAT:
+            _, code, address = spec
+            entry.code = check_code(code)
+            if entry.code != FLOAT32 and entry.code != FLOAT64:
+                raise errors.DTypeError("a float input is float32 or float64")
+            entry.home = <char *> <size_t> address
+        elif entry.kind == KIND_ARRAY:
+            _, code, shape, address, sites = spec
+            self.add_array(entry, check_code(code), shape, address, tuple(sites))
+        else:
+            raise errors.DTypeError(f"an input is ARRAY, FLOAT or STATIC, not {spec[0]!r}")
+        if entry.kind != KIND_STATIC and entry.home == NULL:
+            raise errors.ShapeError("the address of an input must not be 0")
+        return 0
+
+    cdef int add_array(self, Input *entry, int code, tuple shape, size_t address,
+                       tuple sites) except -1:
+        cdef Site *site
+        entry.code = code
+        entry.nbytes = count_bytes(shape, code)
+        entry.typenum = NUMPY_TYPES[code]
+        entry.other = other_type(entry.typenum)
+        entry.ndim = <int> len(shape)
+        for i, dim in enumerate(shape):
+            entry.dims[<Py_ssize_t> i] = dim
+        entry.value = <PyObject *> shape
+        self.held.append(shape)
+        entry.home = <char *> address
+        entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
+        for op, slot, offset in sites:
+            if not 0 <= offset <= entry.nbytes:
+                raise errors.ShapeError(f"site offset {offset} lies outside {entry.nbytes} bytes")
+            site = entry.sites + entry.n_sites
+            site.op, site.slot, site.offset = op, slot, offset
+            site.home = <void *> <size_t> self.plan.pointer(op, slot)
+            entry.n_sites += 1
+            self.binds = True
+        return 0
+
+    cdef int add_output(self, Output *entry, size_t address, code, tuple shape) except -1:
+        entry.source = <const char *> address
+        entry.code = check_code(code)
+        entry.nbytes = count_bytes(shape, entry.code)
+        entry.shape = <PyObject *> shape
+        self.held.append(shape)
+        if address == 0:
+            raise errors.ShapeError("the address of an output must not be 0")
+        self.n_outputs += 1
+        return 0
+
+    cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1:
+        if handle is None or address == 0:
+            raise errors.ShapeError("a guard is a handle and the address of its data")
+        entry.handle = <PyObject *> handle
+        entry.data = <char *> address
+        self.n_guards += 1
+        return 0
+
+    @property
+    def calls(self):
+        return self.n_calls
+
+    def __call__(self, *args):
+        return self.attempt(args)
+
+    cdef object attempt(self, tuple args):
+        """MISMATCH or the results."""
+        cdef Py_ssize_t i
+        if PyTuple_GET_SIZE(args) != self.n_inputs:
+            return mismatch
+        for i in range(self.n_inputs):
+            if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
+                return mismatch
+        for i in range(self.n_guards):
+            if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
+                return mismatch
+        results = self.run(args)
+        if self.build is not None:
+            return self.build(*results)
+        return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
+
+    cdef tuple run(self, tuple args):
+        cdef krt_frame frame
+        cdef krt_status status
+        cdef size_t op = 0
+        self.plan.acquire(&frame)
+        try:
+            self.copy_in(args)
+            # Whatever can fail comes before the run, which may commit to state.
+            results = self.make_results()
+        except BaseException:
+            self.unbind()
+            self.plan.leave(&frame)
+            raise
+        status = self.plan.run(NULL, &op)
+        if status == KRT_OK:
+            self.copy_out(results)
+            self.n_calls += 1
+        self.unbind()
+        self.plan.finish(&frame, status, op)
+        return results
+
+    cdef int copy_in(self, tuple args) except -1:
+        cdef Py_ssize_t i
+        cdef Input *spec
+        cdef double value
+        for i in range(self.n_inputs):
+            spec = self.inputs + i
+            if spec.kind == KIND_ARRAY:
+                self.take_array(spec, i, <object> PyTuple_GET_ITEM(args, i))
+            elif spec.kind == KIND_FLOAT:
+                value = PyFloat_AS_DOUBLE(<object> PyTuple_GET_ITEM(args, i))
+                if spec.code == FLOAT32:
+                    (<float *> spec.home)[0] = <float> value
+                else:
+                    (<double *> spec.home)[0] = value
+        return 0
+
+    cdef int take_array(self, Input *spec, Py_ssize_t index, object arg) except -1:
+        cdef char *data
+        cdef bint aligned = True
+        if cnp.PyArray_CheckExact(arg):
+            if not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg):
+                return self.copy_strided(spec, index, <cnp.ndarray> arg)
+            data = <char *> cnp.PyArray_DATA(<cnp.ndarray> arg)
+            aligned = cnp.PyArray_ISALIGNED(<cnp.ndarray> arg)
+        else:
+            data = (<ArrayHandle> arg).data
+        if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
+            for i in range(spec.n_sites):
+                self.plan.bind(spec.sites[i].op, spec.sites[i].slot, data + spec.sites[i].offset)
+        elif spec.nbytes:
+            memcpy(spec.home, data, <size_t> spec.nbytes)
+        return 0
+
+    cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
+        target = self.strided.get(index)
+        if target is None:
+            target = cnp.PyArray_SimpleNewFromData(spec.ndim, spec.dims, spec.typenum, spec.home)
+            self.strided[index] = target
+        return cnp.PyArray_CopyInto(<cnp.ndarray> target, arg)
+
+    cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.n_writes):
+            if data < self.writes[i].end and self.writes[i].begin < data + nbytes:
+                return True
+        return False
+
+    cdef void unbind(self) noexcept:
+        """Point every site home again: the plan must not hold on to what the caller may free."""
+        cdef Py_ssize_t i, k
+        cdef Input *spec
+        if not self.binds:
+            return
+        for i in range(self.n_inputs):
+            spec = self.inputs + i
+            for k in range(spec.n_sites):
+                self.plan.bind(spec.sites[k].op, spec.sites[k].slot, spec.sites[k].home)
+
+    cdef tuple make_results(self):
+        """Bare handles over fresh memory."""
+        cdef Py_ssize_t i
+        cdef ArrayHandle handle
+        cdef Memory memory
+        cdef list results = []
+        for i in range(self.n_outputs):
+            memory = new_memory(self.outputs[i].nbytes)
+            handle = <ArrayHandle> bare_instance(self.result_type, NO_ARGS)
+            handle.memory = memory
+            handle.data = memory.data
+            handle.code = self.outputs[i].code
+            handle.shape = <tuple> self.outputs[i].shape
+            handle.nbytes = self.outputs[i].nbytes
+            results.append(handle)
+        return tuple(results)
+
+    cdef void copy_out(self, tuple results) noexcept:
+        cdef Py_ssize_t i
+        cdef ArrayHandle handle
+        for i in range(self.n_outputs):
+            handle = <ArrayHandle> PyTuple_GET_ITEM(results, i)
+            if handle.nbytes:
+                memcpy(handle.data, self.outputs[i].source, <size_t> handle.nbytes)
+
+
+cdef class JitCore:
+    """Base class of a jitted function: tries its replays and otherwise calls `_slow`."""
+
+    cdef Replay latest
+    cdef list replays
+
+    def __cinit__(self, *args, **kwargs):
+        self.replays = []
+
+    def __call__(self, *args, **kwargs):
+        # Held here: another thread may clear the replays while this one runs.
+        cdef Replay latest = self.latest
+        cdef Replay replay
+        if not kwargs and latest is not None:
+            result = latest.attempt(args)
+            if result is not mismatch:
+                return result
+            for replay in self.replays:
+                if replay is not latest:
+                    result = replay.attempt(args)
+                    if result is not mismatch:
+                        self.latest = replay
+                        return result
+        return self._slow(args, kwargs)
+
+    def _slow(self, args, kwargs):
+        raise NotImplementedError("a subclass traces here")
+
+    def _add_replay(self, Replay replay not None):
+        # A new list, so that a call which is going through the old one is not disturbed.
+        self.replays = [*self.replays, replay]
+        self.latest = replay
+
+    def _clear_replays(self):
+        self.replays = []
+        self.latest = None
+
+    @property
+    def _replays(self):
+        return tuple(self.replays)

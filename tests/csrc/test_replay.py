@@ -1,0 +1,385 @@
+"""Replay and JitCore: what matches, what is copied, what is bound, what comes back."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype, errors
+from kernelrt._dispatch import CUSTOM, KERNEL, MAY_FAIL, Memory, PlanCore
+from kernelrt._replay import (
+    ARRAY,
+    FLOAT,
+    MAX_DIMS,
+    MISMATCH,
+    STATIC,
+    ArrayHandle,
+    JitCore,
+    Replay,
+)
+
+F32 = dtype.float32.code
+
+
+class Handle(ArrayHandle):
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, array):
+        handle = cls()
+        handle._bind(array, array.ctypes.data, dtype.from_numpy(array.dtype).code, array.shape)
+        return handle
+
+    def numpy(self):
+        name = next(d.name for d in dtype.ALL if d.code == self._dtype_code)
+        return np.frombuffer(self._memory, name).reshape(self._shape)
+
+
+class Adder:
+    """A plan of out += a (16 floats), with out as its own state."""
+
+    def __init__(self, kernels, *, sites=False, writes=()):
+        self.a = np.zeros((4, 4), np.float32)
+        self.out = np.zeros((4, 4), np.float32)
+        self.scale = np.zeros(1, np.float64)
+        self.plan = PlanCore([(KERNEL, kernels.add, (self.out.ctypes.data, self.a.ctypes.data),
+                               (16,), 1, -1, 0, 0, ())])  # fmt: skip
+        bound = [(0, 1, 0)] if sites else []
+        self.replay = Replay(
+            self.plan,
+            [
+                (ARRAY, F32, (4, 4), self.a.ctypes.data, bound),
+                (FLOAT, dtype.float64.code, self.scale.ctypes.data),
+                (STATIC, "train"),
+            ],
+            [(self.out.ctypes.data, F32, (4, 4))],
+            Handle,
+            writes=writes,
+            keep=self,
+        )
+
+    def __call__(self, x, scale=1.0, mode="train"):
+        return self.replay(x, scale, mode)
+
+
+@pytest.fixture
+def adder(kernels):
+    return Adder(kernels)
+
+
+X = np.arange(16, dtype=np.float32).reshape(4, 4)
+
+
+def test_a_hit_copies_in_and_out(adder):
+    first = adder(X, 2.5)
+    second = adder(X, 2.5)
+    assert type(first) is Handle
+    assert first._shape == (4, 4)
+    assert first._dtype_code == F32
+    assert first._nbytes == 64
+    assert first._uop is None
+    np.testing.assert_array_equal(first.numpy(), X)
+    np.testing.assert_array_equal(second.numpy(), 2 * X)
+    assert adder.scale[0] == 2.5
+    assert adder.replay.calls == 2
+    assert adder.replay.plan is adder.plan
+
+
+def test_a_handle_goes_in_like_an_array(adder):
+    result = adder(Handle.of(X))
+    np.testing.assert_array_equal(result.numpy(), X)
+    np.testing.assert_array_equal(adder(result).numpy(), 2 * X)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [X.T, X[::-1], np.arange(32, dtype=np.float32).reshape(4, 8)[:, ::2],
+     np.broadcast_to(X[0], (4, 4)), np.frombuffer(b"x" + X.tobytes(), np.uint8)[1:].view("f4").reshape(4, 4)],
+    ids=["transposed", "reversed", "sliced", "broadcast", "unaligned"],
+)  # fmt: skip
+@pytest.mark.parametrize("sites", [False, True])
+def test_any_layout_matches(kernels, x, sites):
+    np.testing.assert_array_equal(Adder(kernels, sites=sites)(x).numpy(), x)
+
+
+class SubArray(np.ndarray):
+    pass
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (X[:3],),
+        (X[None],),
+        (X.ravel(),),
+        (X.astype(np.float64),),
+        (X.astype(">f4"),),
+        (X.view(np.int32),),
+        (X.view(SubArray),),
+        (X.tolist(),),
+        (Handle.of(X.astype(np.int32)),),
+        (Handle.of(X[:2]),),
+        (Handle(),),
+        (None,),
+        (X, 1),
+        (X, np.float64(1)),
+        (X, True),
+        (X, 1.0, "test"),
+        (X, 1.0, None),
+        (X, 1.0, X),
+    ],
+)
+def test_a_mismatch_changes_nothing(adder, args):
+    assert adder(*args) is MISMATCH
+    assert not adder.a.any()
+    assert not adder.out.any()
+    assert adder.scale[0] == 0
+    assert adder.replay.calls == 0
+
+
+def test_another_number_of_arguments(adder):
+    assert adder.replay() is MISMATCH
+    assert adder.replay(X, 1.0) is MISMATCH
+    assert adder.replay(X, 1.0, "train", None) is MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("value", "same", "other"),
+    [(1, 1, True), (True, True, 1), (10**30, 10**30, 10**30 + 1), ("ab", "".join("ab"), "abc"),
+     (None, None, 0), ((1, 2), (1, 2), (1, 3)), (0.5, 0.5, 0.25)],
+)  # fmt: skip
+def test_statics(value, same, other):
+    replay = Replay(PlanCore([]), [(STATIC, value)], [], Handle)
+    assert replay(same) == ()
+    assert replay(other) is MISMATCH
+
+
+def test_a_static_that_cannot_be_compared_is_a_mismatch():
+    class Odd:
+        def __eq__(self, other):
+            raise RuntimeError("no")
+
+        __hash__ = None
+
+    replay = Replay(PlanCore([]), [(STATIC, Odd())], [], Handle)
+    assert replay(Odd()) is MISMATCH
+
+
+@pytest.mark.parametrize("scalar", dtype.ALL, ids=lambda d: d.name)
+def test_every_dtype(scalar):
+    if scalar is dtype.bfloat16:
+        replay = Replay(PlanCore([]), [(ARRAY, scalar.code, (3,), 64, ())], [], Handle)
+        assert all(
+            replay(np.zeros(3, d.name)) is MISMATCH for d in dtype.ALL if d is not scalar
+        )
+        return
+    home = np.zeros(3, scalar.name)
+    replay = Replay(
+        PlanCore([]),
+        [(ARRAY, scalar.code, (3,), home.ctypes.data, ())],
+        [(home.ctypes.data, scalar.code, (3,))],
+        Handle,
+        keep=home,
+    )
+    for other in dtype.ALL:
+        if other is dtype.bfloat16:
+            continue
+        result = replay(np.array([0, 1, 1], other.name))
+        if other is scalar:
+            assert result.numpy().tolist() == [0, 1, 1]
+        else:
+            assert result is MISMATCH
+
+
+def test_both_names_of_a_c_integer_match():
+    home = np.zeros(3, np.int64)
+    replay = Replay(
+        PlanCore([]), [(ARRAY, dtype.int64.code, (3,), home.ctypes.data, ())], [], Handle
+    )
+    for name in "lq":
+        values = np.array([4, 5, 6], name)
+        if values.itemsize == 8:
+            home[:] = 0
+            assert replay(values) == ()
+            assert home.tolist() == [4, 5, 6]
+
+
+def test_results_are_the_callers(adder):
+    held = [adder(X) for _ in range(5)]
+    gc.collect()
+    for i, result in enumerate(held):
+        np.testing.assert_array_equal(result.numpy(), (i + 1) * X)
+
+
+def test_large_arrays_are_bound_for_one_call_only(kernels):
+    adder = Adder(kernels, sites=True)
+    home = adder.plan.pointer(0, 1)
+    assert home == adder.a.ctypes.data
+    np.testing.assert_array_equal(adder(X).numpy(), X)
+    assert not adder.a.any()
+    assert adder.plan.pointer(0, 1) == home
+
+
+def test_an_array_that_the_plan_writes_is_copied(kernels):
+    backing = np.zeros(40, np.float32)
+    out = backing[8:24].reshape(4, 4)
+    home = np.zeros(16, np.float32)
+    plan = PlanCore([(KERNEL, kernels.add, (out.ctypes.data, home.ctypes.data), (16,),
+                      1, -1, 0, 0, ())])  # fmt: skip
+    replay = Replay(
+        plan,
+        [(ARRAY, F32, (4, 4), home.ctypes.data, [(0, 1, 0)])],
+        [(out.ctypes.data, F32, (4, 4))],
+        Handle,
+        writes=[(out.ctypes.data, out.ctypes.data + out.nbytes)],
+    )
+    for start in (0, 7, 8, 23, 24):
+        home[:] = 0
+        backing[:] = np.arange(40)
+        x = backing[start : start + 16].reshape(4, 4)
+        expected = x + out
+        np.testing.assert_array_equal(replay(x).numpy(), expected)
+        assert home.any() == (start < 24), start
+
+
+def test_site_offsets(kernels):
+    out, home = np.zeros(4, np.float32), np.zeros(16, np.float32)
+    plan = PlanCore([(KERNEL, kernels.add, (out.ctypes.data, home[4:].ctypes.data), (4,),
+                      1, -1, 0, 0, ())])  # fmt: skip
+    replay = Replay(
+        plan, [(ARRAY, F32, (16,), home.ctypes.data, [(0, 1, 16)])], [], Handle
+    )
+    assert replay(np.arange(16, dtype=np.float32)) == ()
+    assert out.tolist() == [4, 5, 6, 7]
+
+
+def test_several_results_and_build():
+    state = np.arange(4, dtype=np.float32)
+    outputs = [(state.ctypes.data, F32, (2, 2)), (state.ctypes.data + 8, F32, ())]
+    first, second = Replay(PlanCore([]), [], outputs, Handle)()
+    assert first.numpy().tolist() == [[0, 1], [2, 3]]
+    assert second.numpy() == 2
+    built = Replay(PlanCore([]), [], outputs, Handle, build=lambda a, b: {"a": a, "b": b})()
+    assert built["b"].numpy() == 2
+    none = Replay(PlanCore([]), [], [(state.ctypes.data, F32, (0, 3))], Handle)()
+    assert none.numpy().shape == (0, 3)
+
+
+def test_guards():
+    state = Handle.of(X)
+    replay = Replay(PlanCore([]), [], [], Handle, guards=[(state, X.ctypes.data)])
+    assert replay() == ()
+    state._unbind()
+    assert replay() is MISMATCH
+    state._bind(X, X.ctypes.data + 4, F32, (1,))
+    assert replay() is MISMATCH
+    state._bind(X, X.ctypes.data, F32, (4, 4))
+    assert replay() == ()
+
+
+def test_a_failing_run_hands_nothing_out(kernels):
+    log = np.zeros(1, np.int64)
+
+    class Plan(PlanCore):
+        def __init__(self):
+            super().__init__([(KERNEL, kernels.fail, (log.ctypes.data, self.status_address), (1,),
+                               1, -1, MAY_FAIL, 0, ())])  # fmt: skip
+
+    plan = Plan()
+    replay = Replay(plan, [], [(log.ctypes.data, dtype.int64.code, ())], Handle)
+    for _ in range(2):
+        with pytest.raises(errors.IndexBoundsError):
+            replay()
+    assert replay.calls == 0
+    plan.set_value(0, 0, 0)
+    assert replay().numpy() == 3
+    plan.release()
+    with pytest.raises(errors.PlanReleasedError):
+        replay()
+
+
+def test_reentry_is_refused():
+    def reenter():
+        with pytest.raises(errors.PlanBusyError):
+            replay()
+
+    plan = PlanCore([(CUSTOM, reenter, (), (), 1, -1, 0, 0, ())])
+    replay = Replay(plan, [], [], Handle)
+    assert replay() == ()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error"),
+    [
+        ([(ARRAY, 13, (1,), 64, ())], errors.DTypeError),
+        ([(ARRAY, -1, (1,), 64, ())], errors.DTypeError),
+        ([(ARRAY, F32, (-1,), 64, ())], errors.ShapeError),
+        ([(ARRAY, F32, (2**62,), 64, ())], errors.ShapeError),
+        ([(ARRAY, F32, (1,) * (MAX_DIMS + 1), 64, ())], errors.ShapeError),
+        ([(ARRAY, F32, (1,), 0, ())], errors.ShapeError),
+        ([(ARRAY, F32, (1,), 64, [(0, 0, 0)])], errors.PlanBuildError),
+        ([(FLOAT, dtype.int32.code, 64)], errors.DTypeError),
+        ([(FLOAT, F32, 0)], errors.ShapeError),
+        ([(7, F32, 0)], errors.DTypeError),
+    ],
+)
+def test_malformed_inputs(inputs, error):
+    with pytest.raises(error):
+        Replay(PlanCore([]), inputs, [], Handle)
+
+
+def test_malformed_rest():
+    with pytest.raises(errors.DTypeError):
+        Replay(PlanCore([]), [], [], dict)
+    with pytest.raises(errors.ShapeError):
+        Replay(PlanCore([]), [], [(0, F32, ())], Handle)
+    with pytest.raises(TypeError):
+        Replay(None, [], [], Handle)
+    with pytest.raises(errors.ShapeError):
+        Replay(PlanCore([]), [], [], Handle, guards=[(None, 1)])
+
+
+def test_results_free_their_memory(adder):
+    result = adder(X)
+    memory = weakref.ref(result._memory)
+    assert isinstance(memory(), Memory)
+    assert memory().address % 16 == 0
+    del result
+    assert memory() is None
+
+
+def test_jit_core_tries_its_replays(kernels):
+    small = np.zeros(2, np.float32)
+    replays = [
+        Replay(PlanCore([]), [(ARRAY, F32, shape, small.ctypes.data, ())], [], Handle,
+               build=lambda shape=shape: shape)
+        for shape in [(1,), (2,)]
+    ]  # fmt: skip
+    slow = []
+
+    class Function(JitCore):
+        def __init__(self, name):
+            self.name = name
+
+        def _slow(self, args, kwargs):
+            slow.append((args, kwargs))
+            return "slow"
+
+    function = Function("f")
+    one, two, three = (np.zeros(n, np.float32) for n in (1, 2, 3))
+    assert function(one) == "slow"
+    for replay in replays:
+        function._add_replay(replay)
+    assert function._replays == tuple(replays)
+    for x in (one, two, two, one):
+        assert function(x) == x.shape
+    assert function(three) == "slow"
+    assert function(x=one) == "slow"
+    function._clear_replays()
+    assert function(one) == "slow"
+    assert slow[2][1] == {"x": one}
+    with pytest.raises(NotImplementedError):
+        JitCore()()
