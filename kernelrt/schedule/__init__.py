@@ -1,0 +1,5 @@
+"""From a tensor graph to kernels in execution order."""
+
+from kernelrt.schedule.types import CopyItem, Decision, Intermediate, Item, KernelItem, Schedule
+
+__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule"]

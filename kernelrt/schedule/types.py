@@ -1,0 +1,151 @@
+"""What scheduling hands on: kernels and copies in execution order, and where values live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from kernelrt.dtype import DType
+from kernelrt.ir import Op, UOp
+
+__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intermediate:
+    """Storage that the plan owns; the identity-hashed `arg` of a BUFFER node.
+
+    Attributes
+    ----------
+    size : int
+        Elements, for the largest values of the Variables.
+    dtype : DType
+        Scalar type.
+    """
+
+    size: int
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the storage needs."""
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class KernelItem:
+    """One kernel launch.
+
+    Attributes
+    ----------
+    ast : UOp
+        A SINK (kernel stage).
+    buffers : tuple of UOp
+        The BUFFER of each PARAM slot; the status word's slot, always the last, is not listed.
+    writes : tuple of int
+        Slots that are stored to. An in-place kernel reads some of them too.
+    may_fail : bool
+        Whether the kernel checks an index and so takes the status word.
+    """
+
+    ast: UOp
+    buffers: tuple[UOp, ...]
+    writes: tuple[int, ...]
+    may_fail: bool = False
+
+    @property
+    def outs(self) -> tuple[UOp, ...]:
+        """BUFFERs that are written."""
+        return tuple(self.buffers[slot] for slot in self.writes)
+
+    @property
+    def ins(self) -> tuple[UOp, ...]:
+        """BUFFERs that are only read."""
+        return tuple(b for slot, b in enumerate(self.buffers) if slot not in self.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyItem:
+    """`nbytes` bytes from the start of BUFFER `src` to the start of BUFFER `dst`."""
+
+    dst: UOp
+    src: UOp
+    nbytes: int
+
+    @property
+    def outs(self) -> tuple[UOp, ...]:
+        """BUFFERs that are written."""
+        return (self.dst,)
+
+    @property
+    def ins(self) -> tuple[UOp, ...]:
+        """BUFFERs that are only read."""
+        return (self.src,)
+
+
+Item = Union[KernelItem, CopyItem]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Why a value was inlined into its consumers or given a buffer.
+
+    Attributes
+    ----------
+    node : UOp
+        The tensor-level node.
+    choice : str
+        ``"inline"``, ``"global"`` or ``"merge"``.
+    reason : str
+        The counted grounds, in a few words.
+    """
+
+    node: UOp
+    choice: str
+    reason: str
+
+    def __str__(self) -> str:
+        op = self.node.op.name
+        shape = "x".join(str(d) if isinstance(d, int) else "?" for d in self.node.shape)
+        if self.node.op is Op.REDUCE_AXIS:
+            op += f"({self.node.arg[0].name})"
+        return f"{op} [{shape or 'scalar'}]: {self.choice}, {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A graph as kernels and copies.
+
+    Attributes
+    ----------
+    items : tuple of KernelItem or CopyItem
+        In execution order.
+    outputs : tuple of UOp
+        The BUFFER that holds each output: an :class:`Intermediate` outside the arena, or, where
+        an output is stored data as it is, that data's own BUFFER.
+    deps : tuple of tuple of int
+        For each item, the earlier items that must have run, transitively reduced or not.
+    arena_offsets : mapping of Intermediate to int
+        Byte offset of each intermediate that lives in the arena; the others (outputs) need
+        storage of their own.
+    arena_size : int
+        Bytes of the arena.
+    variables : tuple of UOp
+        VAR nodes of all kernels, in order of first appearance.
+    decisions : tuple of Decision
+        What was fused and why.
+    """
+
+    items: tuple[Item, ...]
+    outputs: tuple[UOp, ...]
+    deps: tuple[tuple[int, ...], ...]
+    arena_offsets: Mapping[Intermediate, int]
+    arena_size: int
+    variables: tuple[UOp, ...]
+    decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def kernels(self) -> tuple[KernelItem, ...]:
+        """The items that are kernels."""
+        return tuple(item for item in self.items if isinstance(item, KernelItem))
