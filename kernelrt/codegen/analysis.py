@@ -1,0 +1,156 @@
+"""What a kernel AST does: which ranges a value depends on, how it walks memory, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import linear, simplify
+from kernelrt.ir.uop import UOp, const, toposort
+
+__all__ = ["Analysis", "Cost", "kernel_cost", "merge_reductions", "stride"]
+
+#: Rough cost, in vector instructions, of ops that are more than one.
+OP_COST = {
+    Op.DIV: 5, Op.SQRT: 6, Op.IDIV: 20, Op.MOD: 22, Op.EXP: 14, Op.LOG: 16, Op.TANH: 24,
+    Op.ERF: 24, Op.SIN: 20, Op.COS: 20, Op.POW: 40, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Arithmetic and traffic of one run of a kernel: integer expressions over Variables."""
+
+    flops: UOp
+    bytes: UOp
+
+
+class Analysis:
+    """Dependence of every node of a kernel on its ranges.
+
+    Attributes
+    ----------
+    nodes : list of UOp
+        All nodes, operands first.
+    deps : dict
+        Node -> ranges its value varies with (a REDUCE has closed over its own).
+    reduces : list of UOp
+        The REDUCE nodes, operands first.
+    """
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.nodes = list(toposort([sink]))
+        self.deps: dict[UOp, frozenset[UOp]] = {}
+        self.reduces = [u for u in self.nodes if u.op is Op.REDUCE]
+        self.closed: set[UOp] = {r for u in self.reduces for r in u.src[1:]}
+        for u in self.nodes:
+            self.deps[u] = self._deps_of(u)
+
+    def _deps_of(self, u: UOp) -> frozenset[UOp]:
+        if u.op is Op.RANGE:
+            return frozenset({u})
+        if u.op is Op.REDUCE:
+            return self.deps[u.src[0]] - frozenset(u.src[1:])
+        out: frozenset[UOp] = frozenset()
+        for s in u.src:
+            out |= self.deps[s]
+        return out
+
+    def order(self, root: UOp) -> list[UOp]:
+        """Nodes to compute for `root`, operands first; LOAD and REDUCE see to their own."""
+        return list(toposort([root], stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
+
+    def loads(self, root: UOp) -> list[UOp]:
+        """LOADs whose values reach `root` without passing through a REDUCE."""
+        found = toposort([root], stop=lambda u: u.op is Op.REDUCE and u is not root)
+        return [u for u in found if u.op is Op.LOAD]
+
+    def weight(self, root: UOp) -> int:
+        """Instructions per element of `root`, nested REDUCEs not counted."""
+        return sum(OP_COST.get(u.op, 1) for u in self.order(root) if u.op in ALU)
+
+
+def stride(index: UOp, r: UOp) -> int | None:
+    """Elements between neighbours along `r`: 0 where independent, None where not constant."""
+    terms, _ = linear(index)
+    step = 0
+    for term, factor in terms.items():
+        if term is r:
+            step = factor
+        elif any(n is r for n in toposort([term])):
+            return None
+    return step
+
+
+def merge_reductions(sink: UOp) -> UOp:
+    """`sink` with independent REDUCEs over equal extents sharing one loop.
+
+    Sharing ranges is what fuses: afterwards the code generator runs the REDUCEs that close over
+    the same ranges in one pass, and what both read is one node.
+    """
+    while True:
+        info = Analysis(sink)
+        pair = _mergeable(info)
+        if pair is None:
+            return sink
+        keep, drop = pair
+        sink = substitute([sink], dict(zip(drop, keep, strict=True)))[0]
+
+
+def _mergeable(info: Analysis) -> tuple[tuple[UOp, ...], tuple[UOp, ...]] | None:
+    below: dict[UOp, frozenset[UOp]] = {}
+    for u in info.nodes:
+        inside: frozenset[UOp] = frozenset()
+        for s in u.src:
+            inside |= below[s]
+        below[u] = inside | {u} if u.op is Op.REDUCE else inside
+    groups: dict[tuple[UOp, ...], list[UOp]] = {}
+    for u in info.reduces:
+        groups.setdefault(u.src[1:], []).append(u)
+    keys = list(groups)
+    for i, key in enumerate(keys):
+        for other in keys[i + 1 :]:
+            first, second = groups[key], groups[other]
+            if (
+                info.deps[first[0]] == info.deps[second[0]]
+                and [r.src[0] for r in key] == [r.src[0] for r in other]
+                and not set(key) & set(other)
+                and not any(a in below[b] or b in below[a] for a in first for b in second)
+            ):
+                return key, other
+    return None
+
+
+def kernel_cost(info: Analysis) -> Cost:
+    """Flops of every node times how often it runs, and each byte touched once per buffer."""
+    flops = const(0, dt.int64)
+    for u in info.nodes:
+        if u.op in ALU and u.dtype.is_float and u.op not in (Op.CAST, Op.BITCAST, Op.WHERE):
+            flops = flops + _trips(info.deps[u]) * (2 if u.op is Op.FMA else 1)
+        elif u.op is Op.REDUCE:
+            flops = flops + _trips(info.deps[u.src[0]])
+    touched: dict[tuple[UOp, bool], UOp] = {}
+    for u in info.nodes:
+        if u.op in (Op.LOAD, Op.STORE):
+            param = u.src[0]
+            size = const(param.arg[1] * param.dtype.itemsize, dt.int64)
+            walked = _trips(info.deps[u.src[1]]) * param.dtype.itemsize
+            key = (param, u.op is Op.STORE)
+            best = walked if walked.vmax < size.vmax else size
+            if key not in touched or touched[key].vmax < best.vmax:
+                touched[key] = best
+    total = const(0, dt.int64)
+    for amount in touched.values():
+        total = total + amount
+    return Cost(simplify(flops), simplify(total))
+
+
+def _trips(ranges: Iterable[UOp]) -> UOp:
+    total = const(1, dt.int64)
+    for r in sorted(ranges, key=lambda r: r.arg):
+        total = total * r.src[0]
+    return simplify(total)

@@ -1,0 +1,460 @@
+"""A kernel AST with a tiling, written out as one LLVM function.
+
+Every value is emitted for a place: for each range it varies with, an offset into the current
+tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,
+the choice of places (see tiling.py), and what is shared between places is shared because the
+value does not vary with the range in question.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.frames import Loops, Position, Segment
+from kernelrt.codegen.llvm import Text, Value
+from kernelrt.codegen.memory import Memory
+from kernelrt.codegen.tiling import Tile, Tiling
+from kernelrt.device.spec import DeviceSpec
+from kernelrt.errors import CompileError
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.uop import UOp
+
+__all__ = ["Emitter", "Place"]
+
+#: Where in the tile a value is computed: range -> (offset, lanes).
+Place = dict[UOp, Position]
+
+
+class Emitter:
+    """Writes one kernel.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    tiling : Tiling
+        Tiles, loop order and chunking.
+    target : DeviceSpec
+        Decides whether a fused multiply-add is worth asking for.
+    """
+
+    def __init__(self, info: Analysis, tiling: Tiling, target: DeviceSpec) -> None:
+        self.info = info
+        self.target = target
+        self.tiling = tiling
+        self.text = Text()
+        self.loops = Loops(self.text)
+        self.memory = Memory(self)
+        self.variables = [u for u in info.nodes if u.op is Op.VAR]
+        self._orders: dict[UOp, list[UOp]] = {}
+        self._groups: dict[tuple[UOp, ...], list[UOp]] = {}
+        for u in info.reduces:
+            self._groups.setdefault(u.src[1:], []).append(u)
+
+    # The loop nest over the stores -----------------------------------------------------------
+
+    def write(self, name: str) -> str:
+        """The function's text, with the declarations that it needs."""
+        self._nest(list(self.info.sink.src), [])
+        lines = self.loops.stack[0].lines
+        declarations = "\n".join(sorted(self.text.declarations.values()))
+        body = "\n".join(lines)
+        return (
+            f"define void @{name}(ptr %bufs, ptr %vals) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
+            f"{declarations}\n"
+        )
+
+    def _ranges_of(self, store: UOp) -> frozenset[UOp]:
+        out: frozenset[UOp] = frozenset()
+        for s in store.src:
+            out |= self.info.deps[s]
+        return out
+
+    def _nest(self, stores: list[UOp], opened: list[UOp]) -> None:
+        """Stores under the loops `opened`: first those that need no more loops."""
+        here = [s for s in stores if self._ranges_of(s) <= set(opened)]
+        if here:
+            self._leaf(here, opened)
+        rest = [s for s in stores if s not in here]
+        if not rest:
+            return
+        pending = {r for s in rest for r in self._ranges_of(s)} - set(opened)
+        r = next(r for r in self.tiling.order if r in pending)
+        inside = [s for s in rest if r in self._ranges_of(s)]
+        outside = [s for s in rest if s not in inside]
+        if outside:
+            self._nest(outside, opened)
+
+        def body(_: list[Value]) -> list[Value]:
+            self._nest(inside, [*opened, r])
+            return []
+
+        self.each(r, [], body)
+
+    def _leaf(self, stores: list[UOp], opened: Sequence[UOp]) -> None:
+        """Place by place: all values, then all stores, so that a kernel may update in place."""
+        ranges = [r for r in opened if any(r in self._ranges_of(s) for s in stores)]
+        for place in self.places(ranges):
+            values = [self.value(s.src[2], place) for s in stores]
+            for store, value in zip(stores, values, strict=True):
+                self.memory.store(store, value, self.restrict(place, self._ranges_of(store)))
+
+    def places(self, ranges: Sequence[UOp]) -> list[Place]:
+        """All places of the current tile over `ranges`, in loop order."""
+        frames = [self.loops.frame_of(r) for r in ranges]
+        options = [f.positions for f in frames if f is not None]
+        return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
+
+    def each(self, r: UOp, carried: list[Value], body: object) -> list[Value]:
+        """The whole loop over `r`, as one segment or several."""
+        for segment in self._segments(r):
+            carried = self.loops.run(r, segment, carried, body)  # type: ignore[arg-type]
+        return carried
+
+    def _segments(self, r: UOp) -> list[Segment]:
+        tile = self.tiling.tile(r)
+        size = r.src[0]
+        if r is self.tiling.chunked:
+            return self._chunk_segments(r, tile)
+        if size.op is not Op.CONST:
+            return self._open_segments(self._int(0), self.value(size, {}), tile)
+        return self._fixed_segments(int(size.arg), tile)
+
+    def _int(self, number: int) -> Value:
+        return self.text.constant(number, dt.int64)
+
+    def _fixed_segments(self, size: int, tile: Tile) -> list[Segment]:
+        """Whole tiles, then one smaller tile with what is left."""
+        trips, rest = divmod(size, tile.factor)
+        stop = self._int(size - rest)
+        out = []
+        if trips:
+            out.append(Segment(self._int(0), stop, tile.factor, tile.positions(), trips))
+        if rest:
+            small = Tile(rest, tile.lanes).positions()
+            out.append(Segment(stop, self._int(size), rest, small, 1))
+        return out
+
+    def _open_segments(self, start: Value, stop: Value, tile: Tile) -> list[Segment]:
+        """Whole tiles as far as they go, then single vectors or elements, then a masked vector."""
+        out, at = [], start
+        steps = [tile.factor]
+        while steps[-1] > tile.lanes:
+            following = max(tile.lanes, steps[-1] // 2 // tile.lanes * tile.lanes)
+            steps.append(following)
+        length = Value(self.text.emit(f"sub i64 {stop.text}, {start.text}"), 1, dt.int64)
+        for step in steps:
+            until = stop
+            if step > 1:
+                whole = self.text.emit(f"sdiv i64 {length.text}, {step}")
+                span = self.text.emit(f"mul i64 {whole}, {step}")
+                until = Value(self.text.emit(f"add i64 {start.text}, {span}"), 1, dt.int64)
+            positions = Tile(step, tile.lanes).positions()
+            out.append(Segment(at, until, step, positions, None))
+            at = until
+        if tile.lanes > 1:
+            last = ((0, tile.lanes),)
+            out.append(Segment(at, stop, tile.lanes, last, None, masked=stop))
+        return out
+
+    def _chunk_segments(self, r: UOp, tile: Tile) -> list[Segment]:
+        """This chunk's share: whole tiles of the range, the last chunk taking the remainder."""
+        share = self.tiling.share
+        core = self.memory.variable(len(self.variables))
+        size = self.value(r.src[0], {})
+        low = Value(self.text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
+        high = self.text.emit(f"add i64 {low.text}, {share}")
+        limit = self.text.call("llvm.smin.i64", "i64", ("i64", high), ("i64", size.text))
+        return self._open_segments(low, Value(limit, 1, dt.int64), tile)
+
+    # Values ---------------------------------------------------------------------------------
+
+    def restrict(self, place: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Place:
+        return {r: p for r, p in place.items() if r in ranges}
+
+    def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
+        return (u, tuple(sorted((r.arg, p) for r, p in place.items() if r in self.info.deps[u])))
+
+    def value(self, root: UOp, place: Place) -> Value:
+        """The value of `root` at `place`, computed where its ranges are innermost."""
+        order = self._orders.get(root)
+        if order is None:
+            order = self._orders[root] = self.info_order(root)
+        out: Value | None = None
+        for u in order:
+            out = self._at_place(u, place)
+        assert out is not None
+        return out
+
+    def info_order(self, root: UOp) -> list[UOp]:
+        for u in self.info.order(root):
+            if u not in self.info.deps:  # an index expression made during code generation
+                self.info.deps[u] = frozenset().union(*(self.info.deps[s] for s in u.src))
+                if u.op is Op.RANGE:
+                    self.info.deps[u] = frozenset({u})
+        return self.info.order(root)
+
+    def _at_place(self, u: UOp, place: Place) -> Value:
+        if u.op is Op.CONST:
+            return self.text.constant(u.arg, u.dtype)
+        depth = self.loops.level(self.info.deps[u])
+        memo = self.loops.stack[depth].memo
+        key = self.key(u, place)
+        found = memo.get(key)
+        if found is None:
+            with self.loops.at(depth):
+                found = self._compute(u, self.restrict(place, self.info.deps[u]))
+            memo[key] = found
+        return found
+
+    def _compute(self, u: UOp, place: Place) -> Value:
+        if u.op in ALU:
+            return self.text.alu(u.op, u.dtype, [self._at_place(s, place) for s in u.src])
+        if u.op is Op.RANGE:
+            return self._range(u, place)
+        if u.op is Op.LOAD:
+            return self.memory.load(u, place)
+        if u.op is Op.REDUCE:
+            return self._reduced(u, place)
+        if u.op is Op.BOUND:
+            return self.memory.bound(u, self._at_place(u.src[0], place), place)
+        if u.op is Op.VAR:
+            return self.memory.variable(self.variables.index(u))
+        if u.op is Op.PARAM:
+            return self.memory.pointer(u)
+        raise CompileError(f"{u.op.name} has no place in a kernel; lower it before")
+
+    def _range(self, u: UOp, place: Place) -> Value:
+        """The loop variable as a value: a number, or consecutive numbers in lanes."""
+        frame = self.loops.frame_of(u)
+        assert frame is not None and frame.base is not None
+        offset, lanes = place[u]
+        text = frame.base.text
+        if offset:
+            text = self.text.emit(f"add i64 {text}, {offset}")
+        if lanes == 1:
+            if frame.mask is not None:
+                text = self._clamped(u, text)
+            return Value(text, 1, dt.int64)
+        wide = self.text.splat(Value(text, 1, dt.int64), lanes)
+        numbers = ", ".join(f"i64 {i}" for i in range(lanes))
+        return Value(
+            self.text.emit(f"add <{lanes} x i64> {wide.text}, <{numbers}>"), lanes, dt.int64
+        )
+
+    def _clamped(self, u: UOp, text: str) -> str:
+        """Lanes past the end read the last element instead; their results are masked out."""
+        size = self.value(u.src[0], {})
+        last = self.text.emit(f"sub i64 {size.text}, 1")
+        return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
+
+    def mask_of(self, place: Mapping[UOp, Position]) -> Value | None:
+        """Which lanes exist, where the vector's range ends inside this vector."""
+        for r, (_, lanes) in place.items():
+            frame = self.loops.frame_of(r)
+            if lanes > 1 and frame is not None and frame.mask is not None:
+                return frame.mask
+        return None
+
+    # Reductions ---------------------------------------------------------------------------------
+
+    def _reduced(self, u: UOp, place: Place) -> Value:
+        """The result of a REDUCE; its whole tile is computed on first demand."""
+        memo = self.loops.top.memo
+        if ("tile", u) not in memo:
+            self._reduce_group(self._groups[u.src[1:]])
+            memo[("tile", u)] = Value("", 1, u.dtype)
+        found = memo.get(self.key(u, place))
+        return found if found is not None else self._lane_of(u, place)
+
+    def _lane_of(self, u: UOp, place: Place) -> Value:
+        """A single lane of a result that the tile holds as a vector."""
+        for native in self.places(sorted(self.info.deps[u], key=lambda r: r.arg)):
+            lane = 0
+            for r, (offset, _) in place.items():
+                start, lanes = native[r]
+                if not start <= offset < start + lanes:
+                    break
+                if lanes > 1:
+                    lane = offset - start
+            else:
+                return self.text.lane(self.loops.top.memo[self.key(u, native)], lane)  # type: ignore[index]
+        raise CompileError(f"{u!r} was asked for outside its tile")
+
+    def _reduce_group(self, group: list[UOp]) -> None:
+        """All REDUCEs that close over the same ranges, in one loop nest."""
+        closed = group[0].src[1:]
+        outer = sorted(self.info.deps[group[0]], key=lambda r: r.arg)
+        native = self.places(outer)
+        along = next((r for r in closed if self.tiling.tile(r).lanes > 1), None)
+        places = [self._spread(p) for p in native] if along else [[p] for p in native]
+        flat = [p for spread in places for p in spread]
+        copies = self._copies(closed, len(flat) * len(group))
+        lanes = [self.tiling.tile(along).lanes if along else self._lanes(p) for p in flat]
+        start = [
+            self._identity(u, width)
+            for u in group
+            for width in lanes
+            for _ in range(copies)
+        ]
+
+        def innermost(carried: list[Value]) -> list[Value]:
+            return self._accumulate(group, closed, flat, copies, carried)
+
+        totals = iter(self._reduce_nest(closed, 0, start, innermost))
+        memo = self.loops.top.memo
+        for u in group:
+            for place, spread in zip(native, places, strict=True):
+                parts = [
+                    self._merge(u, [next(totals) for _ in range(copies)]) for _ in spread
+                ]
+                result = self._across(u, parts) if along else parts[0]
+                memo[self.key(u, place)] = result
+
+    def _reduce_nest(
+        self, closed: tuple[UOp, ...], depth: int, carried: list[Value], innermost: object
+    ) -> list[Value]:
+        if depth == len(closed):
+            return innermost(carried)  # type: ignore[operator,no-any-return]
+
+        def body(values: list[Value]) -> list[Value]:
+            return self._reduce_nest(closed, depth + 1, values, innermost)
+
+        return self.each(closed[depth], carried, body)
+
+    def _lanes(self, place: Place) -> int:
+        return max((lanes for _, lanes in place.values()), default=1)
+
+    def _spread(self, place: Place) -> list[Place]:
+        """A vector place as its single lanes."""
+        options = [[(o + i, 1) for i in range(lanes)] for o, lanes in place.values()]
+        return [dict(zip(place, combo, strict=True)) for combo in itertools.product(*options)]
+
+    def _copies(self, closed: tuple[UOp, ...], accumulators: int) -> int:
+        """How many separate accumulators hide the latency of one chain of additions."""
+        unrolled = 1
+        for r in closed:
+            unrolled *= len(self.tiling.tile(r).positions())
+        return max(1, min(unrolled, 8 // max(1, accumulators)))
+
+    def _identity(self, u: UOp, lanes: int) -> Value:
+        # -0.0 is the neutral element of IEEE addition; 0.0 would turn a sum of -0.0 into 0.0.
+        number: int | float = {
+            Op.ADD: -0.0 if u.dtype.is_float else 0,
+            Op.MUL: 1,
+            Op.MAX: u.dtype.min,
+            Op.MIN: u.dtype.max,
+        }[u.arg]
+        return self.text.constant(number, u.dtype, lanes)
+
+    def _accumulate(
+        self,
+        group: list[UOp],
+        closed: tuple[UOp, ...],
+        places: list[Place],
+        copies: int,
+        carried: list[Value],
+    ) -> list[Value]:
+        """One tile's worth of elements added to the accumulators."""
+        out = list(carried)
+        for turn, inner in enumerate(self.places(closed)):
+            for i, place in enumerate(places):
+                for g, u in enumerate(group):
+                    slot = (g * len(places) + i) * copies + turn % copies
+                    out[slot] = self._combine(u, out[slot], place, inner)
+        return out
+
+    def _combine(self, u: UOp, total: Value, outer: Place, inner: Place) -> Value:
+        x = u.src[0]
+        place = {**outer, **inner}
+        mask = self.mask_of(inner)
+        fused = u.arg is Op.ADD and x.op is Op.MUL and x.dtype.is_float
+        if fused and mask is None and self.target.has_fma:
+            a, b = (self.value(s, place) for s in x.src)
+            if max(a.lanes, b.lanes) == total.lanes:
+                return self.text.alu(Op.FMA, u.dtype, [a, b, total])
+        element = self.value(x, place)
+        if total.lanes > 1 and element.lanes == 1:
+            element = self.text.splat(element, self._lanes(place))
+        if mask is not None and element.lanes > 1:
+            element = self.text.alu(
+                Op.WHERE, u.dtype, [mask, element, self._identity(u, element.lanes)]
+            )
+        if 1 < element.lanes < total.lanes:
+            element = self._widen(u, element, total.lanes)
+        return self.text.alu(u.arg, u.dtype, [total, element])
+
+    def _widen(self, u: UOp, element: Value, lanes: int) -> Value:
+        """A short vector filled up with the identity."""
+        fill = self._identity(u, element.lanes)
+        mask = [min(i, element.lanes) for i in range(lanes)]
+        return self.text.shuffle(element, fill, mask)
+
+    def _merge(self, u: UOp, parts: list[Value]) -> Value:
+        """Accumulators of one result, combined pairwise."""
+        while len(parts) > 1:
+            parts = [
+                self.text.alu(u.arg, u.dtype, parts[i : i + 2]) if i + 1 < len(parts) else parts[i]
+                for i in range(0, len(parts), 2)
+            ]
+        return parts[0]
+
+    def _across(self, u: UOp, vectors: list[Value]) -> Value:
+        """The lanes of each vector combined; several results side by side.
+
+        Pairs of vectors are folded into one holding both, halving the count each round, so that
+        sixteen sums of sixteen lanes cost fifteen additions rather than sixty-four.
+        """
+        lanes = vectors[0].lanes
+        if lanes & (lanes - 1):
+            full = 1 << lanes.bit_length()
+            vectors = [self._widen(u, v, full) for v in vectors]
+            lanes = full
+        count = 1 << (len(vectors) - 1).bit_length()
+        if count > lanes:
+            halves = (vectors[: lanes], vectors[lanes:])
+            low, high = (self._across(u, half) for half in halves)
+            return self.text.pack(
+                [self.text.lane(h, i) for h in (low, high) for i in range(h.lanes)]
+            )
+        wanted = len(vectors)
+        vectors = vectors + [vectors[-1]] * (count - wanted)
+        return self._fold(u, vectors, wanted)
+
+    def _fold(self, u: UOp, vectors: list[Value], wanted: int) -> Value:
+        group = vectors[0].lanes
+        lanes = group
+        # Each vector holds `held` results in runs of `group` lanes.
+        while len(vectors) > 1:
+            half = group // 2
+            runs = range(0, lanes, group)
+            low = [s + i for s in runs for i in range(half)]
+            high = [s + half + i for s in runs for i in range(half)]
+            take_low = low + [lanes + i for i in low]
+            take_high = high + [lanes + i for i in high]
+            vectors = [
+                self.text.alu(
+                    u.arg,
+                    u.dtype,
+                    [self.text.shuffle(a, b, take_low), self.text.shuffle(a, b, take_high)],
+                )
+                for a, b in zip(vectors[0::2], vectors[1::2], strict=True)
+            ]
+            group = half
+        one = vectors[0]
+        while group > 1:
+            half = group // 2
+            runs = range(0, one.lanes, group)
+            low = [s + i for s in runs for i in range(half)]
+            high = [s + half + i for s in runs for i in range(half)]
+            one = self.text.alu(
+                u.arg, u.dtype, [self.text.shuffle(one, None, low), self.text.shuffle(one, None, high)]
+            )
+            group = half
+        if one.lanes > wanted:
+            keep = self.text.shuffle(one, None, list(range(wanted)))
+            return self.text.lane(one, 0) if wanted == 1 else keep
+        return self.text.lane(one, 0) if one.lanes == 1 else one

@@ -1,0 +1,229 @@
+"""Open loops of a kernel under construction.
+
+A frame is one open loop (the outermost is the function's entry). A value is emitted into the
+frame of the innermost loop that it varies with, even while deeper loops are open: their text
+is appended to their parent only when they close, so the parent's lines so far run before them.
+Loop-invariant code is thereby hoisted as it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.llvm import Text, Value
+from kernelrt.ir.uop import UOp
+
+__all__ = ["Frame", "Loops", "Position", "Segment"]
+
+#: A place on a range inside the current tile: offset from the loop variable, and lanes.
+Position = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Segment:
+    """A run of a loop with one shape of tile.
+
+    Attributes
+    ----------
+    start, stop : Value
+        First and past-the-last value of the loop variable.
+    step : int
+        Elements an iteration advances.
+    positions : tuple of Position
+        Tile along the range.
+    trips : int or None
+        Iterations when known; 1 means that no loop is needed.
+    masked : Value or None
+        Elements left for a last, partly filled vector.
+    """
+
+    start: Value
+    stop: Value
+    step: int
+    positions: tuple[Position, ...]
+    trips: int | None
+    masked: Value | None = None
+
+
+@dataclass(slots=True)
+class Frame:
+    """One open loop."""
+
+    range: UOp | None
+    block: str
+    base: Value | None = None
+    positions: tuple[Position, ...] = ((0, 1),)
+    mask: Value | None = None
+    lines: list[str] = field(default_factory=list)
+    memo: dict[object, Value] = field(default_factory=dict)
+
+
+class Loops:
+    """The stack of open loops, and how a loop is opened and closed."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.stack = [Frame(None, "entry")]
+        text.lines = self.stack[0].lines
+        self._labels = 0
+
+    @property
+    def top(self) -> Frame:
+        return self.stack[-1]
+
+    def label(self, prefix: str) -> str:
+        self._labels += 1
+        return f"{prefix}{self._labels}"
+
+    def level(self, ranges: frozenset[UOp]) -> int:
+        """Depth of the innermost open loop over one of `ranges`."""
+        for depth in range(len(self.stack) - 1, 0, -1):
+            if self.stack[depth].range in ranges:
+                return depth
+        return 0
+
+    def frame_of(self, r: UOp) -> Frame | None:
+        for frame in reversed(self.stack):
+            if frame.range is r:
+                return frame
+        return None
+
+    @contextmanager
+    def at(self, depth: int) -> Iterator[None]:
+        """Emit into the frame at `depth`; deeper loops stay open but are out of sight."""
+        full, lines = self.stack, self.text.lines
+        self.stack = full[: depth + 1]
+        self.text.lines = self.stack[-1].lines
+        try:
+            yield
+        finally:
+            self.stack, self.text.lines = full, lines
+
+    def branch_if(self, condition: Value, body: Callable[[], None]) -> None:
+        """Run `body` only where the scalar `condition` holds."""
+        frame, then, join = self.top, self.label("then"), self.label("join")
+        frame.lines.append(f"  br i1 {condition.text}, label %{then}, label %{join}")
+        frame.lines.append(f"{then}:")
+        body()
+        frame.lines.append(f"  br label %{join}")
+        frame.lines.append(f"{join}:")
+        frame.block = join
+
+    def run(
+        self,
+        r: UOp,
+        segment: Segment,
+        carried: list[Value],
+        body: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        """One segment of the loop over `r`.
+
+        `body` maps the carried values at the start of an iteration to those at its end; the
+        values after the last iteration are returned.
+        """
+        if segment.trips == 1:
+            return self._once(r, segment, carried, body)
+        return self._loop(r, segment, carried, body)
+
+    def _once(
+        self,
+        r: UOp,
+        segment: Segment,
+        carried: list[Value],
+        body: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        parent, label = self.top, self.label("once")
+        # A block of its own: code hoisted into the parent may still change the parent's block.
+        frame = Frame(r, label, segment.start, segment.positions)
+        out = self._body(frame, carried, body)
+        parent.lines += [f"  br label %{label}", f"{label}:", *frame.lines]
+        parent.block = frame.block
+        return out
+
+    def _body(
+        self, frame: Frame, carried: list[Value], body: Callable[[list[Value]], list[Value]]
+    ) -> list[Value]:
+        outer = self.text.lines
+        self.stack.append(frame)
+        self.text.lines = frame.lines
+        try:
+            return body(carried)
+        finally:
+            self.stack.pop()
+            self.text.lines = outer
+
+    def _loop(
+        self,
+        r: UOp,
+        segment: Segment,
+        carried: list[Value],
+        body: Callable[[list[Value]], list[Value]],
+    ) -> list[Value]:
+        text, parent = self.text, self.top
+        head, done = self.label("loop"), self.label("done")
+        index = Value(text.name("i"), 1, dt.int64)
+        frame = Frame(r, head, index, segment.positions)
+        phis = [Value(text.name("acc"), v.lanes, v.dtype) for v in carried]
+        if segment.masked is not None:
+            with_mask = Value(text.name("rest"), 1, dt.int64)
+            frame.mask = self._mask(frame, with_mask, segment, index)
+        out = self._body(frame, phis, body)
+        following, more = text.name("i"), text.name("c")
+        frame.lines.append(f"  {following} = add nsw i64 {index.text}, {segment.step}")
+        frame.lines.append(f"  {more} = icmp slt i64 {following}, {segment.stop.text}")
+        frame.lines.append(f"  br i1 {more}, label %{head}, label %{done}")
+        before = parent.block
+        if segment.trips is None:
+            some = text.name("c")
+            parent.lines.append(
+                f"  {some} = icmp slt i64 {segment.start.text}, {segment.stop.text}"
+            )
+            parent.lines.append(f"  br i1 {some}, label %{head}, label %{done}")
+        else:
+            parent.lines.append(f"  br label %{head}")
+        parent.lines.append(f"{head}:")
+        parent.lines.append(
+            f"  {index.text} = phi i64 [ {segment.start.text}, %{before} ], "
+            f"[ {following}, %{frame.block} ]"
+        )
+        for phi, first, last in zip(phis, carried, out, strict=True):
+            parent.lines.append(
+                f"  {phi.text} = phi {text.type_of(phi)} [ {first.text}, %{before} ], "
+                f"[ {last.text}, %{frame.block} ]"
+            )
+        parent.lines.extend(frame.lines)
+        parent.lines.append(f"{done}:")
+        parent.block = done
+        return self._after(segment, carried, out, before, frame.block)
+
+    def _after(
+        self, segment: Segment, first: list[Value], last: list[Value], before: str, latch: str
+    ) -> list[Value]:
+        """Carried values past a loop that may not have run at all."""
+        if segment.trips is not None:
+            return last
+        merged = []
+        for a, b in zip(first, last, strict=True):
+            name = self.text.name("acc")
+            self.top.lines.append(
+                f"  {name} = phi {self.text.type_of(a)} [ {a.text}, %{before} ], "
+                f"[ {b.text}, %{latch} ]"
+            )
+            merged.append(Value(name, a.lanes, a.dtype))
+        return merged
+
+    def _mask(self, frame: Frame, rest: Value, segment: Segment, index: Value) -> Value:
+        """Which lanes of a last vector hold elements."""
+        lanes = segment.positions[0][1]
+        frame.lines.append(f"  {rest.text} = sub i64 {segment.stop.text}, {index.text}")
+        outer, self.text.lines = self.text.lines, frame.lines
+        try:
+            wide = self.text.splat(rest, lanes)
+            numbers = ", ".join(f"i64 {i}" for i in range(lanes))
+            mask = self.text.emit(f"icmp slt <{lanes} x i64> <{numbers}>, {wide.text}")
+        finally:
+            self.text.lines = outer
+        return Value(mask, lanes, dt.bool_)

@@ -1,0 +1,309 @@
+"""Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
+
+The choice is made by counting. For a reduction over products, each candidate tile is charged for
+its multiply-adds, its loads and the shuffles that its layout needs, and the cheapest that fits
+the register file wins; everything else takes vectors along the unit stride of what it stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt.codegen.analysis import Analysis, stride
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["Tile", "Tiling", "choose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How many elements of a range one iteration covers, in vectors of how many lanes."""
+
+    factor: int = 1
+    lanes: int = 1
+
+    def positions(self) -> tuple[tuple[int, int], ...]:
+        """Offset and lanes of each place along the tile."""
+        return tuple(
+            (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
+        )
+
+
+@dataclass(slots=True)
+class Tiling:
+    """Tiles of the ranges that have one, the order of store loops, and the split into chunks."""
+
+    tiles: dict[UOp, Tile] = field(default_factory=dict)
+    order: list[UOp] = field(default_factory=list)
+    chunked: UOp | None = None
+    share: int = 0
+    chunks: int = 1
+
+    def tile(self, r: UOp) -> Tile:
+        return self.tiles.get(r, Tile())
+
+
+def choose(info: Analysis, target: DeviceSpec) -> Tiling:
+    """Tiles for the kernel `info` on `target`."""
+    return _Chooser(info, target).choose()
+
+
+class _Chooser:
+    def __init__(self, info: Analysis, target: DeviceSpec) -> None:
+        self.info = info
+        self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
+        self.registers = target.vector_registers
+        self.tiling = Tiling()
+
+    def _itemsize(self) -> int:
+        """Bytes of the widest float a lane has to hold; integers do not count if floats occur."""
+        touched = [u.dtype for u in self.info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
+        floats = [max(4, d.itemsize) for d in touched if d.is_float]
+        return max(floats or [d.itemsize for d in touched] or [4])
+
+    def choose(self) -> Tiling:
+        stores = self.info.sink.src
+        ranges = sorted(
+            {r for s in stores for x in s.src for r in self.info.deps[x]}, key=lambda r: r.arg
+        )
+        self.tiling.order = self._order(ranges)
+        along = self._store_vector(stores)
+        if along is not None:
+            self._set_vector(along, self._unroll(stores))
+        for u in self.info.reduces:
+            self._reduction(u, along)
+        if not self.info.reduces:
+            self._transposing(stores, along)
+        return self.tiling
+
+    def _order(self, ranges: list[UOp]) -> list[UOp]:
+        """Ranges that a REDUCE varies with go outside those it is constant under."""
+
+        def constant_under(r: UOp) -> int:
+            return sum(r not in self.info.deps[u] for u in self.info.reduces)
+
+        return sorted(ranges, key=lambda r: (constant_under(r), r.arg))
+
+    def _store_vector(self, stores: Iterable[UOp]) -> UOp | None:
+        """The range along which stores are contiguous."""
+        for s in stores:
+            units = [r for r in self.info.deps[s.src[1]] if stride(s.src[1], r) == 1]
+            if units:
+                return max(units, key=lambda r: (_extent(r), -r.arg))
+        return None
+
+    def _unroll(self, stores: Iterable[UOp]) -> int:
+        """Vectors per iteration of an elementwise loop: more where an element is cheap."""
+        weight = sum(self.info.weight(s.src[2]) for s in stores)
+        return 4 if weight <= 12 else 2 if weight <= 40 else 1
+
+    def _set_vector(self, r: UOp, vectors: int) -> None:
+        extent = _extent(r)
+        lanes = min(self.lanes, extent)
+        factor = lanes * max(1, min(vectors, extent // lanes))
+        if extent <= 2 * lanes and _is_fixed(r):
+            factor = extent
+        self.tiling.tiles[r] = Tile(factor, lanes)
+
+    # Reductions ---------------------------------------------------------------------------------
+
+    def _reduction(self, u: UOp, along: UOp | None) -> None:
+        best: tuple[float, dict[UOp, Tile]] | None = None
+        for candidate in self._candidates(u, along):
+            cost = self._cost(u, candidate)
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, candidate
+        if best is not None:
+            self.tiling.tiles.update(best[1])
+
+    def _candidates(self, u: UOp, along: UOp | None) -> Iterable[dict[UOp, Tile]]:
+        """Tiles worth counting: vectors along the store or along the reduction."""
+        outer = [r for r in self.tiling.order if r in self.info.deps[u]]
+        # A tile that an earlier reduction settled stays; the two share it.
+        settled = {r: self.tiling.tiles[r] for r in outer if r in self.tiling.tiles}
+        free = [r for r in outer if r not in settled]
+        if along in outer and along is not None:
+            yield from self._with_vector(u, along, [r for r in free if r is not along])
+        inner = [r for r in u.src[1:] if self._unit_loads(u, r)]
+        for k in inner[-1:]:
+            yield from self._with_reduce_vector(u, k, outer, along)
+        yield {}
+
+    def _unit_loads(self, u: UOp, r: UOp) -> int:
+        return sum(stride(x.src[1], r) == 1 for x in self.info.loads(u.src[0]))
+
+    def _with_vector(self, u: UOp, along: UOp, free: list[UOp]) -> Iterable[dict[UOp, Tile]]:
+        extent = _extent(along)
+        lanes = min(self.lanes, extent)
+        most = max(1, -(-extent // lanes))
+        k = u.src[-1]
+        for vectors in range(1, min(4, most) + 1):
+            factor = min(vectors * lanes, extent) if _is_fixed(along) else vectors * lanes
+            base = {along: Tile(factor, lanes)}
+            for unrolled in self._unrolls(u, free):
+                for depth in (1, 4, 8, 16):
+                    if depth <= max(1, _extent(k)):
+                        yield {**base, **unrolled, k: Tile(depth, 1)}
+
+    def _with_reduce_vector(
+        self, u: UOp, k: UOp, outer: list[UOp], along: UOp | None
+    ) -> Iterable[dict[UOp, Tile]]:
+        extent = _extent(k)
+        lanes = min(self.lanes, extent)
+        for vectors in (1, 2, 4, 8):
+            if vectors * lanes > max(extent, lanes):
+                break
+            inner = {k: Tile(vectors * lanes, lanes)}
+            for unrolled in self._unrolls(u, [r for r in outer if r is not along]):
+                if along is None or along not in outer:
+                    yield {**inner, **unrolled}
+                    continue
+                for width in (1, 2, 4, 8, 16):
+                    if width <= _extent(along):
+                        yield {**inner, **unrolled, along: Tile(width, width)}
+
+    def _unrolls(self, u: UOp, free: list[UOp]) -> Iterable[dict[UOp, Tile]]:
+        """Register tiles over one or two further ranges that some load does not vary with."""
+        reuse = [
+            r
+            for r in free
+            if any(r not in self.info.deps[x] for x in self.info.loads(u.src[0]))
+        ]
+        yield {}
+        for r in reuse:
+            for n in range(2, min(16, _extent(r)) + 1):
+                yield {r: Tile(n, 1)}
+        for i, r in enumerate(reuse):
+            for s in reuse[i + 1 :]:
+                for n in (2, 4, 8):
+                    for m in (2, 4, 8):
+                        if n <= _extent(r) and m <= _extent(s):
+                            yield {r: Tile(n, 1), s: Tile(m, 1)}
+
+    def _cost(self, u: UOp, tiles: dict[UOp, Tile]) -> float | None:
+        """Estimated cycles of all iterations; None when the tile does not fit the registers."""
+        deps = self.info.deps[u]
+        closed = u.src[1:]
+        full = {**self.tiling.tiles, **tiles}
+        along_k = next((r for r in closed if full.get(r, Tile()).lanes > 1), None)
+        accumulators = self._count(deps, full, along_k)
+        depth = 1
+        for r in closed:
+            depth *= len(full.get(r, Tile()).positions())
+        loads, shuffles, held = self._loads(u, full, along_k)
+        if accumulators + held + 1 > self.registers and accumulators > 1:
+            return None
+        work = self.info.weight(u.src[0])
+        element = 1.0 if u.arg is Op.ADD and u.src[0].op is Op.MUL else 1.0 + work
+        arithmetic = accumulators * depth * element
+        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
+        step = max(arithmetic, loads / 2, latency) + shuffles + 1.0
+        iterations = 1.0
+        for r in (*deps, *closed):
+            iterations *= -(-_extent(r) // full.get(r, Tile()).factor)
+        cost = step * iterations
+        if along_k is not None:
+            results = 1.0
+            for r in deps:
+                results *= _extent(r)
+            packed = max((full.get(r, Tile()).lanes for r in deps), default=1)
+            # Folding pairs costs three instructions a result; a lone vector, two a round.
+            folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
+            cost += results * folding
+        return cost * self._remainder_penalty(tiles)
+
+    def _remainder_penalty(self, tiles: dict[UOp, Tile]) -> float:
+        """Each remainder is another copy of the body to compile and to keep in the cache."""
+        penalty = 1.0
+        for r, tile in tiles.items():
+            if _is_fixed(r) and _extent(r) % tile.factor:
+                penalty *= 1.05
+        return penalty
+
+    def _count(
+        self, ranges: Iterable[UOp], tiles: dict[UOp, Tile], along_k: UOp | None
+    ) -> int:
+        """Registers that one value over `ranges` takes."""
+        total = 1
+        for r in ranges:
+            tile = tiles.get(r, Tile())
+            lone = along_k is not None and r is not along_k
+            total *= tile.factor if lone else len(tile.positions())
+        return total
+
+    def _loads(
+        self, u: UOp, tiles: dict[UOp, Tile], along_k: UOp | None
+    ) -> tuple[float, float, int]:
+        """Loads and shuffles of one iteration, and the vectors that stay live in between."""
+        loads, shuffles, held = 0.0, 0.0, 1
+        for x in self.info.loads(u.src[0]):
+            deps = self.info.deps[x]
+            count = self._count(deps, tiles, along_k)
+            vector = along_k if along_k in deps else None
+            if along_k is None:
+                vector = next((r for r in deps if tiles.get(r, Tile()).lanes > 1), None)
+            if vector is None:
+                loads += count
+                continue
+            step = stride(x.src[1], vector)
+            lanes = tiles[vector].lanes
+            if step == 1:
+                loads += count
+                held = max(held, min(count, self._count(deps - set(u.src[1:]), tiles, along_k)))
+            elif self._block(x, u, tiles, vector):
+                loads += count
+                shuffles += count * max(1, lanes.bit_length() - 1)
+                held = max(held, count)
+            else:
+                loads += count * lanes
+                shuffles += count * lanes
+        return loads, shuffles, held
+
+    def _block(self, x: UOp, u: UOp, tiles: dict[UOp, Tile], vector: UOp) -> bool:
+        """Whether a strided load can be had by transposing a block along the reduction."""
+        k = u.src[-1]
+        tile = tiles.get(k, Tile())
+        return (
+            len(x.src) == 2
+            and stride(x.src[1], k) == 1
+            and tile.lanes == 1
+            and tile.factor >= 4
+            and tile.factor & (tile.factor - 1) == 0
+            and stride(x.src[1], vector) is not None
+        )
+
+    # Copies that change the layout ----------------------------------------------------------------
+
+    def _transposing(self, stores: Iterable[UOp], along: UOp | None) -> None:
+        """A strided load beside a contiguous store: unroll the range it is contiguous along."""
+        if along is None:
+            return
+        for s in stores:
+            for x in self.info.loads(s.src[2]):
+                step = stride(x.src[1], along)
+                if step in (0, 1, None) or len(x.src) > 2:
+                    continue
+                for r in self.info.deps[x]:
+                    if r is not along and stride(x.src[1], r) == 1 and _extent(r) >= 4:
+                        size = min(self.lanes, 1 << (_extent(r).bit_length() - 1))
+                        self.tiling.tiles[r] = Tile(size, 1)
+                        self.tiling.tiles[along] = Tile(
+                            min(self.lanes, _extent(along)), min(self.lanes, _extent(along))
+                        )
+                        order = [q for q in self.tiling.order if q is not r]
+                        self.tiling.order = [*order, r]
+                        return
+
+
+def _extent(r: UOp) -> int:
+    return max(1, r.src[0].vmax)
+
+
+def _is_fixed(r: UOp) -> bool:
+    return r.src[0].op is Op.CONST
