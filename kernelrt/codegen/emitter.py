@@ -161,14 +161,30 @@ class Emitter:
         return out
 
     def _chunk_segments(self, r: UOp, tile: Tile) -> list[Segment]:
-        """This chunk's share: whole tiles of the range, the last chunk taking the remainder."""
-        share = self.tiling.share
+        """This chunk's share of the range: whole tiles, and in the last chunk what is left."""
+        share, text = self.tiling.share, self.text
         core = self.memory.variable(len(self.variables))
-        size = self.value(r.src[0], {})
-        low = Value(self.text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
-        high = self.text.emit(f"add i64 {low.text}, {share}")
-        limit = self.text.call("llvm.smin.i64", "i64", ("i64", high), ("i64", size.text))
-        return self._open_segments(low, Value(limit, 1, dt.int64), tile)
+        low = Value(text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
+        high = text.emit(f"add i64 {low.text}, {share}")
+        size = r.src[0]
+        if size.op is not Op.CONST:
+            limit = self._least(high, self.value(size, {}).text)
+            return self._open_segments(low, limit, tile)
+        extent = int(size.arg)
+        rest = extent % tile.factor
+        out = []
+        if extent > rest:
+            until = self._least(high, str(extent - rest))
+            out.append(Segment(low, until, tile.factor, tile.positions(), None))
+        if rest:
+            small = Tile(rest, tile.lanes).positions()
+            last = self._least(high, str(extent))
+            out.append(Segment(self._int(extent - rest), last, rest, small, None))
+        return out
+
+    def _least(self, a: str, b: str) -> Value:
+        text = self.text.call("llvm.smin.i64", "i64", ("i64", a), ("i64", b))
+        return Value(text, 1, dt.int64)
 
     # Values ---------------------------------------------------------------------------------
 

@@ -283,12 +283,16 @@ class Memory:
     def _join(self, a: Value, b: Value) -> Value:
         """Two vectors end to end."""
         lanes = max(a.lanes, b.lanes)
+        if lanes == 1:
+            return self.text.pack([a, b])
         wide = [self._extend(v, lanes) for v in (a, b)]
         return self.text.shuffle(*wide, [*range(a.lanes), *(lanes + i for i in range(b.lanes))])
 
     def _extend(self, value: Value, lanes: int) -> Value:
         if value.lanes == lanes:
             return value
+        if value.lanes == 1:
+            return self.text.splat(value, lanes)
         open_lanes = [-1] * (lanes - value.lanes)
         return self.text.shuffle(value, None, [*range(value.lanes), *open_lanes])
 

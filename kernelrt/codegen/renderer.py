@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.math import MATH
-from kernelrt.codegen.tiling import Tiling, choose
+from kernelrt.codegen.tiling import choose
 from kernelrt.device.program import CORE_ID, ProgramSpec
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir.fingerprint import fingerprint
@@ -44,7 +44,7 @@ class LLVMRenderer:
         cost = kernel_cost(Analysis(ast))
         lowered = rewrite([merge_reductions(ast)], MATH)[0]
         info = Analysis(lowered)
-        tiling = choose(info, self._device)
+        tiling = choose(info, self._device, cost)
         name = f"k_{fingerprint(ast)}"
         emitter = Emitter(info, tiling, self._device)
         source = emitter.write(name) + self._attributes()
@@ -53,7 +53,7 @@ class LLVMRenderer:
             program.add_var(variable)
         if tiling.chunked is not None:
             program.set_var_names([*program.var_names, CORE_ID])
-        program.set_work_sizes((_chunks(tiling), 1, 1))
+        program.set_work_sizes((tiling.chunks, 1, 1))
         slots = [u.arg[0] for u in info.nodes if u.op is Op.PARAM]
         outs = {u.src[0].arg[0] for u in info.nodes if u.op is Op.STORE}
         ins = {u.src[0].arg[0] for u in info.nodes if u.op is Op.LOAD}
@@ -69,7 +69,3 @@ class LLVMRenderer:
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" '
             f'"min-legal-vector-width"="{width}" }}\n!0 = !{{}}\n'
         )
-
-
-def _chunks(tiling: Tiling) -> int:
-    return tiling.chunks

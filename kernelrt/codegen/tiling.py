@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.analysis import Analysis, stride
+from kernelrt.codegen.analysis import Analysis, Cost, stride
 from kernelrt.ir.ops import Op
-from kernelrt.ir.uop import UOp
+from kernelrt.ir.shape import as_dim
+from kernelrt.ir.uop import Dim, UOp
 
 if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
@@ -43,15 +44,54 @@ class Tiling:
     order: list[UOp] = field(default_factory=list)
     chunked: UOp | None = None
     share: int = 0
-    chunks: int = 1
+
+    @property
+    def chunks(self) -> Dim:
+        """How many chunks the kernel has; follows the Variables in its shape."""
+        if self.chunked is None:
+            return 1
+        return as_dim((self.chunked.src[0] + (self.share - 1)) // self.share)
 
     def tile(self, r: UOp) -> Tile:
         return self.tiles.get(r, Tile())
 
 
-def choose(info: Analysis, target: DeviceSpec) -> Tiling:
-    """Tiles for the kernel `info` on `target`."""
-    return _Chooser(info, target).choose()
+#: Cycles that a chunk should be worth: far above what handing it to a thread costs.
+CHUNK_CYCLES = 30_000
+#: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
+MOST_CHUNKS = 64
+
+
+def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
+    """Tiles and chunks for the kernel `info` on `target`."""
+    tiling = _Chooser(info, target).choose()
+    _split(info, tiling, cost)
+    return tiling
+
+
+def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
+    """Divide a large kernel along the store range with the most tiles."""
+    if any(s.arg is not None for s in info.sink.src) or not tiling.order:
+        return
+    # Two multiply-adds of sixteen lanes, or sixteen bytes, a cycle: orders of magnitude count.
+    cycles = cost.flops.vmax / 32 + cost.bytes.vmax / 16
+    wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
+    common = [r for r in tiling.order if all(_varies(info, s, r) for s in info.sink.src)]
+    if wanted < 2 or not common:
+        return
+
+    def tiles(r: UOp) -> int:
+        return -(-_extent(r) // tiling.tile(r).factor)
+
+    outermost = tiling.order[0]
+    r = outermost if outermost in common and tiles(outermost) >= wanted else max(common, key=tiles)
+    if tiles(r) >= 2:
+        tiling.chunked = r
+        tiling.share = -(-tiles(r) // wanted) * tiling.tile(r).factor
+
+
+def _varies(info: Analysis, store: UOp, r: UOp) -> bool:
+    return r in info.deps[store.src[1]]
 
 
 class _Chooser:
@@ -60,6 +100,23 @@ class _Chooser:
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.registers = target.vector_registers
         self.tiling = Tiling()
+        self._strides: dict[tuple[UOp, UOp], int | None] = {}
+        self._reads: dict[UOp, list[UOp]] = {}
+        self._weights: dict[UOp, int] = {}
+
+    def stride(self, access: UOp, r: UOp) -> int | None:
+        """Stride along `r` of a LOAD or STORE."""
+        key = (access.src[1], r)
+        if key not in self._strides:
+            self._strides[key] = stride(*key)
+        return self._strides[key]
+
+    def loads(self, u: UOp) -> list[UOp]:
+        """LOADs below a REDUCE, nested REDUCEs left out."""
+        if u not in self._reads:
+            self._reads[u] = self.info.loads(u.src[0])
+            self._weights[u] = self.info.weight(u.src[0])
+        return self._reads[u]
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur."""
@@ -93,7 +150,7 @@ class _Chooser:
     def _store_vector(self, stores: Iterable[UOp]) -> UOp | None:
         """The range along which stores are contiguous."""
         for s in stores:
-            units = [r for r in self.info.deps[s.src[1]] if stride(s.src[1], r) == 1]
+            units = [r for r in self.info.deps[s.src[1]] if self.stride(s, r) == 1]
             if units:
                 return max(units, key=lambda r: (_extent(r), -r.arg))
         return None
@@ -136,20 +193,27 @@ class _Chooser:
         yield {}
 
     def _unit_loads(self, u: UOp, r: UOp) -> int:
-        return sum(stride(x.src[1], r) == 1 for x in self.info.loads(u.src[0]))
+        return sum(self.stride(x, r) == 1 for x in self.loads(u))
 
     def _with_vector(self, u: UOp, along: UOp, free: list[UOp]) -> Iterable[dict[UOp, Tile]]:
         extent = _extent(along)
         lanes = min(self.lanes, extent)
         most = max(1, -(-extent // lanes))
         k = u.src[-1]
+        # Deeper than four only where whole blocks are loaded along the reduction.
+        strided = any(
+            self.stride(x, along) not in (0, 1) and self.stride(x, k) == 1 for x in self.loads(u)
+        )
+        depths = (4, 8, 16) if strided else (4,)
         for vectors in range(1, min(4, most) + 1):
             factor = min(vectors * lanes, extent) if _is_fixed(along) else vectors * lanes
             base = {along: Tile(factor, lanes)}
             for unrolled in self._unrolls(u, free):
-                for depth in (1, 4, 8, 16):
-                    if depth <= max(1, _extent(k)):
+                for depth in depths:
+                    if depth <= _extent(k):
                         yield {**base, **unrolled, k: Tile(depth, 1)}
+                if _extent(k) < depths[-1]:
+                    yield {**base, **unrolled, k: Tile(_extent(k), 1)}
 
     def _with_reduce_vector(
         self, u: UOp, k: UOp, outer: list[UOp], along: UOp | None
@@ -173,7 +237,7 @@ class _Chooser:
         reuse = [
             r
             for r in free
-            if any(r not in self.info.deps[x] for x in self.info.loads(u.src[0]))
+            if any(r not in self.info.deps[x] for x in self.loads(u))
         ]
         yield {}
         for r in reuse:
@@ -197,9 +261,9 @@ class _Chooser:
         for r in closed:
             depth *= len(full.get(r, Tile()).positions())
         loads, shuffles, held = self._loads(u, full, along_k)
-        if accumulators + held + 1 > self.registers and accumulators > 1:
+        if accumulators + held + 2 > self.registers and accumulators > 1:
             return None
-        work = self.info.weight(u.src[0])
+        work = self._weights[u]
         element = 1.0 if u.arg is Op.ADD and u.src[0].op is Op.MUL else 1.0 + work
         arithmetic = accumulators * depth * element
         latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
@@ -242,7 +306,7 @@ class _Chooser:
     ) -> tuple[float, float, int]:
         """Loads and shuffles of one iteration, and the vectors that stay live in between."""
         loads, shuffles, held = 0.0, 0.0, 1
-        for x in self.info.loads(u.src[0]):
+        for x in self.loads(u):
             deps = self.info.deps[x]
             count = self._count(deps, tiles, along_k)
             vector = along_k if along_k in deps else None
@@ -251,7 +315,7 @@ class _Chooser:
             if vector is None:
                 loads += count
                 continue
-            step = stride(x.src[1], vector)
+            step = self.stride(x, vector)
             lanes = tiles[vector].lanes
             if step == 1:
                 loads += count
@@ -262,7 +326,7 @@ class _Chooser:
                 held = max(held, count)
             else:
                 loads += count * lanes
-                shuffles += count * lanes
+                shuffles += 2 * count * lanes
         return loads, shuffles, held
 
     def _block(self, x: UOp, u: UOp, tiles: dict[UOp, Tile], vector: UOp) -> bool:
@@ -271,11 +335,11 @@ class _Chooser:
         tile = tiles.get(k, Tile())
         return (
             len(x.src) == 2
-            and stride(x.src[1], k) == 1
+            and self.stride(x, k) == 1
             and tile.lanes == 1
             and tile.factor >= 4
             and tile.factor & (tile.factor - 1) == 0
-            and stride(x.src[1], vector) is not None
+            and self.stride(x, vector) is not None
         )
 
     # Copies that change the layout ----------------------------------------------------------------
@@ -286,11 +350,11 @@ class _Chooser:
             return
         for s in stores:
             for x in self.info.loads(s.src[2]):
-                step = stride(x.src[1], along)
+                step = self.stride(x, along)
                 if step in (0, 1, None) or len(x.src) > 2:
                     continue
                 for r in self.info.deps[x]:
-                    if r is not along and stride(x.src[1], r) == 1 and _extent(r) >= 4:
+                    if r is not along and self.stride(x, r) == 1 and _extent(r) >= 4:
                         size = min(self.lanes, 1 << (_extent(r).bit_length() - 1))
                         self.tiling.tiles[r] = Tile(size, 1)
                         self.tiling.tiles[along] = Tile(
