@@ -133,7 +133,7 @@ class CachingAllocator:
             return before - self._cached
 
     def stats(self) -> MemoryStats:
-        """Counts since the start, and what is cached now."""
+        """Give counts since the start, and what is cached now."""
         with self._lock:
             self._drain()
             return MemoryStats(self._cached, self._limit, self._hits, self._misses)

@@ -90,7 +90,7 @@ class Storage:
         return memoryview(memory)[: self.nbytes]
 
     def hand_out(self) -> int:
-        """The address for an importer that will not say when it is done; bars release for good."""
+        """Give the address to an importer that will not say when it is done; bars release for good."""
         self._handed_out = True
         return self.address
 
@@ -163,7 +163,7 @@ class Buffer:
 
     @classmethod
     def wrap(cls, source: Any, dtype: DType | None = None) -> Self:
-        """A buffer over memory that another object owns, without a copy.
+        """Make a buffer over memory that another object owns, without a copy.
 
         Parameters
         ----------
@@ -322,7 +322,7 @@ class Buffer:
         return out
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """This memory as a one-dimensional NumPy array, without a copy."""
+        """Give the memory as a one-dimensional NumPy array, without a copy."""
         dt.to_numpy(self.dtype)
         return self.raw()
 

@@ -28,7 +28,7 @@ _pointer.restype = ctypes.c_void_p
 
 
 def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any]) -> Any:
-    """A DLPack capsule of `array`; of uint16 data that is bfloat16, one that says so."""
+    """Make a DLPack capsule of `array`; of uint16 data that is bfloat16, one that says so."""
     capsule = array.__dlpack__(**options)
     if bfloat16:
         _set_code(capsule, _BFLOAT)
@@ -36,7 +36,7 @@ def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any])
 
 
 def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
-    """The memory of a DLPack exporter as an array, and whether it is bfloat16 seen as uint16."""
+    """Give the memory of a DLPack exporter as an array, and whether it is bfloat16 seen as uint16."""
     try:
         return np.from_dlpack(source), False
     except (BufferError, RuntimeError, TypeError):

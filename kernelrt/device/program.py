@@ -185,7 +185,7 @@ class CompiledSpec:
 
     @classmethod
     def from_source(cls, name: str, src: str, ast: UOp, buf_count: int) -> Self:
-        """A kernel as source text, launched once."""
+        """Make a kernel from source text, launched once."""
         return cls(name, src, None, ast, buf_count=buf_count)
 
     @classmethod
@@ -199,7 +199,7 @@ class CompiledSpec:
         local_size: Sizes | None,
         buf_count: int,
     ) -> Self:
-        """A kernel as source text, with its variables and launch sizes."""
+        """Make a kernel from source text, with its variables and launch sizes."""
         return cls(name, src, None, ast, tuple(var_names), global_size, local_size, buf_count)
 
     @classmethod
@@ -214,12 +214,12 @@ class CompiledSpec:
         global_size: Sizes | None = None,
         local_size: Sizes | None = None,
     ) -> Self:
-        """A kernel as a relocatable object."""
+        """Make a kernel from a relocatable object."""
         sizes = (global_size, local_size)
         return cls(name, None, builtins.bytes(data), ast, tuple(var_names), *sizes, buf_count)
 
     def with_bytes(self, data: builtins.bytes) -> CompiledSpec:
-        """This kernel with `data` in place of its source."""
+        """Give this kernel with `data` in place of its source."""
         return replace(self, src=None, bytes=data)
 
 
@@ -231,7 +231,7 @@ class Renderer(Protocol):
         """The target that sources are written for."""
 
     def render(self, ast: UOp) -> ProgramSpec:
-        """The program of a kernel AST. Raises SpecError where the AST is not legal."""
+        """Give the program of a kernel AST. Raises SpecError where the AST is not legal."""
 
 
 class Compiler(Protocol):

@@ -69,7 +69,7 @@ def known() -> tuple[str, ...]:
 
 
 def opened(name: str = "CPU") -> Device:
-    """The device `name`, opened by the first call. Raises DeviceError for an unknown name."""
+    """Give the device `name`, opened by the first call. Raises DeviceError for an unknown name."""
     entry = _find(name)
     if entry.device is not None:
         return entry.device
@@ -84,7 +84,7 @@ def opened(name: str = "CPU") -> Device:
 
 
 def allocator(name: str = "CPU") -> CachingAllocator:
-    """The memory of the device `name`; works without opening it."""
+    """Give the memory of the device `name`; works without opening it."""
     return _find(name).allocator
 
 

@@ -69,7 +69,7 @@ class DeviceSpec:
 
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:
-        """An x86-64 server with AVX-512."""
+        """Describe an x86-64 server with AVX-512."""
         extra = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
         return cls(
             "CPU", "x86_64-unknown-linux-gnu", "x86-64-v4", f"{_AVX2},{extra}", 512, 32, cores,
@@ -78,12 +78,12 @@ class DeviceSpec:
 
     @classmethod
     def avx2(cls, cores: int = 1) -> Self:
-        """An x86-64 machine with AVX2 and FMA."""
+        """Describe an x86-64 machine with AVX2 and FMA."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v3", _AVX2, 256, 16, cores)
 
     @classmethod
     def neon(cls, cores: int = 1) -> Self:
-        """A 64-bit Arm machine."""
+        """Describe a 64-bit Arm machine."""
         return cls(
             "CPU", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, cores,
             64 * _KIB,
@@ -91,7 +91,7 @@ class DeviceSpec:
 
     @classmethod
     def generic(cls, cores: int = 1) -> Self:
-        """Any x86-64 machine: SSE2 and no fused multiply-add."""
+        """Describe any x86-64 machine: SSE2 and no fused multiply-add."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64", "+sse,+sse2", 128, 16, cores)
 
 
@@ -100,7 +100,7 @@ _AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+
 
 @functools.cache
 def host() -> DeviceSpec:
-    """The processor this runs on. The first call imports llvmlite.
+    """Describe the processor this runs on. The first call imports llvmlite.
 
     Examples
     --------

@@ -1,0 +1,147 @@
+"""LLVMCompiler: IR text to relocatable objects, several kernels at once, past a cache on disk."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from kernelrt._version import __version__
+from kernelrt.backend.cpu import llvm
+from kernelrt.device.program import CompiledSpec, ProgramSpec
+from kernelrt.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.backend.cpu.object_cache import ObjectCache
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["LLVMCompiler"]
+
+
+class LLVMCompiler:
+    """Compiles LLVM IR for one target. May be used from any thread.
+
+    Generated kernels come as finished vector code, so by default LLVM only selects
+    instructions and allocates registers. Floating-point flags are those in the IR, none more.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+        The target.
+    cache : ObjectCache, optional
+        Where objects are looked up first and kept.
+    codegen_level : int
+        Effort of instruction selection and register allocation, 0 to 3.
+    optimize : int
+        Level of LLVM's optimization pipeline to run before, 1 to 3; 0 for none. Worth its time
+        for plain loops that another compiler left to be vectorized.
+
+    Examples
+    --------
+    >>> from kernelrt.device.spec import host
+    >>> compiler = LLVMCompiler(host())
+    >>> src = "define void @k(ptr %bufs, ptr %vals) { ret void }"
+    >>> [data] = compiler.compile_sources([("k", src)])
+    >>> len(data) > 0
+    True
+    """
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        *,
+        cache: ObjectCache | None = None,
+        codegen_level: int = 2,
+        optimize: int = 0,
+    ) -> None:
+        if not 0 <= codegen_level <= 3:
+            raise SpecError(f"codegen_level: expected 0 to 3, not {codegen_level}")
+        if not 0 <= optimize <= 3:
+            raise SpecError(f"optimize: expected 0 to 3, not {optimize}")
+        self.spec = spec
+        self.cache = cache
+        self._codegen_level = codegen_level
+        self._optimize = optimize
+        self._machines: list[Any] = []
+        self._lock = threading.Lock()
+
+    def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
+        """Compile all `programs`, in order, on as many threads as there are cores.
+
+        Raises
+        ------
+        CompileError
+            LLVM rejected a source; the message names the kernel and quotes LLVM. Nothing of the
+            failed kernel is kept.
+        """
+        objects = self.compile_sources([(p.name, p.src) for p in programs])
+        return [
+            CompiledSpec.from_bytes(
+                program.name,
+                data,
+                program.ast,
+                program.buf_count,
+                var_names=program.var_names,
+                global_size=program.global_size,
+                local_size=program.local_size,
+            )
+            for program, data in zip(programs, objects, strict=True)
+        ]
+
+    def compile_sources(self, kernels: Sequence[tuple[str, str]]) -> list[bytes]:
+        """Compile (entry point, LLVM IR text) pairs to objects, in order."""
+        found: list[bytes | None] = [None] * len(kernels)
+        if self.cache is not None:
+            found = [self.cache.get(self.key(src)) for _, src in kernels]
+        # The longest first, so that no thread is left alone with a long one at the end.
+        missing = sorted(
+            (i for i, data in enumerate(found) if data is None),
+            key=lambda i: -len(kernels[i][1]),
+        )
+        workers = min(len(missing), self.spec.cores)
+        if workers <= 1:
+            made = [self._object(*kernels[i]) for i in missing]
+        else:
+            with ThreadPoolExecutor(workers, "kernelrt-compile") as pool:
+                made = list(pool.map(lambda i: self._object(*kernels[i]), missing))
+        for i, data in zip(missing, made, strict=True):
+            found[i] = data
+            if self.cache is not None:
+                self.cache.put(self.key(kernels[i][1]), data)
+        return [data for data in found if data is not None]
+
+    def assembly(self, name: str, src: str) -> str:
+        """Show the machine code of a kernel as text, for people."""
+        machine = self._take()
+        try:
+            return str(machine.emit_assembly(self._module(machine, name, src)))
+        finally:
+            self._machines.append(machine)
+
+    def key(self, src: str) -> tuple[str, ...]:
+        """Everything that decides what the object of `src` is."""
+        spec = self.spec
+        target = (spec.triple, spec.cpu, spec.features)
+        effort = f"codegen {self._codegen_level} optimize {self._optimize}"
+        return (__version__, llvm.version(), *target, effort, src)
+
+    def _object(self, name: str, src: str) -> bytes:
+        machine = self._take()
+        try:
+            return llvm.emit(machine, self._module(machine, name, src), name)
+        finally:
+            self._machines.append(machine)
+
+    def _module(self, machine: Any, name: str, src: str) -> Any:
+        module = llvm.parse(self.spec, machine, name, src)
+        if self._optimize:
+            llvm.optimize(machine, module, self.spec, self._optimize)
+        return module
+
+    def _take(self) -> Any:
+        with self._lock:
+            if self._machines:
+                return self._machines.pop()
+        return llvm.target_machine(self.spec, self._codegen_level)

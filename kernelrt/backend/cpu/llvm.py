@@ -1,0 +1,120 @@
+"""The few calls of LLVM that the backend makes; the only place where llvmlite is imported.
+
+llvmlite guards every call with one lock. Generating code is by far the longest call and LLVM
+allows it on several threads as long as each has a context and a target machine of its own, so
+that one call is made past the lock where llvmlite's library can be reached directly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["emit", "initialize", "parse", "target_machine", "version"]
+
+
+@functools.cache
+def initialize(triple: str) -> Any:
+    """Prepare LLVM for `triple`; gives llvmlite.binding."""
+    import llvmlite.binding as llvm
+
+    if triple.partition("-")[0] == llvm.get_process_triple().partition("-")[0]:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        llvm.initialize_native_asmparser()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@functools.cache
+def version() -> str:
+    """Version of LLVM, and of the library around it."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    return ".".join(map(str, llvm.llvm_version_info)) + "/" + str(llvmlite.__version__)
+
+
+def target_machine(spec: DeviceSpec, opt: int) -> Any:
+    """Make a code generator; one thread may use it at a time."""
+    llvm = initialize(spec.triple)
+    target = llvm.Target.from_triple(spec.triple)
+    # Without "pic" the addresses of constants take only 32 bits, which loaded code may exceed.
+    return target.create_target_machine(
+        cpu=spec.cpu, features=spec.features, opt=opt, reloc="pic", codemodel="small"
+    )
+
+
+def parse(spec: DeviceSpec, machine: Any, name: str, src: str) -> Any:
+    """Give a verified module of `src` for the target. Raises CompileError with LLVM's words."""
+    llvm = initialize(spec.triple)
+    try:
+        module = llvm.parse_assembly(src, context=llvm.create_context())
+        module.triple = spec.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"kernel {name!r}: LLVM rejected the source: {error}") from None
+    try:
+        missing = module.get_function(name).is_declaration
+    except NameError:
+        missing = True
+    if missing:
+        raise CompileError(
+            f"kernel {name!r}: the source defines no function @{name}; "
+            f"expected 'define void @{name}(ptr %bufs, ptr %vals)'"
+        )
+    return module
+
+
+def optimize(machine: Any, module: Any, spec: DeviceSpec, level: int) -> None:
+    """Run LLVM's standard pipeline of `level` (1 to 3) over `module`, in place."""
+    llvm = initialize(spec.triple)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
+    tuning.loop_vectorization = level > 1
+    tuning.slp_vectorization = level > 1
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+
+
+def emit(machine: Any, module: Any, name: str) -> bytes:
+    """Generate the object of `module`."""
+    unlocked = _unlocked_emit()
+    if unlocked is None:
+        return bytes(machine.emit_object(module))
+    from llvmlite.binding import ffi
+
+    message = ctypes.c_char_p()
+    memory = unlocked(machine, module, 1, ctypes.byref(message))
+    if not memory:
+        text = (message.value or b"no reason given").decode(errors="replace")
+        raise CompileError(f"kernel {name!r}: LLVM could not generate code: {text}")
+    try:
+        start = ffi.lib.LLVMPY_GetBufferStart(memory)
+        return ctypes.string_at(start, ffi.lib.LLVMPY_GetBufferSize(memory))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
+
+
+@functools.cache
+def _unlocked_emit() -> Callable[..., Any] | None:
+    from llvmlite.binding import ffi
+
+    try:
+        locked = ffi.lib.LLVMPY_TargetMachineEmitToMemory
+        function = ctypes.CDLL(ffi.lib._name).LLVMPY_TargetMachineEmitToMemory  # noqa: SLF001
+        function.argtypes, function.restype = locked.argtypes, locked.restype
+    except (AttributeError, OSError):
+        return None
+    else:
+        return function

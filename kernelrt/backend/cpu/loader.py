@@ -1,0 +1,156 @@
+"""LLVMLoader: relocatable objects to code in memory, and out of it again.
+
+A library is the unit of loading: up to `BATCH` objects linked together. Its memory is freed
+when the last of its programs is gone. LLVM's engine itself keeps some kilobytes for every
+library it ever held, so a new engine is begun every `ENGINE_LIBRARIES` libraries, and an old
+one goes with its last library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.backend.cpu import elf, llvm
+from kernelrt.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernelrt.backend.cpu.compiler import LLVMCompiler
+    from kernelrt.device.program import CompiledSpec, Program
+
+__all__ = ["CPUProgram", "LLVMLoader"]
+
+BATCH = 16
+ENGINE_LIBRARIES = 64
+
+_names = itertools.count()
+
+
+class _Library:
+    """Linked code; freed with this object."""
+
+    __slots__ = ("__weakref__", "_engine", "_tracker", "addresses")
+
+    def __init__(self, engine: Any, tracker: Any, addresses: dict[str, int]) -> None:
+        self._engine = engine
+        self._tracker = tracker
+        self.addresses = addresses
+
+    def __del__(self) -> None:
+        # The code has to go before the engine that holds it.
+        self._tracker.close()
+        self._engine = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CPUProgram:
+    """A function in memory; keeps its code there.
+
+    Attributes
+    ----------
+    name : str
+        Entry point.
+    address : int
+        Of ``void (*)(void *const *bufs, const int64_t *vals)``.
+    library : object
+        What owns the code.
+    """
+
+    name: str
+    address: int
+    library: object
+
+
+class LLVMLoader:
+    """Links objects into this process. May be used from any thread.
+
+    Parameters
+    ----------
+    compiler : LLVMCompiler
+        Compiles what comes as source.
+    """
+
+    def __init__(self, compiler: LLVMCompiler) -> None:
+        self._compiler = compiler
+        self._lock = threading.Lock()
+        self._engine: Any = None
+        self._libraries = 0
+
+    def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
+        """Load all of `compiled`, in order.
+
+        Raises
+        ------
+        CompileError
+            A source or an object is broken, or refers to a function that this process lacks.
+        """
+        objects = self._objects(compiled)
+        programs: list[Program | None] = [None] * len(objects)
+        for batch in _batches(compiled):
+            names = [compiled[i].name for i in batch]
+            library = self._link(names, [objects[i] for i in batch])
+            for i, name in zip(batch, names, strict=True):
+                programs[i] = CPUProgram(name, library.addresses[name], library)
+        return [program for program in programs if program is not None]
+
+    def _objects(self, compiled: Sequence[CompiledSpec]) -> list[bytes]:
+        """Give the object of each kernel; whatever is source is compiled in one go."""
+        sources = [(c.name, c.src) for c in compiled if c.src is not None]
+        made = iter(self._compiler.compile_sources(sources))
+        return [c.bytes if c.bytes is not None else next(made) for c in compiled]
+
+    def _link(self, names: list[str], objects: list[bytes]) -> _Library:
+        binding = llvm.initialize(self._compiler.spec.triple)
+        builder = binding.JITLibraryBuilder().add_current_process()
+        for name, data in zip(names, objects, strict=True):
+            builder.add_object_img(data).export_symbol(name)
+        with self._lock:
+            engine = self._next_engine(binding)
+            try:
+                tracker = builder.link(engine, f"kernelrt{next(_names)}")
+            except RuntimeError as error:
+                reason = str(error).strip()
+                tracker = None
+        if tracker is None:
+            if len(names) > 1:  # one after the other, to find out which
+                for name, data in zip(names, objects, strict=True):
+                    self._link([name], [data])
+            raise CompileError(_explain(names[0], objects[0], reason))
+        return _Library(engine, tracker, {name: tracker[name] for name in names})
+
+    def _next_engine(self, binding: Any) -> Any:
+        if self._engine is None or self._libraries >= ENGINE_LIBRARIES:
+            self._engine = binding.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+            self._libraries = 0
+        self._libraries += 1
+        return self._engine
+
+
+def _batches(compiled: Sequence[CompiledSpec]) -> Iterator[list[int]]:
+    """Give indices in groups small enough to be freed together, no name twice in one group."""
+    batch: list[int] = []
+    names: set[str] = set()
+    for i, kernel in enumerate(compiled):
+        if len(batch) == BATCH or kernel.name in names:
+            yield batch
+            batch, names = [], set()
+        batch.append(i)
+        names.add(kernel.name)
+    if batch:
+        yield batch
+
+
+def _explain(name: str, data: bytes, reason: str) -> str:
+    process = ctypes.CDLL(None)
+    missing = [symbol for symbol in elf.undefined(data) if not hasattr(process, symbol)]
+    if missing:
+        reason = f"it refers to {', '.join(missing)}, which this process does not have"
+    return (
+        f"kernel {name!r}: the object could not be linked: {reason}. A kernel may call functions "
+        "of the C and math libraries, and nothing else"
+    )

@@ -1,0 +1,221 @@
+"""Objects on disk, one file a kernel, so that the next process need not compile.
+
+The folder belongs to one user alone: code from it runs in this process. A file holds a magic
+number, the SHA-256 of the rest, and the object; whatever does not check out is a miss. Files
+are written beside their place and renamed into it, so that readers see all or nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ObjectCache"]
+
+_MAGIC = b"krtobj01"
+_DIGEST = 32
+_SUFFIX = ".krto"
+#: Bytes that the folder may hold unless told otherwise.
+DEFAULT_LIMIT = 256 << 20
+# Eviction goes below the limit, so that it is not needed again at once.
+_EVICT_TO = 0.75
+# How stale (in seconds) a file's time of last use may get before it is written again.
+_TOUCH_AFTER = 3600.0
+
+
+class ObjectCache:
+    """A bounded folder of objects, addressed by what they were made from.
+
+    Parameters
+    ----------
+    folder : path
+        Made if need be, with permissions for its owner only. A folder of someone else, or one
+        that others may write to, is refused: the cache is then off and says so in a warning.
+    limit : int
+        Most bytes to keep; those used longest ago go first.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cache = ObjectCache(folder)
+    ...     cache.put(("ir text", "cpu"), b"object")
+    ...     cache.get(("ir text", "cpu")), cache.get(("ir text", "another cpu"))
+    (b'object', None)
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int = DEFAULT_LIMIT) -> None:
+        self.folder = Path(folder)
+        self.limit = limit
+        self.hits = 0
+        self.misses = 0
+        self._lock = threading.Lock()
+        self._size: int | None = None
+        self._usable: bool | None = None
+
+    @classmethod
+    def default(cls) -> Self | None:
+        """Open the user's cache; None if ``KERNELRT_CACHE`` is 0.
+
+        ``KERNELRT_CACHE_DIR`` names the folder, else it is ``kernelrt`` in ``XDG_CACHE_HOME`` or
+        ``~/.cache``.
+        """
+        if os.environ.get("KERNELRT_CACHE", "1") == "0":
+            return None
+        folder = os.environ.get("KERNELRT_CACHE_DIR")
+        if folder:
+            return cls(folder)
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return cls(Path(home) / "kernelrt")
+
+    @property
+    def usable(self) -> bool:
+        """Whether the folder is there and safe. The first look makes it."""
+        if self._usable is None:
+            self._usable = self._prepare()
+        return self._usable
+
+    def get(self, key: Iterable[str]) -> bytes | None:
+        """Read the object kept under `key`; None if there is none."""
+        if not self.usable:
+            return None
+        path = self._path(key)
+        data = self._read(path)
+        if data is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        return data
+
+    def put(self, key: Iterable[str], data: bytes) -> None:
+        """Keep `data` under `key`. A full disk or a lost folder only means that it is not kept."""
+        if not self.usable:
+            return
+        path = self._path(key)
+        try:
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                Path(name).replace(path)
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError:
+            return
+        self._grown(len(data) + len(_MAGIC) + _DIGEST)
+
+    def clear(self) -> None:
+        """Remove every object."""
+        with self._lock:
+            for path, _ in self._files():
+                path.unlink(missing_ok=True)
+            self._size = 0
+
+    def _path(self, key: Iterable[str]) -> Path:
+        digest = hashlib.sha256()
+        for part in key:
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+        return self.folder / (digest.hexdigest() + _SUFFIX)
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            # Not through a link, and never a device or a pipe that could block.
+            handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK)
+        except OSError:
+            return None
+        with os.fdopen(handle, "rb") as file:
+            info = os.fstat(handle)
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != _user(info):
+                return None
+            try:
+                content = file.read()
+            except OSError:
+                return None
+        start = len(_MAGIC) + _DIGEST
+        data = content[start:]
+        if not data or content[:start] != _MAGIC + hashlib.sha256(data).digest():
+            return None
+        if time.time() - info.st_mtime > _TOUCH_AFTER:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return data
+
+    def _prepare(self) -> bool:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            info = self.folder.lstat()
+        except OSError as error:
+            return self._refuse(f"it cannot be made ({error})")
+        if not stat.S_ISDIR(info.st_mode):
+            return self._refuse("it is not a folder")
+        if info.st_uid != _user(info):
+            return self._refuse("it belongs to another user")
+        if os.name == "posix" and info.st_mode & 0o077:
+            return self._refuse(
+                f"others have access to it (mode {stat.S_IMODE(info.st_mode):o}); "
+                "run chmod 700 on it"
+            )
+        return True
+
+    def _refuse(self, why: str) -> bool:
+        warnings.warn(
+            f"the cache folder {self.folder} is not used: {why}. Kernels are compiled anew in "
+            "each process; set KERNELRT_CACHE_DIR to another folder, or KERNELRT_CACHE=0",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+
+    def _files(self) -> list[tuple[Path, os.stat_result]]:
+        found = []
+        try:
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(_SUFFIX) or entry.name.startswith(".new-"):
+                        with contextlib.suppress(OSError):
+                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+        except OSError:
+            return []
+        return found
+
+    def _grown(self, nbytes: int) -> None:
+        with self._lock:
+            if self._size is None:
+                self._size = sum(info.st_size for _, info in self._files())
+            else:
+                self._size += nbytes
+            if self._size > self.limit:
+                self._evict()
+
+    def _evict(self) -> None:
+        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        size = sum(info.st_size for _, info in files)
+        for path, info in files:
+            if size <= self.limit * _EVICT_TO:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                size -= info.st_size
+        self._size = size
+
+
+_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+def _user(info: os.stat_result) -> int:
+    """Give the id of this user; on systems without one, whatever `info` says."""
+    return os.geteuid() if hasattr(os, "geteuid") else info.st_uid
