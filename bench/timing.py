@@ -1,0 +1,91 @@
+"""Interleaved timing: short blocks of one side after the other, many rounds of them."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.cases import Call, Side
+
+BATCH_NS = 200_000
+"""A batch of calls takes at least this long, so that reading the clock costs nothing."""
+
+
+@dataclass
+class Samples:
+    """Times of one side, in nanoseconds a call, one for each batch."""
+
+    batches: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.batches)
+
+    @property
+    def best(self) -> float:
+        return min(self.batches)
+
+
+def calls_per_batch(call: Call) -> int:
+    """How many calls fill a batch; also warms the caches."""
+    count = 1
+    while True:
+        start = perf_counter_ns()
+        for _ in range(count):
+            call()
+        elapsed = perf_counter_ns() - start
+        if elapsed >= BATCH_NS:
+            return max(1, round(count * BATCH_NS / elapsed))
+        count *= 2
+
+
+def measure(
+    sides: Mapping[str, tuple[Side, Call]], *, rounds: int = 30, block_ms: float = 30.0
+) -> dict[str, Samples]:
+    """Time all sides in `rounds` rounds; in each, every side gets one block of `block_ms`.
+
+    The first quarter of a block is not counted: a peer's threads may still be spinning, and the
+    caches hold the data of the side before.
+    """
+    samples = {name: Samples() for name in sides}
+    counts: dict[str, int] = {}
+    for name, (side, call) in sides.items():
+        side.enter()
+        counts[name] = calls_per_batch(call)
+    names = list(sides)
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(rounds):
+            shift = turn % len(names)
+            for name in names[shift:] + names[:shift]:
+                side, call = sides[name]
+                side.enter()
+                _block(call, counts[name], int(block_ms * 1e6), samples[name].batches)
+            gc.collect()
+    finally:
+        gc.enable()
+    for name, (side, _) in sides.items():
+        samples[name].batches[:] = [batch / side.calls for batch in samples[name].batches]
+    return samples
+
+
+def _block(call: Call, count: int, block_ns: int, batches: list[float]) -> None:
+    start = perf_counter_ns()
+    while perf_counter_ns() - start < block_ns // 4:
+        call()
+    repeat = range(count)
+    while True:
+        before = perf_counter_ns()
+        for _ in repeat:
+            call()
+        after = perf_counter_ns()
+        batches.append((after - before) / count)
+        if after - start >= block_ns:
+            return
