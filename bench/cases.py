@@ -38,6 +38,7 @@ class Side:
     make: Callable[[], Call]
     enter: Callable[[], None] = field(default=lambda: None)
     needs: tuple[str, ...] = ()
+    calls: int = 1
 
     def build(self) -> Call:
         """Import what is needed, build, and warm up."""
