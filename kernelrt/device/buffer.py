@@ -90,7 +90,7 @@ class Storage:
         return memoryview(memory)[: self.nbytes]
 
     def hand_out(self) -> int:
-        """Give the address to an importer that will not say when it is done; bars release for good."""
+        """Give the address to someone who will not say when done with it; bars release for good."""
         self._handed_out = True
         return self.address
 

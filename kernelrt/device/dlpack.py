@@ -36,7 +36,7 @@ def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any])
 
 
 def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
-    """Give the memory of a DLPack exporter as an array, and whether it is bfloat16 seen as uint16."""
+    """Give a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16."""
     try:
         return np.from_dlpack(source), False
     except (BufferError, RuntimeError, TypeError):
