@@ -2,6 +2,7 @@
 #include "plan.h"
 
 #include "platform.h"
+#include "pool.h"
 
 #include <limits.h>
 #include <string.h>
@@ -211,6 +212,8 @@ void krt_plan_lay_out(krt_plan *plan)
             *stop++ = (krt_stop){.end = step, .op = i, .action = action};
     }
     *stop = (krt_stop){.end = step, .op = plan->n_ops, .action = STOP_END};
+    if (plan->graph)
+        krt_graph_lay_out(plan);
     plan->stale = false;
 }
 
@@ -228,6 +231,7 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, kr
         if (!count_op(&total, ops + i))
             return KRT_NO_MEMORY;
     }
+    krt_watch_fork();
     krt_plan *plan = krt_alloc(sizeof *plan);
     if (!plan)
         return KRT_NO_MEMORY;
@@ -239,6 +243,11 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, kr
         return KRT_NO_MEMORY;
     }
     fill_tables(plan, ops);
+    krt_status status = krt_graph_create(plan);
+    if (status) {
+        krt_plan_destroy(plan);
+        return status;
+    }
     krt_plan_lay_out(plan);
     *out = plan;
     return KRT_OK;
@@ -248,6 +257,7 @@ void krt_plan_destroy(krt_plan *plan)
 {
     if (!plan)
         return;
+    krt_graph_destroy(plan->graph);
     krt_free(plan->records);
     krt_free(plan->stops);
     krt_free(plan->pointers);
@@ -260,6 +270,11 @@ void krt_plan_destroy(krt_plan *plan)
 /* ---- Reading and editing ----------------------------------------------------------------- */
 
 size_t krt_plan_n_ops(const krt_plan *plan) { return plan->n_ops; }
+
+void krt_plan_set_threads(krt_plan *plan, int threads)
+{
+    plan->max_threads = threads < 1 ? 0 : threads;
+}
 
 int64_t krt_plan_cost_ns(krt_plan *plan)
 {

@@ -134,6 +134,7 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
  * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */
 size_t krt_plan_n_ops(const krt_plan *plan);
+void krt_plan_set_threads(krt_plan *plan, int threads); /* at most so many; 0: no own limit */
 int64_t krt_plan_cost_ns(krt_plan *plan);
 krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
                                 krt_fault *fault);

@@ -2,8 +2,8 @@
 #include "plan.h"
 
 #include "platform.h"
+#include "pool.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #define POLL_INTERVAL_NS 20000000
@@ -32,7 +32,8 @@ static bool holds(const krt_lock *lock)
     return false;
 }
 
-bool krt_thread_is_executing_another(void) { return innermost && innermost->below; }
+/* Whether the calling thread executes a plan from within a custom function of another. */
+static bool is_nested(void) { return innermost && innermost->below; }
 
 krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns)
 {
@@ -97,16 +98,15 @@ krt_status krt_plan_poll(krt_plan *plan)
     return plan->host.poll(plan->host.self);
 }
 
-/* What a stop asks for. KRT_OK means go on. */
-static krt_status look_up(krt_plan *plan, const krt_stop *stop, size_t *failed_op)
+krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *failed_op)
 {
     krt_status status = KRT_OK;
-    *failed_op = stop->op;
-    if (stop->action & STOP_CUSTOM)
-        status = plan->host.custom(plan->host.self, stop->op);
-    if (!status && (stop->action & STOP_CHECK) && *plan->status_word)
+    *failed_op = op;
+    if (action & STOP_CUSTOM)
+        status = plan->host.custom(plan->host.self, op);
+    if (!status && (action & STOP_CHECK) && *plan->status_word)
         status = KRT_OUT_OF_BOUNDS;
-    if (!status && (stop->action & STOP_POLL))
+    if (!status && (action & STOP_POLL))
         status = krt_plan_poll(plan);
     return status;
 }
@@ -119,7 +119,7 @@ static krt_status run_serial(krt_plan *plan, size_t *failed_op)
             step->fn(step->bufs, step->vals);
         if (stop->action == STOP_END)
             return KRT_OK;
-        krt_status status = look_up(plan, stop, failed_op);
+        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
         if (status)
             return status;
     }
@@ -133,10 +133,23 @@ static void begin(krt_plan *plan)
     *plan->status_word = 0;
 }
 
+/* How many threads to run on: 1 unless more are estimated to pay. */
+static int threads_for(krt_plan *plan)
+{
+    if (!plan->graph || is_nested())
+        return 1;
+    int threads = krt_get_num_threads();
+    if (plan->max_threads && plan->max_threads < threads)
+        threads = plan->max_threads;
+    return threads > 1 && krt_graph_pays(plan, threads) ? threads : 1;
+}
+
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
 {
     begin(plan);
-    return run_serial(plan, failed_op);
+    int threads = threads_for(plan);
+    return threads > 1 ? krt_graph_execute(plan, threads, NULL, failed_op)
+                       : run_serial(plan, failed_op);
 }
 
 /* ---- The loop with a clock --------------------------------------------------------------- */
@@ -155,8 +168,10 @@ static krt_status run_serial_profiled(krt_plan *plan, krt_sample *samples, size_
             for (const krt_step *end = step + record->chunks; step != end; ++step)
                 step->fn(step->bufs, step->vals);
         }
-        if (stop->op == op)
-            status = look_up(plan, stop++, failed_op);
+        if (stop->op == op) {
+            status = krt_plan_look_up(plan, op, stop->action, failed_op);
+            ++stop;
+        }
         int64_t end = krt_clock_ns();
         samples[op] = (krt_sample){.start_ns = start - origin,
                                    .elapsed_ns = end - start,
@@ -172,5 +187,7 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
 {
     begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
-    return run_serial_profiled(plan, samples, failed_op);
+    int threads = threads_for(plan);
+    return threads > 1 ? krt_graph_execute(plan, threads, samples, failed_op)
+                       : run_serial_profiled(plan, samples, failed_op);
 }

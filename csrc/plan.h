@@ -41,13 +41,17 @@ typedef struct krt_record {
     size_t first_step; /* where its chunks lie in steps, `chunks` of them */
 } krt_record;
 
+typedef struct krt_graph krt_graph;
+
 struct krt_plan {
     krt_stop *stops;
     int64_t *status_word;
     krt_host host;
     int64_t cost_ns;
     int64_t last_poll_ns;
-    bool stale; /* chunk counts changed: steps and stops must be laid out again */
+    bool stale;      /* chunk counts changed: steps and stops must be laid out again */
+    int max_threads; /* 0: as many as the process has */
+    krt_graph *graph; /* NULL: no two of its ops may ever run together */
 
     size_t n_ops;
     krt_record *records;
@@ -60,10 +64,29 @@ struct krt_plan {
 /* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
 void krt_plan_lay_out(krt_plan *plan);
 
+/* What a stop, or an op of the graph, asks for. KRT_OK: go on. */
+krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *failed_op);
+
 /* The estimate for one op with its present number of chunks. */
 int64_t krt_record_cost(const krt_record *record);
 
 /* Ask the host whether to go on, at most once in 20 ms. */
 krt_status krt_plan_poll(krt_plan *plan);
+
+/* ---- graph.c: the same plan on several threads ------------------------------------------- */
+
+/* Make plan->graph where the plan could use one. KRT_NO_MEMORY leaves it NULL. */
+krt_status krt_graph_create(krt_plan *plan);
+void krt_graph_destroy(krt_graph *graph);
+
+/* Take over new chunk counts and costs. Cannot fail. */
+void krt_graph_lay_out(krt_plan *plan);
+
+/* Whether running on `threads` threads is estimated to pay. */
+bool krt_graph_pays(krt_plan *plan, int threads);
+
+/* krt_plan_execute over the graph; `samples` may be NULL. */
+krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
+                             size_t *failed_op);
 
 #endif

@@ -1,11 +1,34 @@
-/* pool.c - how many threads a plan may use. */
-#include "krt.h"
-#include "platform.h"
+/* pool.c - the threads of the process: how many, their sleep, and the one region they work on. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
+#include "pool.h"
 
+#include "krt.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 
-static _Atomic int limit;     /* 0: not yet read */
-static _Atomic int requested; /* 0: as many as allowed */
+/* A worker that finds no region spins this long for the next one: longer than the Python between
+ * two steps of a training loop, shorter than anyone notices on a power meter. */
+#define SPIN_BETWEEN_REGIONS_NS 100000
+
+/* How long a caller spins for workers to leave before it sleeps. */
+#define SPIN_FOR_LEAVERS_NS 20000
+
+/* Kernels keep scratch of some tens of KB on the stack. */
+#define STACK_BYTES (1 << 20)
+
+#define MAX_THREADS 1024
+
+/* ---- How many ---------------------------------------------------------------------------- */
+
+static _Atomic int limit;         /* 0: not yet read */
+static _Atomic int requested;     /* 0: as many as allowed */
+static _Atomic bool start_failed; /* since the last krt_pool_take_start_failure */
+static _Atomic bool start_refused; /* no use in trying again until someone asks for threads */
 
 static int read_limit(void)
 {
@@ -18,7 +41,7 @@ static int read_limit(void)
     long wanted = text ? strtol(text, &end, 10) : 0;
     if (wanted > 0 && *end == '\0' && wanted < threads)
         threads = (int)wanted;
-    return threads;
+    return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
 int krt_pool_limit(void)
@@ -33,13 +56,266 @@ int krt_pool_limit(void)
 
 int krt_get_num_threads(void)
 {
+    int allowed = krt_pool_limit();
     int threads = atomic_load_explicit(&requested, memory_order_relaxed);
-    return threads && threads < krt_pool_limit() ? threads : krt_pool_limit();
+    return threads && threads < allowed ? threads : allowed;
+}
+
+bool krt_pool_take_start_failure(void)
+{
+    return atomic_load_explicit(&start_failed, memory_order_relaxed) &&
+           atomic_exchange_explicit(&start_failed, false, memory_order_relaxed);
+}
+
+#ifdef KRT_TEST_HOOKS
+void krt_test_set_pool_limit(int threads) { limit = threads; }
+#endif
+
+/* ---- Sleep and spin ---------------------------------------------------------------------- */
+
+krt_event krt_workers_event;
+krt_event krt_caller_event;
+
+uint32_t krt_event_prepare(krt_event *event)
+{
+    atomic_fetch_add_explicit(&event->sleepers, 1, memory_order_seq_cst);
+    return atomic_load_explicit(&event->count, memory_order_seq_cst);
+}
+
+void krt_event_cancel(krt_event *event)
+{
+    atomic_fetch_sub_explicit(&event->sleepers, 1, memory_order_relaxed);
+}
+
+void krt_event_sleep(krt_event *event, uint32_t ticket, int64_t timeout_ns)
+{
+    krt_wait(&event->count, ticket, timeout_ns);
+    krt_event_cancel(event);
+}
+
+void krt_event_notify(krt_event *event, int count)
+{
+    if (!atomic_load_explicit(&event->sleepers, memory_order_seq_cst))
+        return;
+    atomic_fetch_add_explicit(&event->count, 1, memory_order_seq_cst);
+    krt_wake(&event->count, count);
+}
+
+bool krt_spin_once(krt_spin *spin, int64_t limit_ns)
+{
+    krt_relax();
+    if (++spin->rounds % 16) /* the clock costs as much as some ten rounds */
+        return true;
+    int64_t now = krt_clock_ns();
+    if (!spin->until_ns)
+        spin->until_ns = now + limit_ns;
+    return now < spin->until_ns;
+}
+
+/* ---- The region and its gate ------------------------------------------------------------- */
+
+/* Everything a worker must know to join is one word: the region's number, whether it is open,
+ * which workers it wants, and how many are inside. Work and context may be read by whoever is
+ * inside; they change only while nobody is. */
+enum { INSIDE_BITS = 16, WANTED_BITS = 15 };
+#define INSIDE ((UINT64_C(1) << INSIDE_BITS) - 1)
+#define WANTED (((UINT64_C(1) << WANTED_BITS) - 1) << INSIDE_BITS)
+#define OPEN (UINT64_C(1) << 31)
+#define NUMBER_SHIFT 32
+_Static_assert(MAX_THREADS < 1 << WANTED_BITS, "a gate word holds every worker's index");
+
+static struct {
+    KRT_ALIGNED _Atomic uint64_t gate;
+    krt_work work;
+    void *context;
+    KRT_ALIGNED _Atomic bool taken; /* the fields below belong to whoever set it */
+    int started;                    /* workers, so that their indices are 1 .. started */
+    _Atomic int running;            /* started, for readers who do not hold the pool */
+} pool;
+
+static uint32_t number(uint64_t gate) { return (uint32_t)(gate >> NUMBER_SHIFT); }
+
+/* Whether worker `index`, done with region `done`, may join. */
+static bool admits(uint64_t gate, int index, uint32_t done)
+{
+    return (gate & OPEN) && (uint64_t)index < (gate & WANTED) >> INSIDE_BITS &&
+           number(gate) != done;
+}
+
+static void leave(void)
+{
+    /* Release: the caller reads what was written inside. The last to leave a closed region wakes
+     * the caller, who may have gone to sleep over it. */
+    uint64_t before = atomic_fetch_sub_explicit(&pool.gate, 1, memory_order_seq_cst);
+    if (!(before & OPEN) && (before & INSIDE) == 1)
+        krt_event_notify(&krt_caller_event, 1);
+}
+
+/* Returns inside a region, with its number. */
+static uint32_t join(int index, uint32_t done)
+{
+    krt_spin spin = {0};
+    for (;;) {
+        uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_acquire);
+        if (admits(gate, index, done)) {
+            if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + 1,
+                                                      memory_order_acquire, memory_order_relaxed))
+                return number(gate);
+        } else if (!krt_spin_once(&spin, SPIN_BETWEEN_REGIONS_NS)) {
+            uint32_t ticket = krt_event_prepare(&krt_workers_event);
+            gate = atomic_load_explicit(&pool.gate, memory_order_seq_cst);
+            if (admits(gate, index, done))
+                krt_event_cancel(&krt_workers_event);
+            else
+                krt_event_sleep(&krt_workers_event, ticket, -1);
+        }
+    }
+}
+
+#ifndef KRT_NO_THREADS
+static void *worker_main(void *argument)
+{
+    int index = (int)(intptr_t)argument;
+    uint32_t done = number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) - 1;
+    for (;;) {
+        uint32_t region = join(index, done);
+        uint32_t ticket = 0;
+        bool over = pool.work(pool.context, index, &ticket);
+        leave();
+        if (over)
+            done = region;
+        else
+            krt_event_sleep(&krt_workers_event, ticket, -1);
+    }
+    return NULL;
+}
+#endif
+
+/* ---- Starting workers -------------------------------------------------------------------- */
+
+static bool start_worker(int index)
+{
+#ifdef KRT_NO_THREADS
+    (void)index;
+    (void)join;
+    (void)leave;
+    return false;
+#else
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+#ifdef KRT_TEST_HOOKS
+    if (krt_test_thread_fails())
+        return false;
+#endif
+    if (pthread_attr_init(&attributes))
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    /* Signals are for the threads that the program made. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, &attributes, worker_main, (void *)(intptr_t)index);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+#endif
+}
+
+/* Have `wanted` workers if at all possible; how many there are, at most `wanted`. */
+static int have_workers(int wanted)
+{
+    while (pool.started < wanted &&
+           !atomic_load_explicit(&start_refused, memory_order_relaxed)) {
+        if (!start_worker(pool.started + 1)) {
+            atomic_store_explicit(&start_refused, true, memory_order_relaxed);
+            atomic_store_explicit(&start_failed, true, memory_order_relaxed);
+            break;
+        }
+        ++pool.started;
+        atomic_store_explicit(&pool.running, pool.started, memory_order_relaxed);
+    }
+    return pool.started < wanted ? pool.started : wanted;
 }
 
 void krt_set_num_threads(int n)
 {
     atomic_store_explicit(&requested, n < 1 ? 1 : n, memory_order_relaxed);
+    atomic_store_explicit(&start_refused, false, memory_order_relaxed);
 }
 
-bool krt_pool_take_start_failure(void) { return false; }
+bool krt_pool_is_hot(void)
+{
+    uint32_t asleep = atomic_load_explicit(&krt_workers_event.sleepers, memory_order_relaxed);
+    return (int64_t)asleep < atomic_load_explicit(&pool.running, memory_order_relaxed);
+}
+
+/* ---- Running a region -------------------------------------------------------------------- */
+
+static void wait_until_empty(void)
+{
+    krt_spin spin = {0};
+    for (;;) {
+        /* Acquire: what workers wrote inside is read after this. */
+        if (!(atomic_load_explicit(&pool.gate, memory_order_acquire) & INSIDE))
+            return;
+        if (krt_spin_once(&spin, SPIN_FOR_LEAVERS_NS))
+            continue;
+        uint32_t ticket = krt_event_prepare(&krt_caller_event);
+        if (atomic_load_explicit(&pool.gate, memory_order_seq_cst) & INSIDE)
+            krt_event_sleep(&krt_caller_event, ticket, -1);
+        else
+            krt_event_cancel(&krt_caller_event);
+    }
+}
+
+bool krt_pool_run(int threads, krt_work work, void *context)
+{
+    if (atomic_load_explicit(&pool.taken, memory_order_relaxed) ||
+        atomic_exchange_explicit(&pool.taken, true, memory_order_acquire))
+        return false;
+    int workers = have_workers(threads < MAX_THREADS ? threads - 1 : MAX_THREADS - 1);
+    if (!workers) {
+        atomic_store_explicit(&pool.taken, false, memory_order_release);
+        return false;
+    }
+    pool.work = work;
+    pool.context = context;
+    uint64_t next = (uint64_t)number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) + 1;
+    atomic_store_explicit(&pool.gate,
+                          next << NUMBER_SHIFT | OPEN | (uint64_t)(workers + 1) << INSIDE_BITS,
+                          memory_order_seq_cst);
+    /* Where fewer workers are wanted than exist, a wake-up may reach one that must not join. */
+    krt_event_notify(&krt_workers_event, workers < pool.started ? INT_MAX : workers);
+    uint32_t unused;
+    work(context, 0, &unused);
+    atomic_fetch_and_explicit(&pool.gate, ~OPEN, memory_order_seq_cst);
+    wait_until_empty();
+    atomic_store_explicit(&pool.taken, false, memory_order_release);
+    return true;
+}
+
+/* ---- Fork -------------------------------------------------------------------------------- */
+
+/* In the child there is one thread. Whatever the others were doing with the pool is over. */
+static void after_fork_in_child(void)
+{
+    uint64_t next = (uint64_t)number(pool.gate) + 1;
+    pool.gate = next << NUMBER_SHIFT;
+    pool.taken = false;
+    pool.started = 0;
+    pool.running = 0;
+    start_refused = false;
+    krt_workers_event.sleepers = 0;
+    krt_caller_event.sleepers = 0;
+    limit = 0;
+    krt_locks_after_fork();
+}
+
+static void register_fork_handler(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+
+void krt_watch_fork(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_fork_handler);
+}

@@ -80,6 +80,7 @@ cdef extern from "krt.h" nogil:
 
     krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
     size_t krt_plan_n_ops(const krt_plan *plan)
+    void krt_plan_set_threads(krt_plan *plan, int threads)
     int64_t krt_plan_cost_ns(krt_plan *plan)
     krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
                                     krt_fault *fault)

@@ -20,7 +20,7 @@ MAY_FAIL: Final = 2
 """Op flag: may store to the status word; the plan stops behind it if it did."""
 COMMIT: Final = 4
 """Op flag: writes state that outlives the plan. From the first such op on the plan is not
-interrupted by signals, and no op runs ahead of it that may still fail."""
+interrupted by signals; it starts only when every earlier op that may fail has not."""
 
 OpTuple: TypeAlias = tuple[
     int,  # kind
@@ -116,6 +116,14 @@ class PlanCore:
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
         allocates."""
+    def set_threads(self, n: int) -> None:
+        """Run on at most `n` threads, beside the limit of the process.
+
+        Raises
+        ------
+        ShapeError
+            `n` is below 1.
+        """
     @property
     def status_address(self) -> int:
         """Address of the int64 status word, valid for the life of this object.

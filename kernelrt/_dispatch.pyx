@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdint cimport int64_t
 
 import warnings
 
@@ -442,6 +442,13 @@ cdef class PlanCore:
         krt_lock_release(&frame)
         raise_status(status, &fault, op, None)
 
+    def set_threads(self, n):
+        cdef int threads = thread_count(n)
+        cdef krt_frame frame
+        self.acquire(&frame)
+        krt_plan_set_threads(self.plan, threads)
+        krt_lock_release(&frame)
+
     @property
     def status_address(self):
         return <size_t> &self.status_word
@@ -501,12 +508,12 @@ def get_num_threads():
     return krt_get_num_threads()
 
 
-def set_num_threads(n):
-    cdef int64_t count
-    try:
-        count = n
-    except OverflowError:
-        count = 0 if n < 0 else INT64_MAX
-    if count < 1:
+cdef int thread_count(n) except -1:
+    n = PyNumber_Index(n)
+    if n < 1:
         raise errors.ShapeError(f"the number of threads must be at least 1, not {n}")
-    krt_set_num_threads(<int> min(count, 1 << 20))
+    return <int> min(n, 1 << 20)
+
+
+def set_num_threads(n):
+    krt_set_num_threads(thread_count(n))

@@ -1,0 +1,573 @@
+/* graph.c - runs a plan on several threads, as its dependencies allow.
+ *
+ * The plan falls into stages that follow each other: runs of ops that may overlap, and between
+ * them ops that must be alone. A stage is one region of the pool. Within it every op has a count
+ * of unfinished predecessors; who takes the last one off puts the op into the queue of ready ops
+ * or, sparing the queue, does it next. Threads claim chunks from the op at the head of the queue.
+ *
+ * Which thread runs a chunk, and when, changes no bit of any result: chunks and ops write
+ * disjoint memory or are ordered by dependencies. */
+#include "plan.h"
+
+#include "pool.h"
+
+#include <stdatomic.h>
+
+/* A claim should be worth its two atomic operations on a shared line. */
+#define CLAIM_COST_NS 3000
+
+/* Below this estimate a stage is not worth a region; below the second it is not worth waking
+ * anyone for, unless the plan is executed again and again. */
+#define STAGE_COST_NS 15000
+#define WAKE_COST_NS 200000
+#define AGAIN_NS 100000
+
+/* What passing one op from thread to thread costs, for the estimate. */
+#define OP_COST_NS 300
+
+/* How long a thread waits for work inside a region before it sleeps, and how long the caller
+ * sleeps before it looks for signals. */
+#define SPIN_NS 50000
+#define NAP_NS 20000000
+
+/* The atomics of an op, and all that a thread needs to run it, in one cache line. */
+typedef struct krt_task {
+    KRT_ALIGNED _Atomic uint32_t pending; /* unfinished predecessors within the stage */
+    _Atomic uint32_t next;                /* the first chunk that nobody has claimed */
+    _Atomic uint32_t left;                /* chunks not yet finished */
+    uint32_t chunks;                      /* at least one: an op that does nothing finishes too */
+    uint32_t grain;                       /* chunks a claim */
+    uint32_t n_pending;
+    uint32_t successors, n_successors; /* range in graph->successors, ascending */
+    const krt_step *steps;             /* NULL: nothing to run */
+    uint32_t op;
+    unsigned flags;
+} krt_task;
+_Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
+
+typedef struct stage {
+    uint32_t begin, end; /* ops */
+    bool alone;          /* its ops run in order on the caller */
+    bool pays;           /* on laid_out_for threads */
+    int64_t work_ns;
+} stage;
+
+/* RUNNING -> COMMITTING when the first committing op starts, after which the host is no longer
+ * asked whether to stop; either -> STOPPED when an op fails. */
+enum { RUNNING, COMMITTING, STOPPED };
+
+struct krt_graph {
+    KRT_ALIGNED _Atomic uint32_t head; /* the first ready op with unclaimed chunks */
+    KRT_ALIGNED _Atomic uint32_t tail; /* the end of the queue */
+    KRT_ALIGNED _Atomic uint32_t unfinished;
+    _Atomic uint32_t phase;
+    KRT_ALIGNED const stage *stage; /* the one that runs */
+    krt_plan *plan;
+    krt_sample *samples;
+    int64_t origin_ns;
+    krt_status status; /* why it stopped; written by whoever stopped it */
+    size_t failed_op;
+    krt_status deferred; /* an interrupt that came too late to stop for */
+
+    krt_task *tasks;
+    _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */
+    uint32_t *successors;
+    int64_t *finish_ns; /* scratch of the estimate: when each op could be done */
+    stage *stages;
+    size_t n_stages;
+    int laid_out_for;      /* threads that the estimates are for; 0: they are stale */
+    int64_t gain_work_ns;  /* the largest stage that pays; 0: none does */
+    int64_t last_start_ns; /* of the last execution that could have paid */
+};
+
+/* ---- Claiming, finishing ----------------------------------------------------------------- */
+
+typedef struct claim {
+    krt_task *task;
+    uint32_t begin, end;
+} claim;
+
+static bool claim_from(krt_task *task, claim *out)
+{
+    uint32_t begin = atomic_fetch_add_explicit(&task->next, task->grain, memory_order_relaxed);
+    if (begin >= task->chunks)
+        return false;
+    uint32_t rest = task->chunks - begin;
+    *out = (claim){.task = task,
+                   .begin = begin,
+                   .end = begin + (rest < task->grain ? rest : task->grain)};
+    return true;
+}
+
+/* The next chunks from the queue. False: nothing is ready. */
+static bool claim_next(krt_graph *graph, claim *out)
+{
+    uint32_t size = graph->stage->end - graph->stage->begin;
+    for (;;) {
+        uint32_t head = atomic_load_explicit(&graph->head, memory_order_relaxed);
+        if (head == size)
+            return false;
+        /* Acquire: the op's inputs were written before it was pushed. */
+        uint32_t op = atomic_load_explicit(&graph->ready[head], memory_order_acquire);
+        if (!op)
+            return false;
+        krt_task *task = graph->tasks + (op - 1);
+        bool claimed = claim_from(task, out);
+        if (!claimed || out->end == task->chunks)
+            atomic_compare_exchange_strong_explicit(&graph->head, &head, head + 1,
+                                                    memory_order_relaxed, memory_order_relaxed);
+        if (claimed)
+            return true;
+    }
+}
+
+static void push(krt_graph *graph, const krt_task *task)
+{
+    uint32_t slot = atomic_fetch_add_explicit(&graph->tail, 1, memory_order_relaxed);
+    /* Sequentially consistent, hence also release: see krt_event. */
+    atomic_store_explicit(&graph->ready[slot], task->op + 1, memory_order_seq_cst);
+    uint32_t claims = task->chunks / task->grain;
+    krt_event_notify(&krt_workers_event, claims > 1 ? (int)claims : 1);
+    krt_event_notify(&krt_caller_event, 1);
+}
+
+static void stop(krt_graph *graph, krt_status status, size_t op)
+{
+    if (atomic_exchange_explicit(&graph->phase, STOPPED, memory_order_acq_rel) == STOPPED)
+        return;
+    graph->status = status;
+    graph->failed_op = op;
+    krt_event_notify(&krt_caller_event, 1);
+}
+
+/* All chunks of `task` are done. Gives a successor that the calling thread should run next, so
+ * that a chain of ops never passes through the queue. */
+static krt_task *complete(krt_graph *graph, const krt_task *task)
+{
+    krt_task *own = NULL;
+    if ((task->flags & KRT_MAY_FAIL) &&
+        __atomic_load_n(graph->plan->status_word, __ATOMIC_RELAXED)) {
+        stop(graph, KRT_OUT_OF_BOUNDS, task->op);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < task->n_successors; ++i) {
+        uint32_t op = graph->successors[task->successors + i];
+        if (op >= graph->stage->end)
+            break;
+        krt_task *successor = graph->tasks + op;
+        /* Release what this thread wrote, acquire what the other predecessors' threads did. */
+        if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1)
+            continue;
+        if (!own && successor->chunks <= successor->grain)
+            own = successor;
+        else
+            push(graph, successor);
+    }
+    if (atomic_fetch_sub_explicit(&graph->unfinished, 1, memory_order_seq_cst) == 1)
+        krt_event_notify(&krt_caller_event, 1);
+    return own;
+}
+
+/* Whether `task` may start; false where the region was stopped before the first commit. */
+static bool may_start(krt_graph *graph, const krt_task *task)
+{
+    uint32_t phase = atomic_load_explicit(&graph->phase, memory_order_relaxed);
+    if (phase == RUNNING && (task->flags & KRT_COMMIT))
+        return atomic_compare_exchange_strong_explicit(&graph->phase, &phase, COMMITTING,
+                                                       memory_order_acq_rel,
+                                                       memory_order_acquire) ||
+               phase == COMMITTING;
+    return phase != STOPPED;
+}
+
+static void run_steps(const claim *work)
+{
+    if (!work->task->steps)
+        return;
+    const krt_step *step = work->task->steps + work->begin;
+    for (const krt_step *end = work->task->steps + work->end; step != end; ++step)
+        step->fn(step->bufs, step->vals);
+}
+
+/* run_steps with a clock. The start is that of the first chunk, the end that of whichever chunk
+ * is finished last; both are ordered by task->left. */
+static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
+{
+    if (work->begin == 0) {
+        krt_sample *sample = graph->samples + work->task->op;
+        sample->start_ns = krt_clock_ns() - graph->origin_ns;
+        sample->worker = worker;
+        sample->chunks = work->task->steps ? work->task->chunks : 0;
+    }
+    run_steps(work);
+}
+
+static void end_sample(krt_graph *graph, uint32_t op)
+{
+    krt_sample *sample = graph->samples + op;
+    sample->elapsed_ns = krt_clock_ns() - graph->origin_ns - sample->start_ns;
+    if (!sample->chunks)
+        *sample = (krt_sample){0};
+}
+
+/* Run what was claimed. Gives the op to go on with, if any. */
+static krt_task *perform(krt_graph *graph, const claim *work, int worker)
+{
+    krt_task *task = work->task;
+    uint32_t count = work->end - work->begin;
+    if (!may_start(graph, task))
+        return NULL;
+    if (graph->samples)
+        run_steps_profiled(graph, work, worker);
+    else
+        run_steps(work);
+    if (count != task->chunks &&
+        atomic_fetch_sub_explicit(&task->left, count, memory_order_acq_rel) != count)
+        return NULL;
+    if (graph->samples)
+        end_sample(graph, task->op);
+    return complete(graph, task);
+}
+
+/* ---- A thread's share -------------------------------------------------------------------- */
+
+static bool is_over(krt_graph *graph)
+{
+    return !atomic_load_explicit(&graph->unfinished, memory_order_seq_cst) ||
+           atomic_load_explicit(&graph->phase, memory_order_seq_cst) == STOPPED;
+}
+
+static bool something_is_ready(krt_graph *graph)
+{
+    uint32_t head = atomic_load_explicit(&graph->head, memory_order_relaxed);
+    return head < graph->stage->end - graph->stage->begin &&
+           atomic_load_explicit(&graph->ready[head], memory_order_seq_cst);
+}
+
+/* Ask the host whether to stop, unless something was committed already. */
+static void poll_host(krt_graph *graph)
+{
+    if (graph->deferred || atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING)
+        return;
+    krt_status status = krt_plan_poll(graph->plan);
+    uint32_t running = RUNNING;
+    if (!status)
+        return;
+    if (!atomic_compare_exchange_strong_explicit(&graph->phase, &running, STOPPED,
+                                                 memory_order_acq_rel, memory_order_acquire)) {
+        graph->deferred = status; /* a commit was quicker: let the plan run to its end */
+        return;
+    }
+    graph->status = status;
+}
+
+static void caller_naps(krt_graph *graph)
+{
+    uint32_t ticket = krt_event_prepare(&krt_caller_event);
+    if (is_over(graph) || something_is_ready(graph))
+        krt_event_cancel(&krt_caller_event);
+    else
+        krt_event_sleep(&krt_caller_event, ticket, NAP_NS);
+}
+
+/* A krt_work. */
+static bool share(void *context, int worker, uint32_t *ticket)
+{
+    krt_graph *graph = context;
+    krt_spin spin = {0};
+    krt_task *own = NULL;
+    for (;;) {
+        claim work;
+        if (own ? claim_from(own, &work) : claim_next(graph, &work)) {
+            own = perform(graph, &work, worker);
+            spin = (krt_spin){0};
+            if (worker == 0)
+                poll_host(graph);
+        } else if (is_over(graph)) {
+            return true;
+        } else if (krt_spin_once(&spin, SPIN_NS)) {
+            continue;
+        } else if (worker == 0) {
+            caller_naps(graph);
+            poll_host(graph);
+        } else {
+            *ticket = krt_event_prepare(&krt_workers_event);
+            if (!is_over(graph) && !something_is_ready(graph))
+                return false;
+            krt_event_cancel(&krt_workers_event);
+        }
+    }
+}
+
+/* ---- A stage ----------------------------------------------------------------------------- */
+
+/* Everything back to the start. Nobody is inside. */
+static void rewind_stage(krt_graph *graph, const stage *at)
+{
+    uint32_t ready = 0;
+    graph->stage = at;
+    for (uint32_t op = at->begin; op < at->end; ++op) {
+        krt_task *task = graph->tasks + op;
+        atomic_store_explicit(&task->pending, task->n_pending, memory_order_relaxed);
+        atomic_store_explicit(&task->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&task->left, task->chunks, memory_order_relaxed);
+        atomic_store_explicit(&graph->ready[op - at->begin], 0, memory_order_relaxed);
+    }
+    for (uint32_t op = at->begin; op < at->end; ++op)
+        if (!graph->tasks[op].n_pending)
+            atomic_store_explicit(&graph->ready[ready++], op + 1, memory_order_relaxed);
+    atomic_store_explicit(&graph->head, 0, memory_order_relaxed);
+    atomic_store_explicit(&graph->tail, ready, memory_order_relaxed);
+    atomic_store_explicit(&graph->unfinished, at->end - at->begin, memory_order_relaxed);
+}
+
+/* One op on the caller, with the looks that the serial loop has at its stops. */
+static krt_status run_alone(krt_graph *graph, uint32_t op)
+{
+    krt_plan *plan = graph->plan;
+    const krt_task *task = graph->tasks + op;
+    const krt_record *record = plan->records + op;
+    unsigned action = 0;
+    if (!record->chunks)
+        return KRT_OK;
+    int64_t start = graph->samples ? krt_clock_ns() : 0;
+    if (record->kind == KRT_CUSTOM)
+        action |= STOP_CUSTOM;
+    else
+        run_steps(&(claim){.task = (krt_task *)task, .begin = 0, .end = task->chunks});
+    if (record->flags & KRT_MAY_FAIL)
+        action |= STOP_CHECK;
+    if (record->flags & KRT_COMMIT)
+        atomic_store_explicit(&graph->phase, COMMITTING, memory_order_relaxed);
+    if (atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
+        action |= STOP_POLL;
+    krt_status status = krt_plan_look_up(plan, op, action, &graph->failed_op);
+    if (graph->samples)
+        graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
+                                          .elapsed_ns = krt_clock_ns() - start,
+                                          .chunks = (int64_t)record->chunks};
+    return status;
+}
+
+static krt_status run_stage(krt_graph *graph, const stage *at, int threads)
+{
+    if (!at->alone && at->pays) {
+        rewind_stage(graph, at);
+        if (krt_pool_run(threads, share, graph))
+            return graph->status;
+    }
+    for (uint32_t op = at->begin; op < at->end; ++op) {
+        krt_status status = run_alone(graph, op);
+        if (status)
+            return status;
+    }
+    return KRT_OK;
+}
+
+krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
+                             size_t *failed_op)
+{
+    krt_graph *graph = plan->graph;
+    krt_status status = KRT_OK;
+    graph->status = KRT_OK;
+    graph->deferred = KRT_OK;
+    graph->samples = samples;
+    graph->origin_ns = samples ? krt_clock_ns() : 0;
+    atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
+    for (size_t i = 0; !status && i < graph->n_stages; ++i)
+        status = run_stage(graph, graph->stages + i, threads);
+    *failed_op = graph->failed_op;
+    return status ? status : graph->deferred;
+}
+
+/* ---- The estimate ------------------------------------------------------------------------ */
+
+/* The time of an op when `threads` threads share its chunks. */
+static int64_t shared_cost(const krt_record *record, int threads)
+{
+    int64_t cost = krt_record_cost(record), chunks = (int64_t)record->chunks;
+    if (chunks < 2 || cost < CLAIM_COST_NS)
+        return cost;
+    int64_t rounds = (chunks + threads - 1) / threads;
+    return (int64_t)((double)cost * (double)rounds / (double)chunks);
+}
+
+/* Work, span, and from them whether the stage gains by `threads` threads. */
+static void estimate(krt_plan *plan, stage *at, int threads)
+{
+    krt_graph *graph = plan->graph;
+    double work = 0, span = 0;
+    for (uint32_t op = at->begin; op < at->end; ++op) {
+        const krt_record *record = plan->records + op;
+        int64_t start = 0;
+        for (size_t i = 0; i < record->n_deps; ++i) {
+            size_t dep = plan->deps[record->deps + i];
+            if (dep >= at->begin && graph->finish_ns[dep] > start)
+                start = graph->finish_ns[dep];
+        }
+        int64_t shared = shared_cost(record, threads);
+        graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
+        work += (double)krt_record_cost(record);
+        span = (double)graph->finish_ns[op] > span ? (double)graph->finish_ns[op] : span;
+    }
+    double overhead = (double)OP_COST_NS * (double)(at->end - at->begin) / threads;
+    double parallel = (span > work / threads ? span : work / threads) + overhead;
+    at->work_ns = work < 9e18 ? (int64_t)work : INT64_MAX;
+    at->pays = !at->alone && work >= STAGE_COST_NS && parallel < 0.85 * work;
+}
+
+static void estimate_all(krt_plan *plan, int threads)
+{
+    krt_graph *graph = plan->graph;
+    graph->laid_out_for = threads;
+    graph->gain_work_ns = 0;
+    for (stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
+        estimate(plan, at, threads);
+        if (at->pays && at->work_ns > graph->gain_work_ns)
+            graph->gain_work_ns = at->work_ns;
+    }
+}
+
+bool krt_graph_pays(krt_plan *plan, int threads)
+{
+    krt_graph *graph = plan->graph;
+    if (graph->laid_out_for != threads)
+        estimate_all(plan, threads);
+    if (!graph->gain_work_ns)
+        return false;
+    if (graph->gain_work_ns >= WAKE_COST_NS)
+        return true;
+    /* Workers that are awake cost nothing; waking them pays if the next execution finds them so. */
+    int64_t now = krt_clock_ns(), since = now - graph->last_start_ns;
+    graph->last_start_ns = now;
+    return krt_pool_is_hot() || since < graph->gain_work_ns + AGAIN_NS;
+}
+
+/* ---- Building ---------------------------------------------------------------------------- */
+
+void krt_graph_lay_out(krt_plan *plan)
+{
+    krt_graph *graph = plan->graph;
+    for (size_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        krt_task *task = graph->tasks + op;
+        bool runs = record->chunks && record->kind != KRT_CUSTOM;
+        task->steps = runs ? plan->steps + record->first_step : NULL;
+        task->chunks = runs ? (uint32_t)record->chunks : 1;
+        int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
+        int64_t grain = chunk_cost >= CLAIM_COST_NS ? 1 : CLAIM_COST_NS / (chunk_cost + 1);
+        task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
+        if (task->grain > task->chunks)
+            task->grain = task->chunks;
+    }
+    graph->laid_out_for = 0; /* the estimates are stale as well */
+}
+
+static bool is_alone(const krt_record *record)
+{
+    return record->kind == KRT_CUSTOM ||
+           (record->kind == KRT_KERNEL && !(record->flags & KRT_HOST_PARALLEL_SAFE));
+}
+
+/* Cut the plan where an op must be alone, and before the first commit behind an op that may
+ * fail: that op must have had its say by then. */
+static void cut_stages(krt_plan *plan)
+{
+    krt_graph *graph = plan->graph;
+    bool may_fail = false;
+    stage *at = NULL;
+    for (uint32_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        bool alone = is_alone(record);
+        bool cut = may_fail && (record->flags & KRT_COMMIT);
+        if (!at || at->alone != alone || cut) {
+            at = graph->stages + graph->n_stages++;
+            *at = (stage){.begin = op, .alone = alone};
+            may_fail = false;
+        }
+        may_fail |= (record->flags & KRT_MAY_FAIL) != 0;
+        at->end = op + 1;
+    }
+}
+
+/* Successor lists by counting sort: each list comes out ascending. */
+static void link_tasks(krt_plan *plan)
+{
+    krt_graph *graph = plan->graph;
+    const stage *at = graph->stages;
+    uint32_t offset = 0;
+    for (uint32_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        krt_task *task = graph->tasks + op;
+        at += op == at->end;
+        task->op = op;
+        task->flags = record->flags;
+        for (size_t i = 0; i < record->n_deps; ++i) {
+            size_t dep = plan->deps[record->deps + i];
+            ++graph->tasks[dep].n_successors;
+            task->n_pending += dep >= at->begin; /* others are done before the stage begins */
+        }
+    }
+    for (size_t op = 0; op < plan->n_ops; ++op) {
+        graph->tasks[op].successors = offset;
+        offset += graph->tasks[op].n_successors;
+        graph->tasks[op].n_successors = 0;
+    }
+    for (uint32_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        for (size_t i = 0; i < record->n_deps; ++i) {
+            krt_task *dep = graph->tasks + plan->deps[record->deps + i];
+            graph->successors[dep->successors + dep->n_successors++] = op;
+        }
+    }
+}
+
+static bool could_overlap(const krt_plan *plan)
+{
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (!is_alone(plan->records + op) && plan->records[op].cost_ns)
+            return true;
+    return false;
+}
+
+krt_status krt_graph_create(krt_plan *plan)
+{
+    size_t n = plan->n_ops, n_edges = 0;
+    if (!could_overlap(plan))
+        return KRT_OK;
+    for (size_t op = 0; op < n; ++op)
+        n_edges += plan->records[op].n_deps;
+    if (n_edges > UINT32_MAX)
+        return KRT_OK;
+    krt_graph *graph = krt_alloc(sizeof *graph);
+    if (!graph)
+        return KRT_NO_MEMORY;
+    graph->plan = plan;
+    /* The sizes cannot overflow: larger tables over as many ops and edges exist already. */
+    graph->tasks = krt_alloc(n * sizeof *graph->tasks);
+    graph->ready = krt_alloc(n * sizeof *graph->ready);
+    graph->successors = krt_alloc(n_edges * sizeof *graph->successors);
+    graph->finish_ns = krt_alloc(n * sizeof *graph->finish_ns);
+    graph->stages = krt_alloc(n * sizeof *graph->stages);
+    if (!graph->tasks || !graph->ready || !graph->successors || !graph->finish_ns ||
+        !graph->stages) {
+        krt_graph_destroy(graph);
+        return KRT_NO_MEMORY;
+    }
+    plan->graph = graph;
+    cut_stages(plan);
+    link_tasks(plan);
+    return KRT_OK;
+}
+
+void krt_graph_destroy(krt_graph *graph)
+{
+    if (!graph)
+        return;
+    krt_free(graph->tasks);
+    krt_free((void *)graph->ready);
+    krt_free(graph->successors);
+    krt_free(graph->finish_ns);
+    krt_free(graph->stages);
+    krt_free(graph);
+}
