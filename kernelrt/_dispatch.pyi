@@ -100,8 +100,20 @@ class PlanCore:
         KeyboardInterrupt
             Or whatever a signal handler raised while a long plan ran. The plan stays usable.
         """
-    def execute_profiled_raw(self) -> list[tuple[int, int, int, int]]:
-        """Run as `execute` does and give (start_ns, elapsed_ns, worker, chunks) for each op.
+    def execute_with(
+        self,
+        pointers: Sequence[tuple[int, int, int]] = (),
+        values: Sequence[tuple[int, int, int]] = (),
+        chunks: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Do what `set_many` and then `execute` do, with no one else's turn between them."""
+    def execute_profiled_raw(
+        self,
+        pointers: Sequence[tuple[int, int, int]] = (),
+        values: Sequence[tuple[int, int, int]] = (),
+        chunks: Sequence[tuple[int, int]] = (),
+    ) -> list[tuple[int, int, int, int]]:
+        """Run as `execute_with` does and give (start_ns, elapsed_ns, worker, chunks) for each op.
 
         `start_ns` counts from the start of the plan. `worker` is 0 for the calling thread. A
         skipped op has four zeros but its place.
@@ -116,6 +128,16 @@ class PlanCore:
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
         allocates."""
+    def set_many(
+        self,
+        pointers: Sequence[tuple[int, int, int]] = (),
+        values: Sequence[tuple[int, int, int]] = (),
+        chunks: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Bind addresses ``(op, slot, address)``, values ``(op, slot, v)`` and chunk counts
+        ``(op, n)`` in one turn. Where a count cannot grow for want of memory, nothing changes."""
+    def _op_name(self, op: int) -> str:
+        """What errors call an op; a subclass may know better than its index."""
     def set_threads(self, n: int) -> None:
         """Run on at most `n` threads, beside the limit of the process.
 

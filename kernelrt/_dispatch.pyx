@@ -28,7 +28,7 @@ cdef size_t MAX_ALIGNMENT = 1 << 20
 
 
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
-                      object cause) except -1:
+                      object cause, object name=None) except -1:
     """The one place where a krt_status becomes an exception."""
     if status == KRT_OK:
         return 0
@@ -44,12 +44,12 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
             "execute a replica() there, or move the call out of the plan"
         )
     if status == KRT_OUT_OF_BOUNDS:
-        error = errors.IndexBoundsError(f"op {op} read an index that lies outside its axis")
+        error = errors.IndexBoundsError(f"{name} read an index that lies outside its axis")
         error.op = op
         raise error
     if status == KRT_CUSTOM_FAILED:
         error = errors.CustomFunctionError(
-            f"the custom function of op {op} raised {type(cause).__name__}: {cause}"
+            f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
         error.op = op
         raise error from cause
@@ -347,7 +347,7 @@ cdef class PlanCore:
             return 0
         cause, self.error = self.error, None
         krt_lock_release(frame)
-        return raise_status(status, NULL, op, cause)
+        return raise_status(status, NULL, op, cause, self._op_name(op))
 
     cdef krt_status warn_fewer_threads(self, krt_status status):
         """Say once that the pool is smaller than asked for; a filter may make that an error."""
@@ -360,6 +360,45 @@ cdef class PlanCore:
                 return KRT_INTERRUPTED
         return status
 
+    def _op_name(self, op):
+        return f"op {op}"
+
+    cdef int assign(self, pointers, values, chunks) except -1:
+        """Set all that is given, chunks first: they alone may need memory, and are undone."""
+        cdef krt_fault fault, ignored
+        cdef int64_t before = 0
+        cdef list done = []
+        for op, n in chunks:
+            raise_status(krt_plan_get_chunks(self.plan, op, &before, &fault), &fault, op, None)
+            status = krt_plan_set_chunks(self.plan, op, integer(op, "chunks", n), &fault)
+            if status != KRT_OK:
+                for earlier, count in done:
+                    krt_plan_set_chunks(self.plan, earlier, count, &ignored)
+                raise_status(status, &fault, op, None)
+            done.append((op, before))
+        for op, slot, v in values:
+            raise_status(krt_plan_set_value(self.plan, op, slot, integer(op, "value", v), &fault),
+                         &fault, op, None)
+        for op, slot, address in pointers:
+            raise_status(krt_plan_set_pointer(self.plan, op, slot,
+                                              address_of(op, "address", address), &fault),
+                         &fault, op, None)
+        return 0
+
+    cdef int acquire_with(self, krt_frame *frame, pointers, values, chunks) except -1:
+        self.acquire(frame)
+        try:
+            self.assign(pointers, values, chunks)
+        except BaseException:
+            krt_lock_release(frame)
+            raise
+        return 0
+
+    def set_many(self, pointers=(), values=(), chunks=()):
+        cdef krt_frame frame
+        self.acquire_with(&frame, pointers, values, chunks)
+        krt_lock_release(&frame)
+
     def execute(self):
         cdef krt_frame frame
         cdef size_t op = 0
@@ -367,7 +406,14 @@ cdef class PlanCore:
         cdef krt_status status = self.run(NULL, &op)
         self.finish(&frame, status, op)
 
-    def execute_profiled_raw(self):
+    def execute_with(self, pointers=(), values=(), chunks=()):
+        cdef krt_frame frame
+        cdef size_t op = 0
+        self.acquire_with(&frame, pointers, values, chunks)
+        cdef krt_status status = self.run(NULL, &op)
+        self.finish(&frame, status, op)
+
+    def execute_profiled_raw(self, pointers=(), values=(), chunks=()):
         cdef size_t i, n = self.count
         cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
         if samples == NULL:
@@ -376,7 +422,7 @@ cdef class PlanCore:
         cdef krt_status status
         cdef size_t op = 0
         try:
-            self.acquire(&frame)
+            self.acquire_with(&frame, pointers, values, chunks)
             status = self.run(samples, &op)
             self.finish(&frame, status, op)
             return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,
