@@ -22,6 +22,7 @@ __all__ = [
     "PlanReleasedError",
     "ShapeError",
     "SpecError",
+    "StateError",
     "VariableError",
 ]
 
@@ -56,6 +57,10 @@ class JitError(KernelrtError, RuntimeError):
 
 class VariableError(KernelrtError, ValueError):
     """A Variable is unknown, fixed, or bound outside its interval."""
+
+
+class StateError(KernelrtError, ValueError):
+    """A state dict does not fit the object that it is loaded into, or its file is broken."""
 
 
 class SpecError(KernelrtError, RuntimeError):

@@ -1,0 +1,335 @@
+"""Layers without spatial structure: linear maps, activations, normalization, lookup, dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn import init
+from kernelrt.nn.module import Module
+from kernelrt.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "GELU", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU", "Linear",
+    "LogSoftmax", "ReLU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
+]  # fmt: skip
+
+
+def positive(name: str, value: object) -> int:
+    """`value` as a positive int, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
+    if value < 1:
+        raise ShapeError(f"{name}: expected at least 1, not {value}")
+    return value
+
+
+def parameter(shape: tuple[int, ...], dtype: object) -> Tensor:
+    """Make an empty parameter, to be filled by kernelrt.nn.init."""
+    parsed = dt.parse(dtype)
+    if not parsed.is_float:
+        raise DTypeError(f"dtype: a layer needs a floating type, not {parsed.name}")
+    return Tensor.empty(*shape, dtype=parsed, requires_grad=True)
+
+
+def bias_bound(fan_in: int) -> float:
+    """PyTorch's bound for the uniform distribution of biases."""
+    return 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+
+
+class Linear(Module):
+    """``x @ weight.T + bias`` over the last axis.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Sizes of the last axis of input and result.
+    bias : bool
+        Whether to add a bias.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (out_features, in_features)
+        Drawn uniformly from ±1/sqrt(in_features).
+    bias : Tensor of shape (out_features,), or None
+        Drawn from the same distribution.
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, *, dtype: object = dt.float32
+    ) -> None:
+        self.in_features = positive("in_features", in_features)
+        self.out_features = positive("out_features", out_features)
+        self.weight = parameter((out_features, in_features), dtype)
+        self.bias = parameter((out_features,), dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = bias_bound(self.in_features)
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (..., in_features) to (..., out_features)."""
+        if not x.ndim or x.shape[-1] != self.in_features:
+            raise ShapeError(
+                f"Linear({self.in_features}, {self.out_features}): expected an input of shape "
+                f"(..., {self.in_features}), not {format_shape(x.shape)}"
+            )
+        return x.linear(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        return f"{self.in_features}, {self.out_features}" + (
+            "" if self.bias is not None else ", bias=False"
+        )
+
+
+class Embedding(Module):
+    """Rows of a table, looked up by integers.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+        Rows of the table, and elements of a row.
+    dtype : DType or str
+        Floating type of the table.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (num_embeddings, embedding_dim)
+        Drawn from the standard normal distribution.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, *, dtype: object = dt.float32
+    ) -> None:
+        self.num_embeddings = positive("num_embeddings", num_embeddings)
+        self.embedding_dim = positive("embedding_dim", embedding_dim)
+        self.weight = init.normal_(parameter((num_embeddings, embedding_dim), dtype))
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Map integers of shape (...) to (..., embedding_dim).
+
+        An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
+        """
+        return index.embedding(self.weight)
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class LayerNorm(Module):
+    """Normalization over the last axes: ``(x - mean) / sqrt(var + eps) * weight + bias``.
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        Sizes of the last axes, over which mean and (biased) variance are taken.
+    eps : float
+        Added to the variance.
+    elementwise_affine : bool
+        Whether there are a weight and a bias.
+    bias : bool
+        Whether there is a bias, if elementwise_affine.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight, bias : Tensor of shape normalized_shape, or None
+        Ones and zeros at first.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        dtype: object = dt.float32,
+    ) -> None:
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        self.normalized_shape = tuple(positive("normalized_shape", size) for size in sizes)
+        if not self.normalized_shape:
+            raise ShapeError("normalized_shape: expected at least one size, not ()")
+        self.eps = eps
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        if elementwise_affine:
+            self.weight = init.ones_(parameter(self.normalized_shape, dtype))
+            if bias:
+                self.bias = init.zeros_(parameter(self.normalized_shape, dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (..., *normalized_shape)."""
+        return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Give the shape and eps."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class Dropout(Module):
+    """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    p : float
+        Probability, from 0 to 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p <= 1.0:
+            raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop elements of `x`; in evaluation mode `x` itself."""
+        return x.dropout(self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """Give the probability."""
+        return f"p={self.p}"
+
+
+class Flatten(Module):
+    """Axes start_dim to end_dim as one.
+
+    Parameters
+    ----------
+    start_dim, end_dim : int
+        First and last axis; by default all but the first.
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Flatten `x`."""
+        return x.flatten(self.start_dim, self.end_dim)
+
+
+class Identity(Module):
+    """The input itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give `x` back."""
+        return x
+
+
+class ReLU(Module):
+    """The positive part."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.relu()
+
+
+class LeakyReLU(Module):
+    """The element where positive, else `negative_slope` times it."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        self.negative_slope = negative_slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.leaky_relu(self.negative_slope)
+
+    def extra_repr(self) -> str:
+        """Give the slope."""
+        return f"negative_slope={self.negative_slope}"
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.tanh()
+
+
+class Sigmoid(Module):
+    """``1 / (1 + exp(-x))``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.sigmoid()
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.silu()
+
+
+class Softplus(Module):
+    """``log(1 + exp(beta * x)) / beta``, and x itself where beta * x is above `threshold`."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta = beta
+        self.threshold = threshold
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.softplus(self.beta, self.threshold)
+
+
+class GELU(Module):
+    """Gaussian error linear unit.
+
+    Parameters
+    ----------
+    approximate : "none" or "tanh"
+        By erf, or approximated by tanh.
+    """
+
+    def __init__(self, approximate: str = "none") -> None:
+        if approximate not in ("none", "tanh"):
+            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.gelu(self.approximate)
+
+    def extra_repr(self) -> str:
+        """Give the kind of approximation."""
+        return f"approximate={self.approximate!r}"
+
+
+class Softmax(Module):
+    """Exponentials along an axis, scaled to sum to one."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it along the axis."""
+        return x.softmax(self.dim)
+
+
+class LogSoftmax(Module):
+    """Logarithm of the softmax, without overflow."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it along the axis."""
+        return x.log_softmax(self.dim)

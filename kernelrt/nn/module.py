@@ -1,0 +1,241 @@
+"""Module, the base class of layers, and the containers made of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from kernelrt.errors import DTypeError
+from kernelrt.nn import modes, state, tree
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Module", "ModuleList", "Sequential"]
+
+
+class Module:
+    """Something with parameters that is called.
+
+    A subclass sets tensors and other modules as attributes, at any depth of lists and dicts, and
+    defines ``forward``. Nothing is registered: what is reachable belongs to the module, and a
+    tensor that requires a gradient is a parameter.
+
+    Examples
+    --------
+    >>> from kernelrt import nn
+    >>> class Residual(nn.Module):
+    ...     def __init__(self, width):
+    ...         self.inner = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+    ...     def forward(self, x):
+    ...         return x + self.inner(x)
+    >>> [name for name, _ in Residual(4).named_parameters()]
+    ['inner.0.weight', 'inner.0.bias']
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call :meth:`forward`."""
+        return self.forward(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the module's result; to be overridden."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward")
+
+    # ---- modes
+
+    @property
+    def training(self) -> bool:
+        """Whether layers such as Dropout act as in training; see :meth:`train`."""
+        training: bool = self.__dict__.get("_training", True)
+        modes.note(self, training)
+        return training
+
+    def train(self, mode: bool = True) -> Self:
+        """Put this module and those in it into training mode, or into evaluation mode."""
+        if not isinstance(mode, bool):
+            raise DTypeError(f"mode: expected a bool, not {type(mode).__name__}")
+        for module in self.modules():
+            module.__dict__["_training"] = mode
+        modes.changed()
+        return self
+
+    def eval(self) -> Self:
+        """Put this module and those in it into evaluation mode: Dropout passes all through."""
+        return self.train(False)
+
+    # ---- contents
+
+    def modules(self) -> Iterator[Module]:
+        """Yield this module and every module in it, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """(dotted name, module) for this module and every module in it, each once."""
+        seen: set[int] = set()
+        for name, value in tree.named_objects(self, prefix):
+            if isinstance(value, Module) and id(value) not in seen:
+                seen.add(id(value))
+                yield name, value
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yield each tensor in this module that requires a gradient, once."""
+        for _, tensor in self.named_parameters():
+            yield tensor
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) for each tensor that requires a gradient, once."""
+        return tree.named_parameters(self, prefix)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for tensor in self.parameters():
+            tensor.grad = None
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Say for every floating-point tensor in this module whether it is a parameter."""
+        for _, tensor in tree.named_tensors(self):
+            if tensor.dtype.is_float:
+                tensor.requires_grad_(requires_grad)
+        return self
+
+    # ---- state
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every tensor in this module by its dotted name; the tensors themselves, no copies."""
+        return state.state_dict(self)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> state.IncompatibleKeys:
+        """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`."""
+        return state.load_state_dict(self, state_dict, strict=strict)
+
+    # ---- text
+
+    def extra_repr(self) -> str:
+        """Give what stands between the parentheses of this module's repr."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [
+            f"({name}): " + repr(child).replace("\n", "\n  ")
+            for name, child in _direct_modules(self)
+        ]
+        extra = self.extra_repr()
+        if not lines:
+            return f"{type(self).__name__}({extra})"
+        body = "\n  ".join([extra, *lines] if extra else lines)
+        return f"{type(self).__name__}(\n  {body}\n)"
+
+
+def _direct_modules(module: Module) -> Iterator[tuple[str, Module]]:
+    for name, value in tree.children(module):
+        if isinstance(value, Module):
+            yield name, value
+        elif isinstance(value, list | tuple | Mapping):
+            for key, child in tree.children(value):
+                if isinstance(child, Module):
+                    yield f"{name}.{key}", child
+
+
+Layer = Callable[..., Any]
+
+
+class Sequential(Module):
+    """Modules, or any functions of one tensor, applied one after the other.
+
+    Parameters
+    ----------
+    *layers : Module or callable, or one mapping of names to them
+        Applied in the order given.
+
+    Examples
+    --------
+    >>> from kernelrt import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> len(model), model[0]
+    (3, Linear(4, 8))
+    """
+
+    def __init__(self, *layers: Layer | Mapping[str, Layer]) -> None:
+        named: Mapping[str, object]
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            named = layers[0]
+        else:
+            named = {str(i): layer for i, layer in enumerate(layers)}
+        self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
+
+    def forward(self, x: Any) -> Any:
+        """Apply all layers to `x`."""
+        for layer in self._layers.values():
+            x = layer(x)
+        return x
+
+    def append(self, layer: Layer) -> Self:
+        """Add a layer at the end."""
+        name = str(len(self._layers))
+        self._layers[name] = _check_layer(name, layer)
+        return self
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(name, layer) in order; the names are the positions unless a mapping was given."""
+        return self._layers.items()
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        layers = list(self._layers.values())
+        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+
+
+class ModuleList(Module):
+    """A list of modules with torch's names for their parameters; a plain list does as well.
+
+    Parameters
+    ----------
+    modules : iterable of Module
+        Its items.
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self._items: list[Module] = []
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        if not isinstance(module, Module):
+            raise DTypeError(f"module: expected a Module, not {type(module).__name__}")
+        self._items.append(module)
+        return self
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(position, module) in order."""
+        return ((str(i), module) for i, module in enumerate(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._items[index]
+
+
+def _check_layer(name: str, layer: object) -> Layer:
+    if not callable(layer):
+        raise DTypeError(
+            f"layer {name}: expected a Module or a function of one tensor, not "
+            f"{type(layer).__name__}"
+        )
+    return layer

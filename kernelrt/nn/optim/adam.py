@@ -1,0 +1,126 @@
+"""Adam and AdamW."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.nn.optim.optimizer import Optimizer, non_negative, ones_state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Adam", "AdamW"]
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba, arXiv:1412.6980), as in ``torch.optim.Adam``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    betas : (float, float)
+        Decay of the running means of the gradient and of its square.
+    eps : float
+        Added to the denominator.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr)
+        self._betas = _check_betas(betas)
+        self._eps = non_negative("eps", eps)
+        self._weight_decay = non_negative("weight_decay", weight_decay)
+        self._means = self._zeros()
+        self._squares = self._zeros()
+        # beta ** t for each parameter, whose t counts the steps in which it had a gradient.
+        self._power1 = ones_state(len(self.params))
+        self._power2 = ones_state(len(self.params))
+
+    def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
+        beta1, beta2 = self._betas
+        power1 = self._only(active, self._power1 * beta1, self._power1)
+        power2 = self._only(active, self._power2 * beta2, self._power2)
+        # Scalars of the step, computed once and not again for each element.
+        sizes = (self._lr / (1 - power1)).contiguous()
+        scales = (1 - power2).rsqrt().contiguous()
+        for i, param, grad in active:
+            value, grad = self._decay(param, grad)  # noqa: PLW2901
+            size, scale = sizes[i].cast(param.dtype), scales[i].cast(param.dtype)
+            mean, square = self._means[i], self._squares[i]
+            mean = mean + (grad - mean) * (1 - beta1)
+            square = square * beta2 + grad * grad * (1 - beta2)
+            param.assign(value - mean * size / (square.sqrt() * scale + self._eps))
+            self._means[i].assign(mean)
+            self._squares[i].assign(square)
+        self._power1.assign(power1)
+        self._power2.assign(power2)
+
+    def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        """Parameter and gradient with the weight decay in one of them."""
+        return param, grad + param * self._weight_decay if self._weight_decay else grad
+
+    def tree_items(self) -> Iterator[tuple[str, object]]:
+        """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
+        yield from super().tree_items()
+        yield "beta1_power", self._power1
+        yield "beta2_power", self._power2
+        yield "exp_avg", self._means
+        yield "exp_avg_sq", self._squares
+
+    def _options(self) -> dict[str, object]:
+        return super()._options() | {
+            "betas": self._betas,
+            "eps": self._eps,
+            "weight_decay": self._weight_decay,
+        }
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101).
+
+    Parameters
+    ----------
+    params, lr, betas, eps
+        As in :class:`Adam`.
+    weight_decay : float
+        Each step takes ``lr * weight_decay`` of the parameter away.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+    def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._weight_decay:
+            return param, grad
+        factor = (1 - self._lr * self._weight_decay).cast(param.dtype)
+        return param * factor, grad
+
+
+def _check_betas(betas: object) -> tuple[float, float]:
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise DTypeError(f"betas: expected a pair of floats, not {betas!r}")
+    beta1, beta2 = (non_negative(f"betas[{i}]", beta) for i, beta in enumerate(betas))
+    if beta1 >= 1 or beta2 >= 1:
+        raise ShapeError(f"betas: expected numbers from 0 to below 1, not {betas}")
+    return beta1, beta2

@@ -1,0 +1,190 @@
+"""What all optimizers share: checked parameters, a live learning rate, state with storage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.nn import state
+from kernelrt.tensor import Tensor, is_tracing, no_grad, realize, tensor
+
+__all__ = ["Optimizer", "non_negative"]
+
+
+class Optimizer:
+    """Base class of optimizers.
+
+    A step assigns new values to parameters and state, all as functions of the gradient at the
+    same place, so that one pass over memory updates a parameter with everything that belongs to
+    it. State is made with the optimizer, not in the first step, and lies in storage of its own:
+    under ``jit`` the plan updates it in place.
+
+    Parameters
+    ----------
+    params : iterable of Tensor
+        What to optimize; see :func:`kernelrt.nn.parameters`.
+    lr : float or Tensor
+        Learning rate. It is held as a tensor that plans read, so setting ``optimizer.lr`` takes
+        effect with the next step, jitted or not. A tensor of shape () is used as it is.
+
+    Raises
+    ------
+    DTypeError
+        `params` holds something else than floating-point tensors.
+    GradientError
+        A tensor does not require a gradient.
+    ShapeError
+        There are no parameters, or one comes twice, or `lr` is negative.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float | Tensor) -> None:
+        self.params = _check_params(params)
+        realize(*self.params)
+        if isinstance(lr, Tensor):
+            if lr.shape != () or not lr.dtype.is_float:
+                raise ShapeError(
+                    f"lr: expected a float or a floating-point Tensor of shape (), not "
+                    f"{lr.dtype.name} of shape {lr.shape}"
+                )
+            self._lr = lr
+            realize(lr)
+        else:
+            # float64, so that the scalars of a step are as precise as Python's.
+            self._lr = _with_storage(np.array(non_negative("lr", lr)), dt.float64)
+
+    @property
+    def lr(self) -> float | Tensor:
+        """Learning rate: a float; while a function is traced, the tensor that holds it."""
+        return self._lr if is_tracing() else float(self._lr.item())
+
+    @lr.setter
+    def lr(self, value: float | Tensor) -> None:
+        if not isinstance(value, Tensor):
+            value = tensor(np.array(non_negative("lr", value)), dtype=self._lr.dtype)
+        elif value.shape != ():
+            raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
+        value = value.detach().cast(self._lr.dtype)
+        if is_tracing():
+            with no_grad():
+                self._lr.assign(value)
+        else:
+            state.overwrite([(self._lr, value)])
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for param in self.params:
+            param.grad = None
+
+    def step(self) -> None:
+        """Update every parameter that has a gradient; the others stay as they are."""
+        with no_grad():
+            active = [
+                (i, param, grad)
+                for i, param in enumerate(self.params)
+                if (grad := param.grad) is not None
+            ]
+            if active:
+                self._update(active)
+
+    def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
+        """Assign to each parameter in (index, parameter, gradient), and to the state."""
+        raise NotImplementedError(f"{type(self).__name__} defines no _update")
+
+    # ---- state
+
+    def tree_items(self) -> Iterator[tuple[str, object]]:
+        """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
+        yield "lr", self._lr
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Learning rate, counters and moments by name; the tensors themselves, no copies."""
+        return state.state_dict(self)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> state.IncompatibleKeys:
+        """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`."""
+        return state.load_state_dict(self, state_dict, strict=strict)
+
+    def _only(self, active: list[tuple[int, Tensor, Tensor]], new: Tensor, old: Tensor) -> Tensor:
+        """Take `new` for the parameters that are updated and `old` for the others."""
+        if len(active) == len(self.params):
+            return new
+        chosen = np.zeros(len(self.params), np.bool_)
+        chosen[[i for i, _, _ in active]] = True
+        return new.where(tensor(chosen), old)
+
+    def _zeros(self) -> list[Tensor]:
+        """Zeros like each parameter, with storage."""
+        return [zeros_state(param) for param in self.params]
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{k}={v!r}" for k, v in self._options().items())
+        return f"{type(self).__name__}({len(self.params)} parameters, {names})"
+
+    def _options(self) -> dict[str, object]:
+        return {"lr": "traced" if is_tracing() else self.lr}
+
+
+def ones_state(count: int) -> Tensor:
+    """`count` ones in float64, with storage."""
+    return _with_storage(np.ones(count), dt.float64)
+
+
+def zeros_state(like: Tensor) -> Tensor:
+    """Zeros of the shape and type of `like`, with storage."""
+    shape = tuple(int(d) for d in like.shape)
+    return _with_storage(np.zeros(shape, np.float32), like.dtype)
+
+
+def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
+    made = tensor(array, dtype=dtype)
+    realize(made)
+    return made
+
+
+def non_negative(name: str, value: object) -> float:
+    """`value` as a finite float of at least 0, or an error that names the argument."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
+    if not (0.0 <= value < math.inf):
+        raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
+    return float(value)
+
+
+def _check_params(params: Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(params, Tensor) or not isinstance(params, Iterable):
+        raise DTypeError(
+            f"params: expected an iterable of Tensors, not {type(params).__name__}; pass "
+            "kernelrt.nn.parameters(model)"
+        )
+    checked: list[Tensor] = []
+    seen: set[int] = set()
+    for i, param in enumerate(params):
+        if not isinstance(param, Tensor):
+            raise DTypeError(
+                f"params[{i}]: expected a Tensor, not {type(param).__name__}; pass "
+                "kernelrt.nn.parameters(model)"
+            )
+        if not param.requires_grad:
+            raise GradientError(
+                f"params[{i}]: the tensor does not require a gradient; make it with "
+                "requires_grad=True"
+            )
+        if not param.is_leaf:
+            raise GradientError(
+                f"params[{i}]: the tensor is the result of operations; pass the tensors that it "
+                "was computed from"
+            )
+        if id(param) in seen:
+            raise ShapeError(f"params[{i}]: the same tensor was given before")
+        seen.add(id(param))
+        checked.append(param)
+    if not checked:
+        raise ShapeError("params: expected at least one Tensor that requires a gradient, got none")
+    return checked

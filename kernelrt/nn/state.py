@@ -1,0 +1,192 @@
+"""State dicts: collecting, checking, loading, and files of them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn import tree
+from kernelrt.tensor import Tensor, no_grad, realize, tensor
+
+__all__ = ["IncompatibleKeys", "load", "load_state_dict", "overwrite", "save", "state_dict"]
+
+_BFLOAT16 = ":bfloat16"
+"""Ends the name of an array of bfloat16 bits in a file: NumPy has no such type."""
+
+
+class IncompatibleKeys(NamedTuple):
+    """What :func:`load_state_dict` left out when it was not strict."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
+    """Every tensor reachable from `root` by its dotted name; the tensors themselves, no copies.
+
+    Parameters
+    ----------
+    root : object
+        A module, an optimizer, or any object, list, tuple or dict of them.
+    prefix : str
+        Put before each name, with a dot.
+    """
+    return dict(tree.named_tensors(root, prefix))
+
+
+def load_state_dict(
+    root: object, values: Mapping[str, Any], *, strict: bool = True
+) -> IncompatibleKeys:
+    """Copy `values` into the tensors of `root`, in place: plans made before see them.
+
+    Everything is checked before the first value is copied.
+
+    Parameters
+    ----------
+    root : object
+        A module, an optimizer, or any object, list, tuple or dict of them.
+    values : mapping of str to array_like
+        Tensors, NumPy arrays, or anything NumPy or DLPack can read, such as a state dict of
+        PyTorch.
+    strict : bool
+        Whether the names have to be exactly those of ``state_dict(root)``.
+
+    Returns
+    -------
+    IncompatibleKeys
+        Names that were missing or unexpected; both lists are empty if strict.
+
+    Raises
+    ------
+    StateError
+        Names are missing or unexpected (if strict), or shapes or types do not fit. The message
+        lists all of them.
+    """
+    if not isinstance(values, Mapping):
+        raise DTypeError(
+            f"state_dict: expected a mapping of names to arrays, not {type(values).__name__}"
+        )
+    targets = state_dict(root)
+    missing = [name for name in targets if name not in values]
+    unexpected = [name for name in values if name not in targets]
+    faults = []
+    if strict:
+        faults += [f"missing: {_describe(name, targets[name])}" for name in missing]
+        faults += [f"unexpected: {name!r}" for name in unexpected]
+    staged: list[tuple[Tensor, Tensor]] = []
+    for name, target in targets.items():
+        if name in values:
+            try:
+                staged.append((target, _fitting(name, values[name], target)))
+            except KernelrtError as error:
+                faults.append(str(error))
+    if faults:
+        raise StateError(
+            f"state_dict does not fit {type(root).__name__}:\n  " + "\n  ".join(faults)
+        )
+    overwrite(staged)
+    return IncompatibleKeys(missing, unexpected)
+
+
+def save(state: object, path: str | os.PathLike[str]) -> None:
+    """Write a state dict as a compressed NumPy archive, replacing `path` in one step.
+
+    Parameters
+    ----------
+    state : mapping of str to Tensor, or object
+        A state dict, or a module, optimizer or tree of them.
+    path : path_like
+        The file; its name should end in ``.npz``.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, held in state_dict(state).items():
+        plain = held.detach()
+        if plain.dtype is dt.bfloat16:
+            arrays[name + _BFLOAT16] = plain.bitcast(dt.uint16).numpy()
+        else:
+            arrays[name] = plain.numpy()
+    target = Path(path)
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Read a state dict that :func:`save` wrote; nothing in a file is executed.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    StateError
+        It is not an archive of arrays.
+    """
+    state: dict[str, Tensor] = {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("a single array")  # noqa: TRY301, TRY004
+            for name in archive.files:
+                array = archive[name]
+                if name.endswith(_BFLOAT16):
+                    bits = tensor(array, dtype=dt.uint16)
+                    state[name.removesuffix(_BFLOAT16)] = bits.bitcast(dt.bfloat16)
+                else:
+                    state[name] = tensor(array)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise StateError(
+            f"{os.fspath(path)!r} is not a state dict: expected a .npz archive that "
+            "kernelrt.nn.save wrote"
+        ) from error
+    return state
+
+
+def _describe(name: str, tensor: Tensor) -> str:
+    return f"{name!r} ({tensor.dtype.name} of shape {format_shape(tensor.shape)})"
+
+
+def _fitting(name: str, value: object, target: Tensor) -> Tensor:
+    """`value` in the type of `target`, or an error that says what does not fit."""
+    source = value.detach() if isinstance(value, Tensor) else _read(name, value)
+    if source.shape != target.shape:
+        raise ShapeError(
+            f"{name!r} has shape {format_shape(source.shape)}, expected "
+            f"{format_shape(target.shape)}"
+        )
+    if not (source.dtype.is_float <= target.dtype.is_float):
+        raise DTypeError(f"{name!r} holds {source.dtype.name}, expected {target.dtype.name}")
+    return source if source.dtype is target.dtype else source.cast(target.dtype)
+
+
+def _read(name: str, value: object) -> Tensor:
+    if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
+        value = value.detach()  # a parameter of PyTorch refuses to be read otherwise
+    try:
+        return tensor(value)
+    except KernelrtError as error:
+        raise DTypeError(f"{name!r}: {error}") from error
+
+
+def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Give each target the value of its source now, in the memory that the target has."""
+    pairs = list(pairs)
+    with no_grad():
+        for target, source in pairs:
+            target.assign(source)
+    realize(*(target for target, _ in pairs))

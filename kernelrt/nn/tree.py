@@ -1,0 +1,98 @@
+"""Finding tensors and modules in an object tree: attributes, lists, tuples and dicts."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, runtime_checkable
+
+from kernelrt.tensor import Tensor
+
+__all__ = ["Branch", "children", "named_objects", "named_parameters", "named_tensors",
+           "parameters"]  # fmt: skip
+
+_NEVER_ENTERED = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+    str, bytes, bytearray, int, float, complex, range,
+)  # fmt: skip
+
+
+@runtime_checkable
+class Branch(Protocol):
+    """An object that says itself what is in it, in place of its attributes."""
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(name, value) pairs; values may be tensors, modules, lists, dicts."""
+
+
+def named_objects(root: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every object reachable from `root`, with its dotted name, in order of declaration.
+
+    Attributes, items of lists and tuples, and values of dicts are followed; other objects that
+    keep no ``__dict__``, classes, functions and modules are not. An object that contains itself
+    is entered once on each path.
+    """
+    stack: list[tuple[str, object, frozenset[int]]] = [(prefix, root, frozenset())]
+    while stack:
+        name, value, path = stack.pop()
+        yield name, value
+        if id(value) in path:
+            continue
+        below = path | {id(value)}
+        start = f"{name}." if name else ""
+        stack.extend((start + key, child, below) for key, child in reversed(list(children(value))))
+
+
+def children(value: object) -> Iterator[tuple[str, object]]:
+    """(name, child) for each object directly in `value`."""
+    if isinstance(value, (Tensor, _NEVER_ENTERED)):
+        return
+    if not isinstance(value, type) and isinstance(value, Branch):
+        yield from value.tree_items()
+    elif isinstance(value, Mapping):
+        yield from ((str(key), child) for key, child in value.items())
+    elif isinstance(value, list | tuple):
+        names = getattr(value, "_fields", None) or map(str, range(len(value)))
+        yield from zip(names, value, strict=True)
+    else:
+        yield from getattr(value, "__dict__", {}).items()
+
+
+def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor reachable from `root`, with its dotted name.
+
+    A tensor that is reachable under several names comes several times.
+    """
+    for name, value in named_objects(root, prefix):
+        if isinstance(value, Tensor):
+            yield name, value
+
+
+def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) for each tensor in `root` that requires a gradient, each tensor once.
+
+    Parameters
+    ----------
+    root : object
+        A module, or any object, list, tuple or dict.
+    prefix : str
+        Put before each name, with a dot.
+    """
+    seen: set[int] = set()
+    for name, tensor in named_tensors(root, prefix):
+        if tensor.requires_grad and tensor.is_leaf and id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield name, tensor
+
+
+def parameters(root: object) -> list[Tensor]:
+    """All tensors in `root` that require a gradient, each once, in order of declaration.
+
+    Examples
+    --------
+    >>> from kernelrt import nn
+    >>> model = {"encoder": nn.Linear(4, 8), "heads": [nn.Linear(8, 2), nn.Linear(8, 3)]}
+    >>> len(nn.parameters(model))
+    6
+    """
+    return [tensor for _, tensor in named_parameters(root)]
