@@ -145,13 +145,13 @@ class Emitter:
         while steps[-1] > tile.lanes:
             following = max(tile.lanes, steps[-1] // 2 // tile.lanes * tile.lanes)
             steps.append(following)
-        length = Value(self.text.emit(f"sub i64 {stop.text}, {start.text}"), 1, dt.int64)
         for step in steps:
             until = stop
             if step > 1:
-                whole = self.text.emit(f"sdiv i64 {length.text}, {step}")
+                length = self.text.emit(f"sub i64 {stop.text}, {at.text}")
+                whole = self.text.emit(f"sdiv i64 {length}, {step}")
                 span = self.text.emit(f"mul i64 {whole}, {step}")
-                until = Value(self.text.emit(f"add i64 {start.text}, {span}"), 1, dt.int64)
+                until = Value(self.text.emit(f"add i64 {at.text}, {span}"), 1, dt.int64)
             positions = Tile(step, tile.lanes).positions()
             out.append(Segment(at, until, step, positions, None))
             at = until
@@ -399,12 +399,19 @@ class Emitter:
             element = self.text.alu(
                 Op.WHERE, u.dtype, [mask, element, self._identity(u, element.lanes)]
             )
-        if 1 < element.lanes < total.lanes:
+        if element.lanes < total.lanes:
             element = self._widen(u, element, total.lanes)
         return self.text.alu(u.arg, u.dtype, [total, element])
 
     def _widen(self, u: UOp, element: Value, lanes: int) -> Value:
         """A short vector filled up with the identity."""
+        if element.lanes == 1:
+            fill = self._identity(u, lanes)
+            kind = self.text.type_of(element)
+            text = self.text.emit(
+                f"insertelement {self.text.type_of(fill)} {fill.text}, {kind} {element.text}, i64 0"
+            )
+            return Value(text, lanes, u.dtype)
         fill = self._identity(u, element.lanes)
         mask = [min(i, element.lanes) for i in range(lanes)]
         return self.text.shuffle(element, fill, mask)

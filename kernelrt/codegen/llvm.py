@@ -469,8 +469,32 @@ def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") ->
     if dst not in (dt.float16, dt.bfloat16):
         return text
     wide, narrow = vector("float", lanes), vector(memory_type(dst), lanes)
+    if here == vector("double", lanes):
+        text, here = _round_to_odd(b, text, lanes), wide
     small = b.emit(f"fptrunc {here or wide} {text} to {narrow}")
     return b.emit(f"fpext {narrow} {small} to {wide}")
+
+
+def _round_to_odd(b: Text, text: str, lanes: int) -> str:
+    """A double as a float that rounds once more to the same narrow value as the double would.
+
+    Where the float is inexact its last bit is set, after stepping back if it was rounded away
+    from zero (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """
+    double, single, bits, mask = (vector(t, lanes) for t in ("double", "float", "i32", "i1"))
+    near = b.emit(f"fptrunc {double} {text} to {single}")
+    back = b.emit(f"fpext {single} {near} to {double}")
+    inexact = b.emit(f"fcmp one {double} {back}, {text}")
+    size = Value("", lanes, dt.float64)
+    here = b.call(f"llvm.fabs.{_suffix(size)}", double, (double, text))
+    there = b.call(f"llvm.fabs.{_suffix(size)}", double, (double, back))
+    away = b.emit(f"fcmp ogt {double} {there}, {here}")
+    raw = b.emit(f"bitcast {single} {near} to {bits}")
+    step = b.emit(f"sext {mask} {away} to {bits}")
+    stepped = b.emit(f"add {bits} {raw}, {step}")
+    odd = b.emit(f"or {bits} {stepped}, {b.constant(1, dt.int32, lanes).text}")
+    chosen = b.emit(f"select {mask} {inexact}, {bits} {odd}, {bits} {raw}")
+    return b.emit(f"bitcast {bits} {chosen} to {single}")
 
 
 def _bitcast(b: Text, dtype: DType, v: list[Value]) -> str:

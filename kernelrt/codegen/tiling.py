@@ -99,6 +99,10 @@ class _Chooser:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.registers = target.vector_registers
+        # Registers for what comes and goes; without memory operands scalars take some too.
+        self.reserved = 2 if target.triple.startswith("x86_64") else 4
+        # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
+        self.rate = 1 if target.vector_bits >= 512 else 2
         self.tiling = Tiling()
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._reads: dict[UOp, list[UOp]] = {}
@@ -205,7 +209,9 @@ class _Chooser:
             self.stride(x, along) not in (0, 1) and self.stride(x, k) == 1 for x in self.loads(u)
         )
         depths = (4, 8, 16) if strided else (4,)
-        for vectors in range(1, min(4, most) + 1):
+        # Transposing two blocks at a time leaves too few registers for a tile.
+        widest = 1 if strided else min(4, most)
+        for vectors in range(1, widest + 1):
             factor = min(vectors * lanes, extent) if _is_fixed(along) else vectors * lanes
             base = {along: Tile(factor, lanes)}
             for unrolled in self._unrolls(u, free):
@@ -261,13 +267,15 @@ class _Chooser:
         for r in closed:
             depth *= len(full.get(r, Tile()).positions())
         loads, shuffles, held = self._loads(u, full, along_k)
-        if accumulators + held + 2 > self.registers and accumulators > 1:
+        if accumulators + held + self.reserved >= self.registers and accumulators > 1:
             return None
         work = self._weights[u]
         element = 1.0 if u.arg is Op.ADD and u.src[0].op is Op.MUL else 1.0 + work
-        arithmetic = accumulators * depth * element
+        arithmetic = accumulators * depth * element / self.rate
         latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
-        step = max(arithmetic, loads / 2, latency) + shuffles + 1.0
+        # The units work side by side; what is not the bottleneck still costs slots.
+        units = (arithmetic, loads / 2, shuffles, latency)
+        step = max(units) + 0.1 * sum(units) + 1.0
         iterations = 1.0
         for r in (*deps, *closed):
             iterations *= -(-_extent(r) // full.get(r, Tile()).factor)
@@ -321,9 +329,12 @@ class _Chooser:
                 loads += count
                 held = max(held, min(count, self._count(deps - set(u.src[1:]), tiles, along_k)))
             elif self._block(x, u, tiles, vector):
-                loads += count
-                shuffles += count * max(1, lanes.bit_length() - 1)
-                held = max(held, count)
+                depth = tiles[u.src[-1]].factor
+                loads += count * lanes / depth
+                shuffles += count * (depth.bit_length() - 1)
+                # Rows of four floats are gathered straight into the lanes of a full register;
+                # longer ones are all live at once.
+                held = max(held, count + (lanes if depth > 4 else 0))
             else:
                 loads += count * lanes
                 shuffles += 2 * count * lanes

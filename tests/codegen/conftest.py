@@ -1,0 +1,95 @@
+"""Kernels compiled and called directly, without a plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
+from kernelrt.codegen import LLVMRenderer
+from kernelrt.device.program import CORE_ID
+from kernelrt.device.spec import host
+from kernelrt.ir import Op, UOp, const, simplify, toposort
+
+Array = np.ndarray
+
+
+class Build:
+    """Shorthand for writing kernel ASTs."""
+
+    @staticmethod
+    def range(size: int | UOp, number: int) -> UOp:
+        node = size if isinstance(size, UOp) else const(size, dt.int64)
+        return UOp(Op.RANGE, dt.int64, (node,), number)
+
+    @staticmethod
+    def param(slot: int, size: int, dtype: dt.DType = dt.float32) -> UOp:
+        return UOp(Op.PARAM, dtype, (), (slot, size))
+
+    @staticmethod
+    def load(param: UOp, index: UOp, *gate: UOp) -> UOp:
+        return UOp(Op.LOAD, param.dtype, (param, simplify(index), *gate))
+
+    @staticmethod
+    def store(param: UOp, index: UOp, value: UOp, add: bool = False) -> UOp:
+        arg = Op.ADD if add else None
+        return UOp(Op.STORE, value.dtype, (param, simplify(index), value), arg)
+
+    @staticmethod
+    def reduce(op: Op, value: UOp, *ranges: UOp) -> UOp:
+        return UOp(Op.REDUCE, value.dtype, (value, *ranges), op)
+
+    @staticmethod
+    def sink(*stores: UOp) -> UOp:
+        return UOp(Op.SINK, stores[0].dtype, stores)
+
+
+Run = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Compile a kernel AST, once each, and run all its chunks on NumPy arrays."""
+    spec = host()
+    renderer, compiler = LLVMRenderer(spec), LLVMCompiler(spec)
+    loader = LLVMLoader(compiler)
+    loaded: dict[UOp, tuple[object, object]] = {}
+
+    def call(ast: UOp, buffers: Sequence[Array], **variables: int) -> None:
+        if ast not in loaded:
+            program = renderer.render(ast)
+            loaded[ast] = program, loader.load(compiler.compile([program]))[0]
+        program, code = loaded[ast]
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address)
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(b.ctypes.data for b in buffers))
+        for core in range(chunk_count(program, variables)):
+            values = [core if n == CORE_ID else variables[n] for n in program.var_names]
+            vals = (ctypes.c_int64 * max(1, len(values)))(*values)
+            function(ctypes.addressof(pointers), ctypes.addressof(vals))
+
+    return call
+
+
+def chunk_count(program: object, variables: dict[str, int]) -> int:
+    """Chunks of `program` for these values of its Variables."""
+    from kernelrt.ir import substitute
+
+    size = program.global_size[0]
+    if isinstance(size, int):
+        return size
+    known = {u: const(variables[u.arg[0]], dt.int64) for u in toposort([size]) if u.op is Op.VAR}
+    return int(simplify(substitute([size], known)[0]).arg)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture(scope="session")
+def build() -> type[Build]:
+    return Build

@@ -1,0 +1,197 @@
+"""Register tiles: every layout, remainders in every direction, epilogues, symbolic sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, Variable
+
+SHAPES = [
+    (1, 1, 1), (1, 64, 64), (1, 64, 8), (1, 4, 64), (7, 5, 3), (17, 33, 9), (32, 64, 64),
+    (32, 4, 64), (64, 10, 128), (33, 47, 129), (130, 50, 100),
+]  # fmt: skip
+
+
+def product(build, m, n, k, layout, dtype=dt.float32):
+    """AST of a matrix product; `layout` says of each operand whether it is transposed."""
+    i, j, l = build.range(m, 0), build.range(n, 1), build.range(k, 2)
+    a = build.load(build.param(1, m * k, dtype), l * m + i if layout[0] == "T" else i * k + l)
+    b = build.load(build.param(2, k * n, dtype), j * k + l if layout[1] == "T" else l * n + j)
+    return i * n + j, build.reduce(Op.ADD, a * b, l)
+
+
+def operands(rng, m, n, k, layout, dtype=np.float32):
+    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    laid_a = np.ascontiguousarray(a.T) if layout[0] == "T" else a
+    laid_b = np.ascontiguousarray(b.T) if layout[1] == "T" else b
+    return a.astype(np.float64) @ b.astype(np.float64), laid_a, laid_b
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_matrix_product(run, build, rng, shape, layout):
+    m, n, k = shape
+    index, value = product(build, m, n, k, layout)
+    expected, a, b = operands(rng, m, n, k, layout)
+    out = np.full((m, n), np.nan, np.float32)
+    run(build.sink(build.store(build.param(0, m * n), index, value)), [out, a, b])
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5 * k)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.int32, dt.int64], ids=lambda d: d.name)
+def test_matrix_product_of_other_types(run, build, rng, dtype, layout):
+    m, n, k = 19, 21, 30
+    kind = dt.to_numpy(dtype)
+    a = (rng.standard_normal((m, k)) * 4).astype(kind)
+    b = (rng.standard_normal((k, n)) * 4).astype(kind)
+    index, value = product(build, m, n, k, layout, dtype)
+    out = np.zeros((m, n), kind)
+    laid = np.ascontiguousarray(b.T) if layout[1] == "T" else b
+    run(build.sink(build.store(build.param(0, m * n, dtype), index, value)), [out, a, laid])
+    tolerance = {"float64": 1e-12, "float16": 5e-3}.get(dtype.name, 0)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=tolerance, atol=tolerance * 9)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("rows", [1, 2, 7, 15, 16, 17, 33, 200])
+def test_symbolic_rows(run, build, rng, rows, layout):
+    batch = Variable("batch", 1, 200)
+    n, k = 20, 24
+    i, j, l = build.range(batch, 0), build.range(n, 1), build.range(k, 2)
+    a = build.load(build.param(1, 200 * k), i * k + l)
+    b = build.load(build.param(2, n * k), j * k + l if layout == "NT" else l * n + j)
+    ast = build.sink(
+        build.store(build.param(0, 200 * n), i * n + j, build.reduce(Op.ADD, a * b, l))
+    )
+    expected, laid_a, laid_b = operands(rng, rows, n, k, layout)
+    out = np.zeros((200, n), np.float32)
+    run(ast, [out, laid_a, laid_b], batch=rows)
+    np.testing.assert_allclose(out[:rows], expected, rtol=1e-4, atol=1e-4)
+    assert not out[rows:].any()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 16, 33, 200])
+def test_symbolic_reduction_of_a_contraction(run, build, rng, rows):
+    batch = Variable("batch", 1, 200)
+    i, j, l = build.range(24, 0), build.range(20, 1), build.range(batch, 2)
+    a, b = build.param(1, 200 * 24), build.param(2, 200 * 20)
+    value = build.reduce(Op.ADD, build.load(a, l * 24 + i) * build.load(b, l * 20 + j), l)
+    left = rng.standard_normal((rows, 24)).astype(np.float32)
+    right = rng.standard_normal((rows, 20)).astype(np.float32)
+    out = np.zeros((24, 20), np.float32)
+    run(
+        build.sink(build.store(build.param(0, 480), i * 20 + j, value)),
+        [out, left, right], batch=rows,
+    )  # fmt: skip
+    np.testing.assert_allclose(out, left.T @ right, rtol=1e-4, atol=1e-4)
+
+
+def test_epilogue_reads_and_writes_in_place(run, build, rng):
+    """A gradient, both moments and the parameter: one contraction, three stores."""
+    m, n, k = 10, 64, 32
+    i, j, l = build.range(m, 0), build.range(n, 1), build.range(k, 2)
+    g = build.reduce(
+        Op.ADD,
+        build.load(build.param(3, k * m), l * m + i) * build.load(build.param(4, k * n), l * n + j),
+        l,
+    )
+    at = i * n + j
+    p, first, second = (build.param(slot, m * n) for slot in range(3))
+    new_first = build.load(first, at) * 0.9 + g * 0.1
+    new_second = build.load(second, at) * 0.99 + g * g * 0.01
+    new_p = build.load(p, at) - new_first / (new_second.alu(Op.SQRT) + 1e-8)
+    ast = build.sink(
+        build.store(p, at, new_p), build.store(first, at, new_first),
+        build.store(second, at, new_second),
+    )  # fmt: skip
+    state = [rng.random((m, n)).astype(np.float32) for _ in range(3)]
+    a, b = (rng.standard_normal((k, c)).astype(np.float32) for c in (m, n))
+    gradient = a.T.astype(np.float64) @ b
+    expected_first = state[1] * 0.9 + gradient * 0.1
+    expected_second = state[2] * 0.99 + gradient**2 * 0.01
+    expected_p = state[0] - expected_first / (np.sqrt(expected_second) + 1e-8)
+    run(ast, [*state, a, b])
+    for got, want in zip(state, (expected_p, expected_first, expected_second), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+
+
+def test_bits_do_not_depend_on_how_rows_fall_into_tiles(run, build, rng):
+    """A row's sum is added in one order, whichever tile or remainder it lands in."""
+    m, n, k = 35, 40, 50
+    index, value = product(build, m, n, k, "NN")
+    row = rng.standard_normal(k).astype(np.float32)
+    a = np.repeat(row[None], m, 0)
+    b = rng.standard_normal((k, n)).astype(np.float32)
+    out = np.zeros((m, n), np.float32)
+    run(build.sink(build.store(build.param(0, m * n), index, value)), [out, a, b])
+    assert (out == out[0]).all()
+
+
+def test_a_large_product_is_split_into_chunks(run, build, rng):
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.spec import host
+
+    m, n, k = 257, 120, 300
+    index, value = product(build, m, n, k, "NN")
+    ast = build.sink(build.store(build.param(0, m * n), index, value))
+    program = LLVMRenderer(host()).render(ast)
+    assert program.var_names == ["core_id"]
+    assert program.global_size is not None and program.global_size[0] >= 2
+    expected, a, b = operands(rng, m, n, k, "NN")
+    out = np.full((m, n), np.nan, np.float32)
+    run(ast, [out, a, b])
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_product_with_a_masked_operand(run, build, rng):
+    """A convolution's padding inside the contraction."""
+    size, taps = 20, 5
+    i, j, l = build.range(6, 0), build.range(size, 1), build.range(taps, 2)
+    at = j + l - 2
+    inside = (at >= 0) & (at < size)
+    x = build.load(build.param(1, size), at, inside)
+    w = build.load(build.param(2, 6 * taps), i * taps + l)
+    ast = build.sink(
+        build.store(build.param(0, 6 * size), i * size + j, build.reduce(Op.ADD, x * w, l))
+    )
+    signal = rng.standard_normal(size).astype(np.float32)
+    weights = rng.standard_normal((6, taps)).astype(np.float32)
+    out = np.zeros((6, size), np.float32)
+    run(ast, [out, signal, weights])
+    expected = [np.correlate(np.pad(signal, 2), w, "valid") for w in weights]
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_reduction_inside_a_reduction(run, build, rng):
+    """max over rows of (x - mean of the row), with the mean's loop under the max's."""
+    i, j, l = build.range(9, 0), build.range(13, 1), build.range(21, 2)
+    x = build.param(1, 9 * 13 * 21)
+    total = build.reduce(Op.ADD, build.load(x, (i * 13 + j) * 21 + l), l)
+    value = build.reduce(Op.MAX, total * total, j)
+    data = rng.standard_normal((9, 13, 21)).astype(np.float32)
+    out = np.zeros(9, np.float32)
+    run(build.sink(build.store(build.param(0, 9), i, value)), [out, data])
+    expected = (data.astype(np.float64).sum(2) ** 2).max(1)
+    np.testing.assert_allclose(out, expected, rtol=1e-4)
+
+
+def ops_of(source: str) -> set[str]:
+    return {line.split("=")[1].split()[0] for line in source.splitlines() if " = " in line}
+
+
+def test_a_tile_is_made_of_fused_multiply_adds(build):
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.spec import DeviceSpec
+
+    index, value = product(build, 64, 64, 64, "NN")
+    ast: UOp = build.sink(build.store(build.param(0, 4096), index, value))
+    wide = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
+    assert "@llvm.fma.v16f32" in wide and "fmul" not in wide
+    narrow = LLVMRenderer(DeviceSpec.neon()).render(ast).src
+    assert "@llvm.fma.v4f32" in narrow
+    # Without the instruction a call of fma() would be the slowest of all choices.
+    assert "llvm.fma" not in LLVMRenderer(DeviceSpec.generic()).render(ast).src
