@@ -1,5 +1,6 @@
 """From a tensor graph to kernels in execution order."""
 
+from kernelrt.schedule.scheduler import schedule
 from kernelrt.schedule.types import CopyItem, Decision, Intermediate, Item, KernelItem, Schedule
 
-__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule"]
+__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule", "schedule"]

@@ -1,0 +1,127 @@
+"""Places for intermediates in one block of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from kernelrt.ir import UOp
+from kernelrt.schedule.types import Intermediate, Item
+
+__all__ = ["ALIGNMENT", "plan_arena"]
+
+#: Bytes; a cache line, and the widest vector.
+ALIGNMENT = 64
+#: Above this many items the closure of the order would take too much memory, and bytes are
+#: reused only after an item's direct dependencies.
+_CLOSURE_LIMIT = 8192
+
+
+#: Bytes handed out: start, stop, and, as bits, the items that use them last.
+_Block = tuple[int, int, int]
+
+
+def plan_arena(
+    items: Sequence[Item],
+    deps: Sequence[Sequence[int]],
+    keep: Collection[Intermediate],
+    *,
+    reuse: bool = True,
+) -> tuple[dict[Intermediate, int], int]:
+    """Byte offsets of the intermediates that `items` use, and the bytes needed in all.
+
+    Bytes pass from one intermediate to another only when the dependencies alone make every
+    item that touches the first run before the item that first writes the second. So items may
+    run in any order, or at once, as far as the dependencies allow.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        In execution order.
+    deps : sequence of sequence of int
+        For each item, the items it waits for.
+    keep : collection of Intermediate
+        Left out: they have storage of their own.
+    reuse : bool
+        Whether bytes may serve several intermediates.
+    """
+    users: dict[Intermediate, list[int]] = {}
+    for number, item in enumerate(items):
+        for buffer in (*item.ins, *item.outs):
+            if isinstance(buffer.arg, Intermediate) and buffer.arg not in keep:
+                users.setdefault(buffer.arg, []).append(number)
+    before = _closure(deps) if reuse else []
+    offsets: dict[Intermediate, int] = {}
+    blocks: list[_Block] = []
+    total = 0
+    for holder in sorted(users, key=lambda h: users[h][0]):
+        size = -(-max(holder.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        done = before[users[holder][0]] if reuse else 0
+        start = _fit(size, [b[:2] for b in blocks if b[2] & ~done or not reuse], total)
+        offsets[holder] = start
+        used = sum(1 << n for n in set(users[holder])) if reuse else 0
+        blocks = _claim(blocks, (start, start + size, used))
+        total = max(total, start + size)
+    return offsets, total
+
+
+def _closure(deps: Sequence[Sequence[int]]) -> list[int]:
+    """For each item, the set of items that always run before it, as bits."""
+    out: list[int] = []
+    small = len(deps) <= _CLOSURE_LIMIT
+    for before in deps:
+        bits = 0
+        for d in before:
+            bits |= 1 << d
+            if small:
+                bits |= out[d]
+        out.append(bits)
+    return out
+
+
+def _claim(blocks: list[_Block], new: _Block) -> list[_Block]:
+    """Blocks once `new` lies over those that it follows; what it leaves free of them stays.
+
+    Whoever comes after the users of `new` comes after theirs, so the covered part is forgotten.
+    """
+    out = [new]
+    for start, stop, users in blocks:
+        if start < new[0]:
+            out.append((start, min(stop, new[0]), users))
+        if stop > new[1]:
+            out.append((max(start, new[1]), stop, users))
+    return sorted(out)
+
+
+def _fit(size: int, taken: list[tuple[int, int]], end: int) -> int:
+    """Offset of the tightest gap of at least `size` bytes between `taken` blocks (sorted)."""
+    best: tuple[int, int] | None = None
+    position = 0
+    for start, stop in taken:
+        gap = start - position
+        if gap >= size and (best is None or gap < best[0]):
+            best = (gap, position)
+        position = stop
+    # Behind the last block the arena may grow; a gap inside it is better.
+    if best is not None and end - position >= size:
+        return min(best, (end - position, position))[1]
+    return position if best is None else best[1]
+
+
+def lower_bound(items: Sequence[Item], keep: Collection[Intermediate]) -> int:
+    """The most bytes of intermediates that are alive at once in execution order."""
+    first: dict[UOp, int] = {}
+    last: dict[UOp, int] = {}
+    for number, item in enumerate(items):
+        for buffer in (*item.ins, *item.outs):
+            if isinstance(buffer.arg, Intermediate) and buffer.arg not in keep:
+                first.setdefault(buffer, number)
+                last[buffer] = number
+    change = [0] * (len(items) + 1)
+    for buffer, number in first.items():
+        change[number] += buffer.arg.nbytes
+        change[last[buffer] + 1] -= buffer.arg.nbytes
+    alive = most = 0
+    for delta in change:
+        alive += delta
+        most = max(most, alive)
+    return most

@@ -1,0 +1,221 @@
+"""The loops of a kernel in canonical form.
+
+Reshapes leave divisions and remainders of loop indices behind; splitting a loop where that
+happens removes them. Adjacent loops that every access walks as one become one, so that an
+elementwise kernel is a single flat loop. Then loops are numbered by what the kernel computes,
+not by how it was found, so that equal computations are one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.shape import as_dim, as_uop, prod
+from kernelrt.ir.symbolic import linear, ranges_of
+from kernelrt.schedule.indexing import ZERO, Indexer
+
+__all__ = ["canonical_loops"]
+
+#: How far splitting goes; each round removes one level of a nested division.
+_ROUNDS = 8
+_Coefficients = dict[UOp, "int | UOp"]
+
+
+def canonical_loops(stores: Sequence[UOp], outer: Sequence[UOp], indexer: Indexer) -> list[UOp]:
+    """STOREs that compute the same over canonical RANGEs.
+
+    Parameters
+    ----------
+    stores : sequence of UOp
+        STORE nodes.
+    outer : sequence of UOp
+        Their RANGEs that belong to no REDUCE, outermost first.
+    indexer : Indexer
+        Index arithmetic.
+    """
+    work = _Loops(list(stores), list(outer), indexer)
+    for _ in range(_ROUNDS):
+        if not work.split():
+            break
+    work.merge_and_number()
+    return work.stores
+
+
+class _Loops:
+    def __init__(self, stores: list[UOp], outer: list[UOp], indexer: Indexer) -> None:
+        self.stores = stores
+        self._outer = outer
+        self._indexer = indexer
+        self._next = 1 + max(
+            (n.arg for n in toposort([*stores, *outer]) if n.op is Op.RANGE), default=-1
+        )
+
+    def _range(self, size: UOp) -> UOp:
+        self._next += 1
+        return UOp(Op.RANGE, dt.int64, (size,), self._next - 1)
+
+    # Splitting
+
+    def split(self) -> bool:
+        """Split each loop whose index is divided by a factor of its size; whether any was."""
+        factors: dict[UOp, int] = {}
+        for node in toposort(self.stores):
+            if node.op in (Op.IDIV, Op.MOD) and node.src[0].op is Op.RANGE:
+                loop, divisor = node.src
+                size = loop.src[0]
+                if size.op is Op.CONST and divisor.op is Op.CONST:
+                    s, d = int(size.arg), int(divisor.arg)
+                    if 1 < d < s and s % d == 0:
+                        factors[loop] = max(factors.get(loop, 0), d)
+        if not factors:
+            return False
+        values: dict[UOp, UOp] = {}
+        loops: dict[UOp, tuple[UOp, ...]] = {}
+        for loop, d in factors.items():
+            high = self._range(as_uop(int(loop.src[0].arg) // d))
+            low = self._range(as_uop(d))
+            values[loop] = high * d + low
+            loops[loop] = (high, low)
+        self._rebuild(values, loops)
+        return True
+
+    # Merging and numbering
+
+    def merge_and_number(self) -> None:
+        """Merge adjacent loops where every access allows, and number all anew."""
+        table = _Accesses(self.stores)
+        nests = [self._outer]
+        nests += [
+            list(n.src[1:])
+            for n in reversed(list(toposort(self.stores)))
+            if n.op is Op.REDUCE
+        ]
+        values: dict[UOp, UOp] = {}
+        loops: dict[UOp, tuple[UOp, ...]] = {}
+        count = 0
+        for nest in nests:
+            for run in table.runs(nest):
+                size = as_uop(prod(as_dim(r.src[0]) for r in run))
+                merged = UOp(Op.RANGE, dt.int64, (size,), count)
+                count += 1
+                for r in run[:-1]:
+                    values[r], loops[r] = ZERO, ()
+                values[run[-1]], loops[run[-1]] = merged, (merged,)
+        self._rebuild(values, loops)
+
+    def _rebuild(self, values: Mapping[UOp, UOp], loops: Mapping[UOp, tuple[UOp, ...]]) -> None:
+        """Exchange RANGEs by expressions, and by loops where they are loops."""
+        done: dict[UOp, UOp] = dict(values)
+        pure: set[UOp] = {n for n in done.values() if _is_pure(n)}
+        simplify = self._indexer.simplify
+        for node in toposort(self.stores, stop=done.__contains__):
+            if node in done:
+                continue
+            if node.op is Op.REDUCE:
+                own = [x for r in node.src[1:] for x in loops.get(r, (r,))]
+                new = node.replace(src=(done[node.src[0]], *own)) if own else done[node.src[0]]
+            else:
+                new = node.replace(src=tuple(done[s] for s in node.src))
+            if new.op is Op.LOAD:
+                buffer, *index = new.src
+                new = new.replace(src=(buffer, *map(simplify, index)))
+            elif new.op is Op.STORE:
+                buffer, at, value, *gate = new.src
+                new = new.replace(src=(buffer, simplify(at), value, *map(simplify, gate)))
+            elif new.op in _PURE_LEAVES or (_is_index(new) and all(s in pure for s in new.src)):
+                new = simplify(new)
+                pure.add(new)
+            done[node] = new
+        self.stores = [done[s] for s in self.stores]
+        self._outer = [x for r in self._outer for x in loops.get(r, (r,))]
+
+
+_PURE_LEAVES = frozenset({Op.RANGE, Op.VAR})
+
+
+def _is_index(node: UOp) -> bool:
+    if node.op is Op.CONST:
+        return not node.dtype.is_float
+    return node.op in ALU and node.dtype in (dt.int64, dt.bool_)
+
+
+def _is_pure(node: UOp) -> bool:
+    """Whether `node` is made of loop indices, Variables and numbers alone: it cannot wrap."""
+    return all(n.op in _PURE_LEAVES or _is_index(n) for n in toposort([node]))
+
+
+#: What :func:`linear` and :meth:`_Accesses._product` look through.
+_WITHIN_SUM = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL})
+
+
+class _Accesses:
+    """How every index expression of a kernel walks with each loop."""
+
+    def __init__(self, stores: Iterable[UOp]) -> None:
+        self._rows: dict[tuple[tuple[UOp, int | UOp], ...], _Coefficients] = {}
+        self._opaque: set[UOp] = set()
+        seen: set[UOp] = set()
+        for node in toposort(stores):
+            if node.dtype is dt.int64 and node.op in _WITHIN_SUM:
+                continue  # seen through from the expression that it is a term of
+            for s in node.src if node.op is not Op.REDUCE else node.src[:1]:
+                if s.dtype is dt.int64 and s not in seen:
+                    seen.add(s)
+                    self._add(s)
+
+    def _add(self, root: UOp) -> None:
+        if root.op is Op.CONST:
+            return
+        row: _Coefficients = {}
+        for term, factor in linear(root)[0].items():
+            if term.op is Op.RANGE:
+                row[term] = factor
+            elif term.op is Op.MUL:
+                self._product(term, factor, row)
+        if row:
+            key = tuple(sorted(row.items(), key=lambda item: int(item[0].arg)))
+            self._rows[key] = row
+
+    def _product(self, term: UOp, factor: int, row: _Coefficients) -> None:
+        varying = ranges_of(term)
+        factors: list[UOp] = []
+        stack = [term]
+        while stack:
+            node = stack.pop()
+            if node.op is Op.MUL:
+                stack.extend(node.src)
+            else:
+                factors.append(node)
+        loops = [f for f in factors if f.op is Op.RANGE]
+        rest = [f for f in factors if f.op is not Op.RANGE]
+        if len(loops) != 1 or any(ranges_of(f) for f in rest) or loops[0] in row:
+            self._opaque |= varying
+            return
+        row[loops[0]] = as_uop(prod((factor, *rest)))
+
+    def runs(self, nest: Sequence[UOp]) -> list[list[UOp]]:
+        """Adjacent loops of `nest` that every access walks as one, outermost first."""
+        out: list[list[UOp]] = []
+        for loop in nest:
+            if out and self._as_one(out[-1][-1], loop):
+                out[-1].append(loop)
+            else:
+                out.append([loop])
+        return out
+
+    def _as_one(self, a: UOp, b: UOp) -> bool:
+        if a in self._opaque or b in self._opaque:
+            return False
+        size = as_dim(b.src[0])
+        return all(
+            _equal(row.get(a, 0), prod((size, row.get(b, 0)))) for row in self._rows.values()
+        )
+
+
+def _equal(a: int | UOp, b: int | UOp) -> bool:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return as_dim(as_uop(a) - as_uop(b)) == 0

@@ -1,0 +1,214 @@
+"""Writes to state that outlives the plan: in place where that is safe, last where it is not.
+
+Every commit starts as a copy at the very end, which is always right. It is then taken into the
+kernel that computes the value if that kernel
+
+- cannot fail, and no kernel that can fail has to come after it (a run that raises leaves all
+  state as it was);
+- reads the target only at the element it is about to write;
+- can come after every other reader of the old value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelrt.ir import Op, UOp
+from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.hazards import Touches, extent, overlap
+
+__all__ = ["Commit", "Graph", "settle"]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """`source` (where the new value is computed to) becomes the content of `target`."""
+
+    target: UOp
+    source: UOp
+
+
+class Graph:
+    """Drafts and which of them come before which.
+
+    Attributes
+    ----------
+    drafts : list of Draft or None
+        None where a draft turned out to be needless.
+    after : list of set of int
+        For each draft, those that must come later.
+    """
+
+    def __init__(self, drafts: Sequence[Draft]) -> None:
+        self.drafts: list[Draft | None] = list(drafts)
+        self.after: list[set[int]] = [set() for _ in drafts]
+
+    def reaches(self, start: int, goals: Iterable[int]) -> bool:
+        """Whether any of `goals` must come after `start`."""
+        wanted = set(goals)
+        if start in wanted:
+            return True
+        seen: set[int] = set()
+        stack = [start]
+        while stack:
+            for n in self.after[stack.pop()]:
+                if n in wanted:
+                    return True
+                if n not in seen:
+                    seen.add(n)
+                    stack.append(n)
+        return False
+
+    def remove(self, n: int) -> None:
+        """Drop a draft that nothing comes after."""
+        self.drafts[n] = None
+        self.after[n] = set()
+        for successors in self.after:
+            successors.discard(n)
+
+
+def settle(drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp]) -> Graph:
+    """The drafts with commits added, and the order that they must keep.
+
+    Parameters
+    ----------
+    drafts : sequence of Draft
+        What computes every value; none writes a commit target.
+    commits : sequence of Commit
+        In the caller's order.
+    outputs : set of UOp
+        BUFFERs that the caller keeps, which a commit cannot take the place of.
+    """
+    return _Settling(drafts, commits, outputs).run()
+
+
+class _Settling:
+    def __init__(
+        self, drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp]
+    ) -> None:
+        self._commits = commits
+        self._outputs = outputs
+        self._count = len(drafts)
+        copies = [CopyDraft(c.target, c.source) for c in commits]
+        self._graph = Graph([*drafts, *copies])
+        self._touches = Touches()
+        for n, draft in enumerate(drafts):
+            self._touches.add(n, draft.reads, draft.writes)
+        self._failing = [n for n, draft in enumerate(drafts) if draft.fails]
+        self._taken: dict[UOp, UOp] = {}
+
+    def run(self) -> Graph:
+        self._order_by_values()
+        for k, commit in enumerate(self._commits):
+            self._order_copy(k, commit)
+        for k, commit in enumerate(self._commits):
+            self._take_in(k, commit)
+        return self._graph
+
+    def _order_by_values(self) -> None:
+        """Each value is written before it is read; a scatter's base before its updates."""
+        writers: dict[UOp, list[int]] = {}
+        for n in range(self._count):
+            for buffer in self._draft(n).writes:
+                writers.setdefault(buffer, []).append(n)
+        for buffer, chain in writers.items():
+            for first, second in zip(chain, chain[1:], strict=False):
+                self._graph.after[first].add(second)
+            for reader in self._touches.readers(buffer):
+                if reader not in chain:
+                    self._graph.after[chain[-1]].add(reader)
+
+    def _draft(self, n: int) -> Draft:
+        draft = self._graph.drafts[n]
+        assert draft is not None
+        return draft
+
+    def _order_copy(self, k: int, commit: Commit) -> None:
+        me = self._count + k
+        before = set(self._touches.readers(commit.target)) | set(self._failing)
+        before |= set(self._touches.writers(commit.source))
+        for j, earlier in enumerate(self._commits[:k]):
+            if overlap(earlier.target, commit.target):
+                before.add(self._count + j)
+        for n in before:
+            self._graph.after[n].add(me)
+
+    # Taking a commit into the kernel that computes it
+
+    def _take_in(self, k: int, commit: Commit) -> None:
+        writers = self._touches.writers(commit.source)
+        alone = not any(
+            j != k and overlap(other.target, commit.target)
+            for j, other in enumerate(self._commits)
+        )
+        if not writers or not alone or commit.source.dtype is not commit.target.dtype:
+            return
+        writer = writers[-1]
+        base = writers[0] if len(writers) > 1 else None
+        if not self._reads_only_where_it_writes(writer, base, commit):
+            return
+        others = {n for n in self._touches.readers(commit.target) if n not in (writer, base)}
+        others |= set(self._failing)
+        if self._graph.reaches(writer, others):
+            return
+        draft = self._draft(writer)
+        if commit.source in self._outputs or commit.source in self._taken:
+            if not isinstance(draft, KernelDraft) or base is not None:
+                return
+            also = draft.store_of(self._taken.get(commit.source, commit.source))
+            draft.stores.append(also.replace(src=(commit.target, *also.src[1:])))
+        else:
+            self._redirect(commit)
+        if base is not None:
+            for n in [n for n, after in enumerate(self._graph.after) if base in after]:
+                self._graph.after[n].discard(base)
+                self._graph.after[n].add(writer)
+            self._graph.after[base].clear()
+            self._graph.remove(base)
+        for n in others:
+            self._graph.after[n].add(writer)
+        self._graph.remove(self._count + k)
+
+    def _redirect(self, commit: Commit) -> None:
+        for n in {*self._touches.readers(commit.source), *self._touches.writers(commit.source)}:
+            draft = self._graph.drafts[n]
+            if draft is not None:
+                draft.redirect(commit.source, commit.target)
+        for j, other in enumerate(self._commits):
+            copy = self._graph.drafts[self._count + j]
+            if copy is not None and other.source is commit.source:
+                copy.redirect(commit.source, commit.target)
+        self._taken[commit.source] = commit.target
+
+    def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
+        draft = self._draft(writer)
+        if isinstance(draft, CopyDraft):
+            return not overlap(draft.src, commit.target)
+        if base is not None:
+            return self._adds_to_target(draft, base, commit)
+        at = draft.store_of(self._taken.get(commit.source, commit.source)).src[1]
+        for buffer, indices in draft.loads.items():
+            if buffer is commit.target:
+                if any(index is not at for index in indices):
+                    return False
+            elif overlap(buffer, commit.target):
+                return False
+        return True
+
+    def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
+        """Whether a scatter's base is the target as it is, so that only the updates are needed."""
+        if any(overlap(buffer, commit.target) for buffer in draft.loads):
+            return False
+        start = self._draft(base)
+        if not isinstance(start, KernelDraft) or commit.source in self._taken:
+            return False
+        (store,) = start.stores
+        value = store.src[2]
+        return (
+            value.op is Op.LOAD
+            and value.src[0] is commit.target
+            and value.src[1:] == (store.src[1],)
+            and extent(commit.target).stop - extent(commit.target).start
+            == int(commit.source.arg.size) * commit.source.dtype.itemsize
+        )

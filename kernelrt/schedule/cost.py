@@ -1,0 +1,131 @@
+"""Counted work of tensor-level nodes: the numbers that fusion decides by.
+
+The unit is one vectorized flop of one element; on the machines measured a byte of traffic that
+misses the first cache costs about :data:`BYTE_COST` of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.shape import dim_max
+
+__all__ = [
+    "BYTE_COST",
+    "FREE",
+    "LAUNCH_COST",
+    "MAX_KERNEL_NODES",
+    "OPERAND_WORK",
+    "PARALLEL_WORK",
+    "TILE_REUSE",
+    "WORK_LIMIT",
+    "contraction_reuse",
+    "elements",
+    "strip",
+    "work_of",
+]
+
+#: Work that one byte to or from a buffer is worth.
+BYTE_COST = 1.5
+#: Work that one more kernel is worth: its call, loop set-up and tail.
+LAUNCH_COST = 100.0
+#: Work per element that an operand of a contraction may carry into the inner loop (a cast, or
+#: a compare and select); anything dearer is stored first.
+OPERAND_WORK = 3.0
+#: A register tile uses an operand this many times once it is loaded, so cheap arithmetic on
+#: operands is done once for so many uses.
+TILE_REUSE = 8
+#: Work from which a reduction to few elements is a kernel of its own, so that the kernel that
+#: uses it can be split over cores without repeating it.
+PARALLEL_WORK = 32768.0
+#: Values of one kernel; past it the code generator's time grows faster than the saved traffic.
+MAX_KERNEL_NODES = 600
+#: Where estimates saturate.
+WORK_LIMIT = 1e12
+
+_FLOPS = {
+    Op.DIV: 4.0, Op.SQRT: 6.0, Op.EXP: 12.0, Op.LOG: 14.0, Op.SIN: 16.0, Op.COS: 16.0,
+    Op.TANH: 18.0, Op.ERF: 20.0, Op.POW: 36.0, Op.IDIV: 20.0, Op.MOD: 20.0, Op.BOUND: 2.0,
+    # Gates and data-dependent addresses break up vector loads.
+    Op.PAD: 6.0, Op.UNWINDOW: 8.0, Op.CAT: 4.0, Op.GATHER: 4.0, Op.FLIP: 1.0,
+}  # fmt: skip
+
+#: Ops that only change which element is meant; nothing is gained by storing what they give.
+FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
+
+
+def elements(shape: Iterable[Dim]) -> int:
+    """Elements of a shape at the largest values of its Variables."""
+    return math.prod(dim_max(d) for d in shape)
+
+
+def strip(node: UOp) -> UOp:
+    """`node` without the reshapes on top of it: the same elements in the same order."""
+    while node.op is Op.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def work_of(order: Iterable[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
+    """Work to compute one element of each node from stored values.
+
+    Parameters
+    ----------
+    order : iterable of UOp
+        Nodes, operands first.
+    stored : iterable of UOp
+        Nodes that are sure to have a buffer: reading them costs 1.
+    """
+    fixed = set(stored)
+    work: dict[UOp, float] = {}
+    for node in order:
+        if node.op in (Op.CONST, Op.VAR, Op.IOTA):
+            work[node] = 0.0
+            continue
+        if node.op is Op.BUFFER:
+            work[node] = 1.0
+            continue
+        total = _own(node) + sum(1.0 if s in fixed else work[s] for s in node.src)
+        if node.op is Op.EXPAND:
+            # What does not vary along a loop is moved out of it.
+            total *= elements(node.src[0].shape) / max(1, elements(node.shape))
+        elif node.op is Op.REDUCE_AXIS:
+            total *= elements(node.src[0].shape[axis] for axis in node.arg[1])
+        work[node] = min(total, WORK_LIMIT)
+    return work
+
+
+def _own(node: UOp) -> float:
+    if node.op in _FLOPS:
+        return _FLOPS[node.op]
+    return 1.0 if node.op in ALU or node.op is Op.REDUCE_AXIS else 0.0
+
+
+def contraction_reuse(node: UOp) -> float:
+    """How often a contraction uses each operand, for the operand used least; else 0.
+
+    A contraction is a sum over products of two operands both of which are used more than once:
+    a matrix product or a convolution. A matrix times a vector is an ordinary reduction.
+    """
+    if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
+        return 0.0
+    product = node.src[0]
+    while product.op in (Op.CAST, Op.RESHAPE, Op.PERMUTE):
+        product = product.src[0]
+    if product.op is not Op.MUL:
+        return 0.0
+    total = elements(product.shape)
+    reuse = min(total / max(1, _distinct(s)) for s in product.src)
+    return reuse if reuse > 1 else 0.0
+
+
+def _distinct(node: UOp) -> int:
+    """Elements that a chain of movement ops and casts really holds."""
+    least = elements(node.shape)
+    while node.op in MOVEMENT or node.op is Op.CAST:
+        node = node.src[0]
+        least = min(least, elements(node.shape))
+    return least

@@ -1,0 +1,136 @@
+"""Items before their order and their buffers are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelrt.errors import SpecError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.schedule.axes import canonical_loops
+from kernelrt.schedule.groups import Group
+from kernelrt.schedule.hazards import extent
+from kernelrt.schedule.indexing import ZERO, Indexer
+from kernelrt.schedule.lower import STATUS
+from kernelrt.schedule.types import CopyItem, KernelItem
+
+__all__ = ["CopyDraft", "Draft", "KernelDraft"]
+
+
+@dataclass(eq=False, slots=True)
+class KernelDraft:
+    """A kernel whose STOREs and LOADs name BUFFERs, not yet slots.
+
+    Attributes
+    ----------
+    group : Group
+        What it was lowered from.
+    stores : list of UOp
+        STOREs.
+    loads : dict
+        BUFFER -> the indices it is loaded at.
+    fails : bool
+        Whether an index is checked inside.
+    """
+
+    group: Group
+    stores: list[UOp]
+    loads: dict[UOp, set[UOp]] = field(default_factory=dict)
+    fails: bool = False
+
+    def __post_init__(self) -> None:
+        for node in toposort(self.stores):
+            if node.op is Op.LOAD:
+                self.loads.setdefault(node.src[0], set()).add(node.src[1])
+            self.fails |= node.op is Op.BOUND
+
+    @property
+    def reads(self) -> list[UOp]:
+        """BUFFERs that are loaded, or added to."""
+        added = [s.src[0] for s in self.stores if s.arg is Op.ADD]
+        return list(dict.fromkeys([*self.loads, *added]))
+
+    @property
+    def writes(self) -> list[UOp]:
+        """BUFFERs that are stored to."""
+        return list(dict.fromkeys(s.src[0] for s in self.stores))
+
+    def store_of(self, buffer: UOp) -> UOp:
+        """The STORE to `buffer`."""
+        return next(s for s in self.stores if s.src[0] is buffer)
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        from kernelrt.ir import substitute
+
+        self.stores = substitute(self.stores, {old: new})
+        if old in self.loads:
+            self.loads.setdefault(new, set()).update(self.loads.pop(old))
+
+    def finish(self, indexer: Indexer) -> KernelItem:
+        """The kernel with canonical loops and numbered slots."""
+        outer = [i for i in self.group.natural if i is not ZERO]
+        stores = canonical_loops(self.stores, outer, indexer)
+        nodes = list(toposort(stores))
+        slots = {b: k for k, b in enumerate(dict.fromkeys(s.src[0] for s in stores))}
+        writes = tuple(range(len(slots)))
+        for node in nodes:
+            if node.op is Op.LOAD:
+                slots.setdefault(node.src[0], len(slots))
+        _check_apart(list(slots), len(writes))
+        params: dict[UOp, UOp] = {
+            b: UOp(Op.PARAM, b.dtype, (), (slot, int(b.arg.size))) for b, slot in slots.items()
+        }
+        params[STATUS] = STATUS.replace(arg=(len(slots), 1))
+        return KernelItem(_sink(stores, nodes, params), tuple(slots), writes, self.fails)
+
+
+def _sink(stores: list[UOp], nodes: list[UOp], params: Mapping[UOp, UOp]) -> UOp:
+    done = dict(params)
+    for node in nodes:
+        if node not in done and node.op is not Op.BUFFER:
+            src = tuple(done[s] for s in node.src)
+            done[node] = node if src == node.src else node.replace(src=src)
+    return UOp(Op.SINK, stores[0].dtype, tuple(done[s] for s in stores))
+
+
+def _check_apart(buffers: list[UOp], written: int) -> None:
+    """A kernel may assume that what it writes is no other slot's memory."""
+    for k in range(written):
+        for j, other in enumerate(buffers):
+            if j != k and extent(buffers[k]).intersects(extent(other)):
+                raise SpecError(
+                    f"slots {k} (written) and {j} of one kernel overlap: {buffers[k].arg!r} and "
+                    f"{other.arg!r}; the scheduler must not build such a kernel"
+                )
+
+
+@dataclass(eq=False, slots=True)
+class CopyDraft:
+    """A copy of all bytes of `src` to `dst`."""
+
+    dst: UOp
+    src: UOp
+    fails: bool = False
+
+    @property
+    def reads(self) -> list[UOp]:
+        """The BUFFER copied from."""
+        return [self.src]
+
+    @property
+    def writes(self) -> list[UOp]:
+        """The BUFFER copied to."""
+        return [self.dst]
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        self.src = new if self.src is old else self.src
+        self.dst = new if self.dst is old else self.dst
+
+    def finish(self, _indexer: Indexer) -> CopyItem:
+        """The copy as an item."""
+        return CopyItem(self.dst, self.src, int(self.dst.arg.size) * self.dst.dtype.itemsize)
+
+
+Draft = KernelDraft | CopyDraft

@@ -1,0 +1,100 @@
+"""Arithmetic on constants while scheduling, with the results that the kernels would give."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.dtype import DType
+from kernelrt.ir import Op, UOp, const
+
+__all__ = ["fold"]
+
+_Number = Any
+
+
+def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
+    """`op` applied to CONSTs as a CONST of `dtype`; None where that is not known exactly.
+
+    Transcendental functions are evaluated in float64 and rounded once. Narrow floats are left
+    to the kernels, which decide where they round.
+    """
+    if op is Op.WHERE:
+        return operands[1] if operands[0].arg else operands[2]
+    if op is Op.CAST:
+        return _cast(operands[0], dtype)
+    kind = operands[0].dtype
+    values = [o.arg for o in operands]
+    if kind.is_float:
+        if kind not in (dt.float32, dt.float64):
+            return None
+        found = _fold_float(op, dt.to_numpy(kind), values)
+    else:
+        found = _fold_int(op, kind, values)
+    if found is None:
+        return None
+    return const(bool(found) if dtype.is_bool else found, dtype)
+
+
+def _cast(x: UOp, dtype: DType) -> UOp | None:
+    value = x.arg
+    if dtype.is_bool:
+        return const(bool(value), dtype)
+    if not x.dtype.is_float:
+        if dtype in (dt.float16, dt.bfloat16):
+            return None
+        return const(_round(value, dtype) if dtype.is_float else int(value), dtype)
+    if dtype.is_float:
+        return None if dtype in (dt.float16, dt.bfloat16) else const(_round(value, dtype), dtype)
+    if not math.isfinite(value) or not dtype.min <= math.trunc(value) <= dtype.max:
+        return None
+    return const(math.trunc(value), dtype)
+
+
+def _round(value: _Number, dtype: DType) -> float:
+    with np.errstate(all="ignore"):
+        return float(dt.to_numpy(dtype).type(value))
+
+
+_FLOAT: dict[Op, Callable[..., _Number]] = {
+    Op.NEG: operator.neg, Op.ABS: np.abs, Op.SQRT: np.sqrt, Op.FLOOR: np.floor,
+    Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: operator.add,
+    Op.SUB: operator.sub, Op.MUL: operator.mul, Op.DIV: np.divide, Op.MAX: np.maximum,
+    Op.MIN: np.minimum, Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
+    Op.NE: operator.ne,
+}  # fmt: skip
+_ROUNDED_ONCE: dict[Op, Callable[..., _Number]] = {
+    Op.EXP: np.exp, Op.LOG: np.log, Op.SIN: np.sin, Op.COS: np.cos, Op.TANH: np.tanh,
+    Op.POW: np.power,
+}  # fmt: skip
+
+
+def _fold_float(op: Op, kind: np.dtype[Any], values: list[_Number]) -> _Number | None:
+    with np.errstate(all="ignore"):
+        if op in _FLOAT:
+            return _FLOAT[op](*(kind.type(v) for v in values)).item()
+        if op in _ROUNDED_ONCE:
+            return float(kind.type(_ROUNDED_ONCE[op](*(np.float64(v) for v in values))))
+    return None
+
+
+_INT: dict[Op, Callable[..., _Number]] = {
+    Op.NEG: operator.neg, Op.ABS: abs, Op.ADD: operator.add, Op.SUB: operator.sub,
+    Op.MUL: operator.mul, Op.MAX: max, Op.MIN: min, Op.AND: operator.and_, Op.OR: operator.or_,
+    Op.XOR: operator.xor, Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
+    Op.NE: operator.ne, Op.IDIV: lambda a, b: a // b if b else 0,
+    Op.MOD: lambda a, b: a % b if b else 0,
+}  # fmt: skip
+
+
+def _fold_int(op: Op, kind: DType, values: list[_Number]) -> _Number | None:
+    if op is Op.NOT:
+        return not values[0] if kind.is_bool else ~values[0]
+    if kind.is_bool and op in (Op.ADD, Op.SUB, Op.MUL, Op.NEG):
+        return None
+    return _INT[op](*values) if op in _INT else None

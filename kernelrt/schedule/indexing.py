@@ -1,0 +1,217 @@
+"""How an index into a tensor-level node becomes indices into its operands.
+
+This is all that movement ops are: no data moves, the index changes.
+"""
+
+from __future__ import annotations
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir.rewrite import rewrite
+from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
+from kernelrt.ir.symbolic import RULES
+
+__all__ = ["ZERO", "Index", "Indexer", "Step"]
+
+#: One integer expression for each axis.
+Index = tuple[UOp, ...]
+#: Indices of an operand, and the condition under which it exists there (None: always).
+Step = tuple[Index, "UOp | None"]
+
+ZERO = const(0, dt.int64)
+
+
+class Indexer:
+    """Index arithmetic with a memory: equal questions are answered once.
+
+    An object of this class belongs to one scheduling call.
+    """
+
+    def __init__(self) -> None:
+        self._memo: dict[UOp, UOp] = {}
+        self._steps: dict[tuple[UOp, Index], Step] = {}
+        self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
+
+    def simplify(self, u: UOp) -> UOp:
+        """`u` in canonical form."""
+        found = self._memo.get(u)
+        return found if found is not None else rewrite([u], RULES, self._memo)[0]
+
+    def flat(self, index: Index, shape: tuple[Dim, ...]) -> UOp:
+        """The row-major offset of `index` in `shape`."""
+        key = (index, shape)
+        found = self._flat.get(key)
+        if found is None:
+            total = ZERO
+            for i, stride in zip(index, strides_of(shape), strict=True):
+                if i is not ZERO:
+                    total = total + i * as_uop(stride)
+            found = self._flat[key] = self.simplify(total)
+        return found
+
+    def step(self, node: UOp, index: Index) -> Step:
+        """Index of the operand of movement op `node` that `index` of `node` reads."""
+        key = (node, index)
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = self._step(node, index)
+        return found
+
+    def _step(self, node: UOp, index: Index) -> Step:
+        op, arg = node.op, node.arg
+        if op is Op.RESHAPE:
+            return self.reshape(index, node.shape, node.src[0].shape), None
+        if op is Op.EXPAND:
+            old = node.src[0].shape
+            # A size-1 axis has one index whether or not it grows.
+            return tuple(ZERO if d == 1 else i for i, d in zip(index, old, strict=True)), None
+        if op is Op.PERMUTE:
+            out = [ZERO] * len(index)
+            for axis, i in zip(arg, index, strict=True):
+                out[axis] = i
+            return tuple(out), None
+        if op is Op.FLIP:
+            shape = node.shape
+            return tuple(
+                self.simplify(as_uop(shape[axis]) - 1 - i) if axis in arg else i
+                for axis, i in enumerate(index)
+            ), None
+        if op is Op.SHRINK:
+            return tuple(
+                i if lo == 0 else self.simplify(i + as_uop(lo))
+                for i, (lo, _) in zip(index, arg, strict=True)
+            ), None
+        if op is Op.PAD:
+            return self._pad(node, index)
+        if op is Op.WINDOW:
+            return self._window(node, index), None
+        return self._unwindow(node, index)
+
+    def _pad(self, node: UOp, index: Index) -> Step:
+        out: list[UOp] = []
+        gate: UOp | None = None
+        for i, (lo, hi), size in zip(index, node.arg, node.src[0].shape, strict=True):
+            inner = i if lo == 0 else self.simplify(i - as_uop(lo))
+            if lo != 0:
+                gate = self.both(gate, self.at_least_zero(inner))
+            if hi != 0:
+                gate = self.both(gate, self.simplify(inner < as_uop(size)))
+            out.append(inner)
+        return tuple(out), gate
+
+    def _window(self, node: UOp, index: Index) -> Index:
+        rank = len(node.src[0].shape)
+        out = list(index[:rank])
+        for tap, (axis, _, stride, dilation) in zip(index[rank:], node.arg, strict=True):
+            out[axis] = self.simplify(out[axis] * stride + tap * dilation)
+        return tuple(out)
+
+    def _unwindow(self, node: UOp, index: Index) -> Step:
+        shape, windows = node.arg
+        taps = index[len(shape) :]
+        counts = node.src[0].shape
+        out = list(index[: len(shape)])
+        gate: UOp | None = None
+        for tap, (axis, _, stride, dilation) in zip(taps, windows, strict=True):
+            first = self.simplify(out[axis] - tap * dilation)
+            position = self.simplify(first // stride)
+            gate = self.both(gate, self.at_least_zero(first))
+            if stride != 1:
+                gate = self.both(gate, self.simplify((first % stride).eq(0)))
+            gate = self.both(gate, self.simplify(position < as_uop(counts[axis])))
+            out[axis] = position
+        return (*out, *taps), gate
+
+    def parts(self, node: UOp, index: Index) -> list[Step]:
+        """For each operand of a CAT, its index and the condition that it is the one read.
+
+        The first and the last operand are told by one comparison.
+        """
+        axis = node.arg
+        position = index[axis]
+        out: list[Step] = []
+        start: Dim = 0
+        for k, s in enumerate(node.src):
+            inner = position if start == 0 else self.simplify(position - as_uop(start))
+            gate = None if k == 0 else self.at_least_zero(inner)
+            if k < len(node.src) - 1:
+                gate = self.both(gate, self.simplify(inner < as_uop(s.shape[axis])))
+            out.append(((*index[:axis], inner, *index[axis + 1 :]), gate))
+            start = as_dim(as_uop(start) + as_uop(s.shape[axis]))
+        return out
+
+    def at_least_zero(self, i: UOp) -> UOp:
+        """Whether `i` is not negative."""
+        return self.simplify(const(-1, dt.int64) < i)
+
+    def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
+        """The conjunction of two gates; None is always true."""
+        if a is None or b is None:
+            return a if b is None else None if _is_true(b) else b
+        if a is b or _is_true(b):
+            return a
+        return self.simplify(a & b)
+
+    def reshape(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
+        """`index` into shape `old` as the index of the same element in shape `new`.
+
+        Axes are matched in groups of equal product, so that an axis which the reshape leaves
+        alone keeps its index as it is.
+        """
+        if old == new:
+            return index
+        out: list[UOp] = []
+        pairs = [(i, d) for i, d in zip(index, old, strict=True) if d != 1]
+        wanted = [d for d in new if d != 1]
+        for source, target in _groups([d for _, d in pairs], wanted):
+            group = pairs[source]
+            sizes = wanted[target]
+            if len(group) == 1 and len(sizes) == 1:
+                out.append(group[0][0])
+                continue
+            flat = self.flat(tuple(i for i, _ in group), tuple(d for _, d in group))
+            out.extend(self._unflatten(flat, sizes))
+        matched = iter(out)
+        return tuple(ZERO if d == 1 else next(matched) for d in new)
+
+    def _unflatten(self, flat: UOp, sizes: list[Dim]) -> list[UOp]:
+        out: list[UOp] = []
+        for axis, (size, stride) in enumerate(zip(sizes, strides_of(tuple(sizes)), strict=True)):
+            i = flat if stride == 1 else flat // as_uop(stride)
+            out.append(self.simplify(i if axis == 0 else i % as_uop(size)))
+        return out
+
+
+def _is_true(gate: UOp) -> bool:
+    return gate.op is Op.CONST and bool(gate.arg)
+
+
+def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
+    """Runs of axes of two shapes of equal size, matched by equal products."""
+    out: list[tuple[slice, slice]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        a, b = i + 1, j + 1
+        if a > len(old) or b > len(new):
+            break
+        left, right = old[i], new[j]
+        while not same(left, right):
+            if isinstance(left, int) and isinstance(right, int):
+                grow_left = left < right
+            else:
+                grow_left = _less_dim(left, right)
+            if grow_left and a < len(old):
+                left, a = prod((left, old[a])), a + 1
+            elif not grow_left and b < len(new):
+                right, b = prod((right, new[b])), b + 1
+            else:
+                a, b = len(old), len(new)
+                break
+        out.append((slice(i, a), slice(j, b)))
+        i, j = a, b
+    return out
+
+
+def _less_dim(left: Dim, right: Dim) -> bool:
+    """A guess which side of a group lacks factors, where sizes are symbolic."""
+    return as_uop(left).vmax < as_uop(right).vmax

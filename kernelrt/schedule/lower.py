@@ -1,0 +1,247 @@
+"""From a group of stored values to STOREs over RANGEs.
+
+Index expressions are pushed down from the stored values: elementwise ops pass an index on,
+movement ops change it, reductions add loops, and where a stored value or a BUFFER is reached
+the index becomes a LOAD. A value wanted twice at one index is one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.shape import as_uop
+from kernelrt.ir.symbolic import less
+from kernelrt.schedule.cost import elements
+from kernelrt.schedule.groups import Group
+from kernelrt.schedule.indexing import ZERO, Index, Indexer
+
+__all__ = ["STATUS", "identity", "lower_group"]
+
+#: Stands for the status word until slots are numbered.
+STATUS = UOp(Op.PARAM, dt.int64, (), (-1, 1))
+
+#: A node, where it is wanted, and the condition under which it may be touched.
+_Wish = tuple[UOp, Index, "UOp | None"]
+_Rule = Generator[_Wish, UOp, UOp]
+
+
+def lower_group(group: Group, places: Mapping[UOp, UOp], indexer: Indexer) -> list[UOp]:
+    """The STOREs of `group`, one for each root, to and from BUFFERs.
+
+    Parameters
+    ----------
+    group : Group
+        What to store.
+    places : mapping of UOp to UOp
+        Stored node -> its BUFFER.
+    indexer : Indexer
+        Index arithmetic.
+    """
+    return _Lowering(group, places, indexer).stores()
+
+
+def identity(reducer: Op, dtype: dt.DType) -> UOp:
+    """What a reduction of nothing gives."""
+    value = {Op.ADD: 0, Op.MUL: 1, Op.MAX: dtype.min, Op.MIN: dtype.max}[reducer]
+    return const(value, dtype)
+
+
+class _Lowering:
+    def __init__(self, group: Group, places: Mapping[UOp, UOp], indexer: Indexer) -> None:
+        self._group = group
+        self._places = places
+        self._indexer = indexer
+        self._memo: dict[_Wish, UOp] = {}
+        self._next_range = sum(i is not ZERO for i in group.natural)
+        self._indices: set[UOp] = set()
+        self._at_home: dict[UOp, Index] = {}
+        if group.kind == "map":
+            for root in group.roots:
+                here = indexer.reshape(group.natural, group.shape, root.shape)
+                self._at_home[root] = here
+
+    def stores(self) -> list[UOp]:
+        """The STORE nodes."""
+        group = self._group
+        if group.kind == "map":
+            return [self._store(r, r, self._at_home[r], None) for r in group.roots]
+        root = group.roots[0]
+        if group.kind == "init":
+            return [self._store(root, root.src[0], group.natural, None)]
+        return [self._scatter(root)]
+
+    def _store(self, root: UOp, value: UOp, index: Index, mode: Op | None) -> UOp:
+        at = self._indexer.flat(index, root.shape)
+        return UOp(
+            Op.STORE, root.dtype, (self._places[root], at, self._run((value, index, None))), mode
+        )
+
+    def _scatter(self, root: UOp) -> UOp:
+        _, value, *axes = root.src
+        here = self._group.natural
+        index = tuple(self._run((axis, here, None)) for axis in axes)
+        at = self._indexer.flat(index, root.shape)
+        value = self._run((value, here, None))
+        return UOp(Op.STORE, root.dtype, (self._places[root], at, value), Op.ADD)
+
+    def _run(self, wish: _Wish) -> UOp:
+        """Grant a wish and all that it leads to, without recursion."""
+        memo = self._memo
+        if wish in memo:
+            return memo[wish]
+        stack: list[tuple[_Wish, _Rule]] = [(wish, self._rule(wish))]
+        answer: UOp | None = None
+        while stack:
+            current, rule = stack[-1]
+            try:
+                following = next(rule) if answer is None else rule.send(answer)
+            except StopIteration as finished:
+                answer = memo[current] = finished.value
+                stack.pop()
+                continue
+            answer = memo.get(following)
+            if answer is None:
+                stack.append((following, self._rule(following)))
+        assert answer is not None
+        return answer
+
+    # What each kind of node becomes. A rule yields wishes and returns a value.
+
+    def _rule(self, wish: _Wish) -> _Rule:
+        node, index, gate = wish
+        if _never(gate) or elements(node.shape) == 0:
+            return _done(const(0, node.dtype))
+        place = node if node.op is Op.BUFFER else self._places.get(node)
+        if place is not None and self._at_home.get(node) != index:
+            return _done(self._load(place, node, index, gate))
+        if node.op in ALU:
+            return self._elementwise(node, index, gate)
+        if node.op in MOVEMENT:
+            return self._movement(node, index, gate)
+        return _RULES[node.op](self, node, index, gate)
+
+    def _load(self, place: UOp, node: UOp, index: Index, gate: UOp | None) -> UOp:
+        at = self._indexer.flat(index, node.shape)
+        return UOp(Op.LOAD, node.dtype, (place, at) if gate is None else (place, at, gate))
+
+    def _elementwise(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        values: list[UOp] = []
+        for s in node.src:
+            values.append((yield s, index, gate))
+        if node.op is Op.WHERE and values[0].op is Op.CONST:
+            return values[1] if values[0].arg else values[2]
+        new = node.replace(src=tuple(values))
+        if node.dtype in (dt.int64, dt.bool_) and all(map(self._is_index, values)):
+            new = self._indexer.simplify(new)
+            self._indices.add(new)
+        return new
+
+    def _movement(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        inner, condition = self._indexer.step(node, index)
+        gates = self._indexer.both(gate, condition)
+        value = yield node.src[0], inner, gates
+        return value if condition is None else _masked(value, condition, gates)
+
+    def _constant(self, node: UOp, _index: Index, _gate: UOp | None) -> _Rule:
+        return _done(node)
+
+    def _iota(self, node: UOp, index: Index, _gate: UOp | None) -> _Rule:
+        if all(n.op is not Op.LOAD for n in toposort(index)):
+            self._indices.add(index[0])
+        return _done(index[0].cast(node.dtype))
+
+    def _is_index(self, value: UOp) -> bool:
+        """Whether this is index arithmetic, which cannot wrap, rather than data."""
+        if value.op is Op.CONST:
+            return not value.dtype.is_float
+        return value.op is Op.VAR or value in self._indices
+
+    def _pass(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        return (yield node.src[0], index, gate)
+
+    def _bound(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        value = yield node.src[0], index, gate
+        size = self._indexer.simplify(node.src[1])
+        if value.vmin >= 0 and less(value, size):
+            return value
+        if gate is not None:
+            value = _masked(value, gate, gate)
+        return UOp(Op.BOUND, node.dtype, (value, size, STATUS))
+
+    def _reduce(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        reducer, axes = node.arg
+        dims = node.src[0].shape
+        if any(dims[a] == 0 for a in axes):
+            return identity(reducer, node.dtype)
+        outer = iter(index)
+        inner: list[UOp] = []
+        own: list[UOp] = []
+        for axis, dim in enumerate(dims):
+            if axis not in axes:
+                inner.append(next(outer))
+            elif dim == 1:
+                inner.append(ZERO)
+            else:
+                loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_range)
+                self._next_range += 1
+                own.append(loop)
+                inner.append(loop)
+        value = yield node.src[0], tuple(inner), gate
+        return UOp(Op.REDUCE, node.dtype, (value, *own), reducer) if own else value
+
+    def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        picks: list[UOp] = []
+        for s in node.src[1:]:
+            picks.append((yield s, index, gate))
+        return (yield node.src[0], tuple(picks), gate)
+
+    def _cat(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        axis = node.arg
+        values: list[UOp] = []
+        conditions: list[UOp] = []
+        for s, (inner, own) in zip(node.src, self._indexer.parts(node, index), strict=True):
+            values.append((yield s, inner, self._indexer.both(gate, own)))
+            conditions.append(self._indexer.simplify(inner[axis] < as_uop(s.shape[axis])))
+        result = values.pop()
+        for value, condition in zip(reversed(values), reversed(conditions[:-1]), strict=True):
+            if condition.op is Op.CONST:
+                result = value if condition.arg else result
+            else:
+                result = condition.where(value, result)
+        return result
+
+
+_RULES: dict[Op, Callable[[_Lowering, UOp, Index, UOp | None], _Rule]] = {
+    Op.CONST: _Lowering._constant,
+    Op.VAR: _Lowering._constant,
+    Op.IOTA: _Lowering._iota,
+    Op.CONTIGUOUS: _Lowering._pass,
+    Op.DETACH: _Lowering._pass,
+    Op.BOUND: _Lowering._bound,
+    Op.REDUCE_AXIS: _Lowering._reduce,
+    Op.GATHER: _Lowering._gather,
+    Op.CAT: _Lowering._cat,
+}
+
+
+def _done(value: UOp) -> _Rule:
+    return value
+    yield  # a generator that wishes for nothing
+
+
+def _never(gate: UOp | None) -> bool:
+    return gate is not None and gate.op is Op.CONST and not gate.arg
+
+
+def _masked(value: UOp, condition: UOp, gates: UOp | None) -> UOp:
+    """`value` where `condition` holds, else 0."""
+    if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is gates:
+        return value  # such a LOAD is 0 there already
+    if value.op is Op.CONST and not value.arg and str(value.arg)[0] != "-":
+        return value
+    if condition.op is Op.CONST:
+        return value if condition.arg else const(0, value.dtype)
+    return condition.where(value, const(0, value.dtype))

@@ -1,0 +1,147 @@
+"""The stages of scheduling, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.spec import verify_kernel, verify_tensor
+from kernelrt.schedule.arena import plan_arena
+from kernelrt.schedule.commits import Commit, settle
+from kernelrt.schedule.cost import elements, strip
+from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.fusion import Fusion, fuse
+from kernelrt.schedule.hazards import dependencies, overlap
+from kernelrt.schedule.indexing import Indexer
+from kernelrt.schedule.lower import lower_group
+from kernelrt.schedule.merge import merge_groups
+from kernelrt.schedule.order import execution_order
+from kernelrt.schedule.simplify import simplify_graph
+from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
+
+__all__ = ["schedule"]
+
+
+def schedule(
+    outputs: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]] = (), *, arena: bool = True
+) -> Schedule:
+    """Turn a tensor graph into kernels in execution order.
+
+    Parameters
+    ----------
+    outputs : sequence of UOp
+        Values that the caller wants (tensor stage, any shape).
+    commits : sequence of (UOp, UOp)
+        BUFFER nodes and the values (with as many elements) that are to replace their content.
+        All values are computed from the old content, whatever the order of the commits.
+    arena : bool
+        Whether intermediates share memory over time; results are equal either way.
+
+    Returns
+    -------
+    Schedule
+        ``outputs`` are in the caller's order.
+
+    Raises
+    ------
+    SpecError
+        When the graph breaks the rules of the tensor stage.
+    ShapeError
+        When a commit's value has another number of elements or type than its target.
+    """
+    for target, value in commits:
+        _check_commit(target, value)
+    values = simplify_graph([*outputs, *(value for _, value in commits)])
+    verify_tensor(values)
+    return _Scheduling(
+        values[: len(outputs)],
+        [(t, v) for (t, _), v in zip(commits, values[len(outputs) :], strict=True)],
+    ).run(arena)
+
+
+def _check_commit(target: UOp, value: UOp) -> None:
+    if target.op is not Op.BUFFER:
+        raise ShapeError(f"commits: the target is a {target.op.name}; it must be a BUFFER")
+    if target.dtype is not value.dtype or int(target.arg.size) != elements(value.shape):
+        raise ShapeError(
+            f"commits: a value of {elements(value.shape)} {value.dtype.name} cannot replace "
+            f"{int(target.arg.size)} {target.dtype.name}; sizes and types must be equal"
+        )
+
+
+class _Scheduling:
+    def __init__(self, outputs: list[UOp], commits: list[tuple[UOp, UOp]]) -> None:
+        self._outputs = outputs
+        self._commits = [(t, v) for t, v in commits if strip(v) is not t]
+        self._indexer = Indexer()
+        self._places: dict[UOp, UOp] = {}
+        self._drafts: list[Draft] = []
+
+    def run(self, arena: bool) -> Schedule:
+        fusion = self._fuse()
+        for node in fusion.home:
+            self._places[node] = _intermediate(elements(node.shape), node)
+        for group in reversed(fusion.groups):
+            stores = lower_group(group, self._places, self._indexer)
+            self._drafts.append(KernelDraft(group, stores))
+        outputs = [self._output(strip(v)) for v in self._outputs]
+        pending = [
+            Commit(target, self._source(strip(value)))
+            for target, value in self._commits
+            if elements(value.shape)
+        ]
+        graph = settle(self._drafts, pending, set(outputs))
+        items: list[Item] = [d.finish(self._indexer) for d in execution_order(graph)]
+        for item in items:
+            if isinstance(item, KernelItem):
+                verify_kernel(item.ast)
+        deps = dependencies(items)
+        keep = {b.arg for b in outputs if isinstance(b.arg, Intermediate)}
+        offsets, size = plan_arena(items, deps, keep, reuse=arena)
+        return Schedule(
+            tuple(items), tuple(outputs), deps, offsets, size,
+            _variables(items), tuple(fusion.decisions),
+        )  # fmt: skip
+
+    def _fuse(self) -> Fusion:
+        committed: dict[UOp, list[UOp]] = {}
+        for target, value in self._commits:
+            committed.setdefault(strip(value), []).append(target)
+        wanted = [strip(v) for v in [*self._outputs, *(v for _, v in self._commits)]]
+        wanted = [n for n in dict.fromkeys(wanted) if n.op is not Op.BUFFER]
+        fusion = fuse(wanted, committed, self._indexer)
+        merge_groups(fusion, set(wanted), self._indexer)
+        return fusion
+
+    def _output(self, node: UOp) -> UOp:
+        """The BUFFER that holds an output: not one that a commit is about to change."""
+        if node.op is Op.BUFFER:
+            if not any(overlap(node, target) for target, _ in self._commits):
+                return node
+            return self._copied(node)
+        if node not in self._places:  # no elements, no kernel
+            self._places[node] = _intermediate(0, node)
+        return self._places[node]
+
+    def _source(self, node: UOp) -> UOp:
+        """The BUFFER that a commit's value is found in: again not one about to change."""
+        if node.op is not Op.BUFFER:
+            return self._places[node]
+        if any(overlap(node, target) for target, _ in self._commits):
+            return self._copied(node)
+        return node
+
+    def _copied(self, node: UOp) -> UOp:
+        copy = _intermediate(int(node.arg.size), node)
+        self._drafts.append(CopyDraft(copy, node))
+        return copy
+
+
+def _intermediate(size: int, node: UOp) -> UOp:
+    return UOp(Op.BUFFER, node.dtype, (), Intermediate(size, node.dtype))
+
+
+def _variables(items: Sequence[Item]) -> tuple[UOp, ...]:
+    sinks = [item.ast for item in items if isinstance(item, KernelItem)]
+    return tuple(n for n in toposort(sinks) if n.op is Op.VAR)

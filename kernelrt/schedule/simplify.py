@@ -1,0 +1,380 @@
+"""Clean-up of the tensor graph before scheduling.
+
+Only rewrites whose results are equal bit for bit: NaN, infinities and signed zero are kept, so
+``x * 0`` and ``x - x`` stay as they are for floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from kernelrt import dtype as dt
+from kernelrt.dtype import DType
+from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir.ops import ALU, COMMUTATIVE
+from kernelrt.ir.rewrite import Rule, Table, rewrite
+from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.schedule.fold import fold
+
+__all__ = ["TABLE", "simplify_graph", "uniform"]
+
+_SAME_VALUES = frozenset(
+    {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW, Op.DETACH}
+)
+
+
+def simplify_graph(roots: Iterable[UOp]) -> list[UOp]:
+    """Equal graphs with fewer nodes."""
+    return rewrite(roots, TABLE)
+
+
+def uniform(node: UOp) -> UOp | None:
+    """The CONST that every element of `node` equals, where that is plain to see."""
+    while node.op in _SAME_VALUES:
+        node = node.src[0]
+    return node if node.op is Op.CONST else None
+
+
+def _full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
+    if not shape:
+        return value
+    ones = UOp(Op.RESHAPE, value.dtype, (value,), (1,) * len(shape))
+    if all(d == 1 for d in shape):
+        return ones
+    return UOp(Op.EXPAND, value.dtype, (ones,), shape)
+
+
+def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
+    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+# Movement
+
+
+def _move_constant(u: UOp) -> UOp | None:
+    value = uniform(u)
+    return None if value is None else _full(value, u.shape)
+
+
+def _reshape(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if x.op is Op.RESHAPE:
+        return _reshaped(x.src[0], u.arg)
+    return x if x.shape == u.arg else None
+
+
+def _expand(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if x.op is Op.EXPAND:
+        return UOp(Op.EXPAND, u.dtype, x.src, u.arg)
+    return x if x.shape == u.arg else None
+
+
+def _permute(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if x.op is Op.PERMUTE:
+        return UOp(Op.PERMUTE, u.dtype, x.src, tuple(x.arg[a] for a in u.arg))
+    return x if u.arg == tuple(range(len(u.arg))) else None
+
+
+def _shrink(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if all(lo == 0 and hi == d for (lo, hi), d in zip(u.arg, x.shape, strict=True)):
+        return x
+    if x.op is not Op.SHRINK:
+        return None
+    bounds = tuple(
+        (as_dim(as_uop(a) + as_uop(lo)), as_dim(as_uop(a) + as_uop(hi)))
+        for (a, _), (lo, hi) in zip(x.arg, u.arg, strict=True)
+    )
+    return UOp(Op.SHRINK, u.dtype, x.src, bounds)
+
+
+def _pad(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if all(lo == 0 and hi == 0 for lo, hi in u.arg):
+        return x
+    if x.op is Op.PAD:
+        widths = tuple(
+            (as_dim(as_uop(a) + as_uop(lo)), as_dim(as_uop(b) + as_uop(hi)))
+            for (a, b), (lo, hi) in zip(x.arg, u.arg, strict=True)
+        )
+        return UOp(Op.PAD, u.dtype, x.src, widths)
+    value = uniform(x)
+    if value is not None and _is_plus_zero(value):
+        return _full(value, u.shape)
+    return None
+
+
+def _flip(u: UOp) -> UOp | None:
+    x = u.src[0]
+    axes = set(u.arg)
+    if x.op is Op.FLIP:
+        axes ^= set(x.arg)
+        x = x.src[0]
+    axes = {a for a in axes if x.shape[a] != 1}
+    return UOp(Op.FLIP, u.dtype, (x,), tuple(sorted(axes))) if axes else x
+
+
+def _cat(u: UOp) -> UOp | None:
+    kept = tuple(s for s in u.src if s.shape[u.arg] != 0) or u.src[:1]
+    if len(kept) == 1:
+        return kept[0]
+    return UOp(Op.CAT, u.dtype, kept, u.arg) if len(kept) < len(u.src) else None
+
+
+def _detach(u: UOp) -> UOp | None:
+    return u.src[0]
+
+
+def _contiguous(u: UOp) -> UOp | None:
+    return u.src[0] if u.src[0].op is Op.CONTIGUOUS else None
+
+
+# Reductions
+
+
+def _reduce_nothing(u: UOp) -> UOp | None:
+    """Axes of size 1 are only dropped; axes of size 0 give the reducer's identity."""
+    reducer, axes = u.arg
+    x = u.src[0]
+    if any(x.shape[a] == 0 for a in axes) and reducer in (Op.ADD, Op.MUL):
+        return _full(const(int(reducer is Op.MUL), u.dtype), u.shape)
+    real = tuple(a for a in axes if x.shape[a] != 1)
+    if len(real) == len(axes):
+        return None
+    kept = x if not real else UOp(Op.REDUCE_AXIS, u.dtype, (x,), (reducer, real))
+    return _reshaped(kept, u.shape)
+
+
+def _reduce_expanded(u: UOp) -> UOp | None:
+    """Along an axis on which all elements are one, no loop is needed."""
+    reducer, axes = u.arg
+    x = u.src[0]
+    if x.op is not Op.EXPAND:
+        return None
+    inner = x.src[0]
+    grown = [a for a in axes if inner.shape[a] == 1 and _at_least_one(x.shape[a])]
+    if not grown:
+        return None
+    count = math.prod(x.shape[a] for a in grown if isinstance(x.shape[a], int))
+    static = all(isinstance(x.shape[a], int) for a in grown)
+    value = uniform(inner)
+    if reducer is Op.ADD:
+        if not static or not _exact_multiple(value, u.dtype, count):
+            return None
+    elif reducer is Op.MUL:
+        return None
+    shape = tuple(1 if a in grown else d for a, d in enumerate(x.shape))
+    narrow = inner if inner.shape == shape else UOp(Op.EXPAND, x.dtype, (inner,), shape)
+    out = UOp(Op.REDUCE_AXIS, u.dtype, (narrow,), u.arg)
+    if reducer is Op.ADD:
+        return UOp(Op.MUL, u.dtype, (out, _full(const(count, u.dtype), out.shape)))
+    return out
+
+
+def _at_least_one(dim: Dim) -> bool:
+    return (dim if isinstance(dim, int) else dim.vmin) >= 1
+
+
+def _exact_multiple(value: UOp | None, dtype: DType, count: int) -> bool:
+    """Whether adding `value` `count` times is exactly a product."""
+    if not dtype.is_float:
+        return not dtype.is_bool
+    if value is None or dtype not in (dt.float32, dt.float64):
+        return False
+    x = float(value.arg)
+    limit = 1 << (24 if dtype is dt.float32 else 53)
+    return x.is_integer() and abs(x) * count <= limit and math.copysign(1.0, x) > 0
+
+
+# Arithmetic
+
+
+def _fold(u: UOp) -> UOp | None:
+    values: list[UOp] = []
+    for s in u.src:
+        value = uniform(s)
+        if value is None:
+            return None
+        values.append(value)
+    found = fold(u.op, u.dtype, values)
+    return None if found is None else _full(found, u.shape)
+
+
+def _is_plus_zero(value: UOp) -> bool:
+    return not value.arg and math.copysign(1.0, value.arg) > 0
+
+
+def _is_minus_zero(value: UOp) -> bool:
+    return not value.arg and math.copysign(1.0, value.arg) < 0
+
+
+def _add(u: UOp) -> UOp | None:
+    for x, other in (u.src, u.src[::-1]):
+        value = uniform(other)
+        if value is not None and not value.arg and (not u.dtype.is_float or _is_minus_zero(value)):
+            return x
+    return None
+
+
+def _sub(u: UOp) -> UOp | None:
+    x, other = u.src
+    value = uniform(other)
+    if value is not None and not value.arg and (not u.dtype.is_float or _is_plus_zero(value)):
+        return x
+    return None
+
+
+def _mul(u: UOp) -> UOp | None:
+    for x, other in (u.src, u.src[::-1]):
+        value = uniform(other)
+        if value is None or u.dtype.is_bool:
+            continue
+        if value.arg == 1:
+            return x
+        if value.arg == 0 and not u.dtype.is_float:
+            return _full(value, u.shape)
+        if value.arg == -1 and u.dtype.is_float:
+            return UOp(Op.NEG, u.dtype, (x,))
+    return None
+
+
+def _div(u: UOp) -> UOp | None:
+    """Division by a power of two is a product, exactly."""
+    x, other = u.src
+    value = uniform(other)
+    if value is None or not u.dtype.is_float or u.dtype not in (dt.float32, dt.float64):
+        return None
+    number = float(value.arg)
+    if number == 1:
+        return x
+    if not math.isfinite(number) or number == 0 or abs(math.frexp(number)[0]) != 0.5:
+        return None
+    inverse = 1.0 / number
+    if not 2.0**-120 < abs(inverse) < 2.0**120:
+        return None
+    return UOp(Op.MUL, u.dtype, (x, _full(const(inverse, u.dtype), u.shape)))
+
+
+def _idiv(u: UOp) -> UOp | None:
+    value = uniform(u.src[1])
+    return u.src[0] if value is not None and value.arg == 1 and u.dtype.is_int else None
+
+
+def _pow(u: UOp) -> UOp | None:
+    x, other = u.src
+    value = uniform(other)
+    if value is None or not u.dtype.is_float:
+        return None
+    if value.arg == 2:
+        return UOp(Op.MUL, u.dtype, (x, x))
+    return x if value.arg == 1 else None
+
+
+def _involution(u: UOp) -> UOp | None:
+    x = u.src[0]
+    return x.src[0] if x.op is u.op else None
+
+
+def _extremum(u: UOp) -> UOp | None:
+    return u.src[0] if u.src[0] is u.src[1] else None
+
+
+def _where(u: UOp) -> UOp | None:
+    condition, yes, no = u.src
+    if yes is no:
+        return yes
+    value = uniform(condition)
+    if value is not None:
+        return yes if value.arg else no
+    if condition.op is Op.NOT:
+        return UOp(Op.WHERE, u.dtype, (condition.src[0], no, yes))
+    return None
+
+
+def _cast(u: UOp) -> UOp | None:
+    x = u.src[0]
+    if x.dtype is u.dtype:
+        return x
+    if x.op is Op.CAST and _holds(x.dtype, x.src[0].dtype):
+        return x.src[0] if x.src[0].dtype is u.dtype else UOp(Op.CAST, u.dtype, x.src)
+    return None
+
+
+_MANTISSA = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
+_EXPONENT = {dt.float16: 5, dt.bfloat16: 8, dt.float32: 8, dt.float64: 11}
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow or narrow.is_bool:
+        return True
+    if wide.is_bool:
+        return False
+    if wide.is_float:
+        if narrow.is_float:
+            return (
+                _MANTISSA[wide] >= _MANTISSA[narrow] and _EXPONENT[wide] >= _EXPONENT[narrow]
+            )
+        return narrow.bits - (not narrow.is_unsigned) <= _MANTISSA[wide] and wide is not dt.float16
+    if narrow.is_float:
+        return False
+    return wide.min <= narrow.min and narrow.max <= wide.max
+
+
+def _pull_expand(u: UOp) -> UOp | None:
+    """Arithmetic on copies of an element is a copy of the result."""
+    inner: tuple[Dim, ...] | None = None
+    for s in u.src:
+        if s.op is Op.EXPAND and uniform(s) is None:
+            if inner is not None and s.src[0].shape != inner:
+                return None
+            inner = s.src[0].shape
+        elif uniform(s) is None:
+            return None
+    if inner is None:
+        return None
+    src = tuple(
+        s.src[0] if (value := uniform(s)) is None else _full(value, inner) for s in u.src
+    )
+    return UOp(Op.EXPAND, u.dtype, (UOp(u.op, u.dtype, src, u.arg),), u.shape)
+
+
+def _constant_last(u: UOp) -> UOp | None:
+    """One order for commutative ops with a constant, so that equal computations meet."""
+    a, b = u.src
+    if uniform(a) is not None and uniform(b) is None:
+        return UOp(u.op, u.dtype, (b, a))
+    return None
+
+
+_ALGEBRA: dict[Op, tuple[Rule, ...]] = {
+    Op.ADD: (_add,), Op.SUB: (_sub,), Op.MUL: (_mul,), Op.DIV: (_div,), Op.IDIV: (_idiv,),
+    Op.POW: (_pow,), Op.NEG: (_involution,), Op.NOT: (_involution,), Op.MAX: (_extremum,),
+    Op.MIN: (_extremum,), Op.WHERE: (_where,), Op.CAST: (_cast,),
+}  # fmt: skip
+
+
+def _table() -> Table:
+    table: dict[Op, tuple[Rule, ...]] = {
+        Op.DETACH: (_detach,),
+        Op.RESHAPE: (_reshape, _move_constant),
+        Op.EXPAND: (_expand, _move_constant),
+        Op.PERMUTE: (_permute, _move_constant),
+        Op.SHRINK: (_shrink, _move_constant),
+        Op.FLIP: (_flip, _move_constant),
+        Op.WINDOW: (_move_constant,),
+        Op.PAD: (_pad,),
+        Op.CAT: (_cat,),
+        Op.CONTIGUOUS: (_contiguous,),
+        Op.REDUCE_AXIS: (_reduce_nothing, _reduce_expanded),
+    }
+    for op in ALU:
+        ordered = (_constant_last,) if op in COMMUTATIVE else ()
+        table[op] = (_fold, *ordered, *_ALGEBRA.get(op, ()), _pull_expand)
+    return table
+
+
+TABLE = _table()
