@@ -79,6 +79,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """Whether this is a floating-point type."""
         return self.kind is Kind.FLOAT
 
     @property
@@ -88,10 +89,12 @@ class DType:
 
     @property
     def is_unsigned(self) -> bool:
+        """Whether this is an unsigned integer."""
         return self.kind is Kind.UINT
 
     @property
     def is_bool(self) -> bool:
+        """Whether this is the boolean type."""
         return self.kind is Kind.BOOL
 
     @property
@@ -217,7 +220,7 @@ def _promote2(a: DType, b: DType) -> DType:
     return int64
 
 
-def of_scalar(value: bool | int | float, tensor: DType | None = None) -> DType:
+def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:
     """The type a Python scalar takes when it meets a tensor of type `tensor`."""
     if isinstance(value, bool):
         return tensor or bool_

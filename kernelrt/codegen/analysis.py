@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import linear, simplify
 from kernelrt.ir.uop import UOp, const, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Analysis", "Cost", "kernel_cost", "merge_reductions", "stride"]
 

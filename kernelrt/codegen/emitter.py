@@ -9,23 +9,30 @@ value does not vary with the range in question.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.frames import Loops, Position, Segment
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.memory import Memory
 from kernelrt.codegen.tiling import Tile, Tiling
-from kernelrt.device.spec import DeviceSpec
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["Emitter", "Place"]
 
 #: Where in the tile a value is computed: range -> (offset, lanes).
 Place = dict[UOp, Position]
+#: One iteration: carried values at its start to those at its end.
+Body = Callable[[list[Value]], list[Value]]
 
 
 class Emitter:
@@ -108,10 +115,10 @@ class Emitter:
         options = [f.positions for f in frames if f is not None]
         return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
 
-    def each(self, r: UOp, carried: list[Value], body: object) -> list[Value]:
+    def each(self, r: UOp, carried: list[Value], body: Body) -> list[Value]:
         """The whole loop over `r`, as one segment or several."""
         for segment in self._segments(r):
-            carried = self.loops.run(r, segment, carried, body)  # type: ignore[arg-type]
+            carried = self.loops.run(r, segment, carried, body)
         return carried
 
     def _segments(self, r: UOp) -> list[Segment]:
@@ -189,29 +196,23 @@ class Emitter:
     # Values ---------------------------------------------------------------------------------
 
     def restrict(self, place: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Place:
+        """The part of `place` that concerns `ranges`."""
         return {r: p for r, p in place.items() if r in ranges}
 
     def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
+        """What the value of `u` at `place` is remembered by."""
         return (u, tuple(sorted((r.arg, p) for r, p in place.items() if r in self.info.deps[u])))
 
     def value(self, root: UOp, place: Place) -> Value:
         """The value of `root` at `place`, computed where its ranges are innermost."""
         order = self._orders.get(root)
         if order is None:
-            order = self._orders[root] = self.info_order(root)
+            order = self._orders[root] = self.info.order(root)
         out: Value | None = None
         for u in order:
             out = self._at_place(u, place)
         assert out is not None
         return out
-
-    def info_order(self, root: UOp) -> list[UOp]:
-        for u in self.info.order(root):
-            if u not in self.info.deps:  # an index expression made during code generation
-                self.info.deps[u] = frozenset().union(*(self.info.deps[s] for s in u.src))
-                if u.op is Op.RANGE:
-                    self.info.deps[u] = frozenset({u})
-        return self.info.order(root)
 
     def _at_place(self, u: UOp, place: Place) -> Value:
         if u.op is Op.CONST:
@@ -246,7 +247,8 @@ class Emitter:
     def _range(self, u: UOp, place: Place) -> Value:
         """The loop variable as a value: a number, or consecutive numbers in lanes."""
         frame = self.loops.frame_of(u)
-        assert frame is not None and frame.base is not None
+        assert frame is not None
+        assert frame.base is not None
         offset, lanes = place[u]
         text = frame.base.text
         if offset:
@@ -297,7 +299,7 @@ class Emitter:
                 if lanes > 1:
                     lane = offset - start
             else:
-                return self.text.lane(self.loops.top.memo[self.key(u, native)], lane)  # type: ignore[index]
+                return self.text.lane(self.loops.top.memo[self.key(u, native)], lane)
         raise CompileError(f"{u!r} was asked for outside its tile")
 
     def _reduce_group(self, group: list[UOp]) -> None:
@@ -331,10 +333,10 @@ class Emitter:
                 memo[self.key(u, place)] = result
 
     def _reduce_nest(
-        self, closed: tuple[UOp, ...], depth: int, carried: list[Value], innermost: object
+        self, closed: tuple[UOp, ...], depth: int, carried: list[Value], innermost: Body
     ) -> list[Value]:
         if depth == len(closed):
-            return innermost(carried)  # type: ignore[operator,no-any-return]
+            return innermost(carried)
 
         def body(values: list[Value]) -> list[Value]:
             return self._reduce_nest(closed, depth + 1, values, innermost)
@@ -473,9 +475,8 @@ class Emitter:
             runs = range(0, one.lanes, group)
             low = [s + i for s in runs for i in range(half)]
             high = [s + half + i for s in runs for i in range(half)]
-            one = self.text.alu(
-                u.arg, u.dtype, [self.text.shuffle(one, None, low), self.text.shuffle(one, None, high)]
-            )
+            parts = [self.text.shuffle(one, None, half_lanes) for half_lanes in (low, high)]
+            one = self.text.alu(u.arg, u.dtype, parts)
             group = half
         if one.lanes > wanted:
             keep = self.text.shuffle(one, None, list(range(wanted)))

@@ -8,13 +8,17 @@ Loop-invariant code is thereby hoisted as it is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.llvm import Text, Value
-from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kernelrt.ir.uop import UOp
 
 __all__ = ["Frame", "Loops", "Position", "Segment"]
 
@@ -72,9 +76,11 @@ class Loops:
 
     @property
     def top(self) -> Frame:
+        """The innermost open loop."""
         return self.stack[-1]
 
     def label(self, prefix: str) -> str:
+        """A new block name."""
         self._labels += 1
         return f"{prefix}{self._labels}"
 
@@ -86,6 +92,7 @@ class Loops:
         return 0
 
     def frame_of(self, r: UOp) -> Frame | None:
+        """The open loop over `r`."""
         for frame in reversed(self.stack):
             if frame.range is r:
                 return frame

@@ -51,7 +51,7 @@ def vector(scalar: str, lanes: int) -> str:
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
-def literal(value: bool | int | float, dtype: DType) -> str:
+def literal(value: bool | float, dtype: DType) -> str:
     """A scalar constant of the register type of `dtype`."""
     if dtype is dt.bool_:
         return "true" if value else "false"
@@ -87,6 +87,7 @@ class Text:
         self._next = 0
 
     def name(self, prefix: str = "v") -> str:
+        """A new value name."""
         self._next += 1
         return f"%{prefix}{self._next}"
 
@@ -100,9 +101,11 @@ class Text:
         """Call an intrinsic, declaring it."""
         types = ", ".join(t for t, _ in arguments)
         self.declarations[function] = f"declare {result} @{function}({types})"
-        return self.emit(f"call {result} @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
+        passed = ", ".join(f"{t} {v}" for t, v in arguments)
+        return self.emit(f"call {result} @{function}({passed})")
 
     def void_call(self, function: str, *arguments: tuple[str, str]) -> None:
+        """Call an intrinsic that gives nothing, declaring it."""
         types = ", ".join(t for t, _ in arguments)
         self.declarations[function] = f"declare void @{function}({types})"
         self.lines.append(f"  call void @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
@@ -110,9 +113,11 @@ class Text:
     # Shapes of values -------------------------------------------------------------------
 
     def type_of(self, value: Value) -> str:
+        """LLVM type of `value`."""
         return vector(register_type(value.dtype), value.lanes)
 
-    def constant(self, number: bool | int | float, dtype: DType, lanes: int = 1) -> Value:
+    def constant(self, number: bool | float, dtype: DType, lanes: int = 1) -> Value:
+        """`number` in every lane."""
         text = literal(number, dtype)
         return Value(text if lanes == 1 else f"splat ({register_type(dtype)} {text})", lanes, dtype)
 
@@ -204,8 +209,10 @@ class Text:
 _Rule = Callable[[Text, DType, list[Value]], str]
 
 
-def _by_kind(flt: str, signed: str, unsigned: str | None = None, boolean: str | None = None) -> _Rule:
-    def rule(b: Text, dtype: DType, v: list[Value]) -> str:
+def _by_kind(
+    flt: str, signed: str, unsigned: str | None = None, boolean: str | None = None
+) -> _Rule:
+    def rule(b: Text, _: DType, v: list[Value]) -> str:
         kind = v[0].dtype
         if kind.is_float:
             word = flt
@@ -219,7 +226,7 @@ def _by_kind(flt: str, signed: str, unsigned: str | None = None, boolean: str | 
 
 
 def _intrinsic(name: str) -> _Rule:
-    def rule(b: Text, dtype: DType, v: list[Value]) -> str:
+    def rule(b: Text, _: DType, v: list[Value]) -> str:
         ty = b.type_of(v[0])
         return b.call(f"llvm.{name}.{_suffix(v[0])}", ty, *((ty, x.text) for x in v))
 
@@ -261,7 +268,7 @@ def _select(b: Text, condition: str, yes: Value, no: Value) -> str:
     return b.emit(f"select {mask} {condition}, {ty} {yes.text}, {ty} {no.text}")
 
 
-def _where(b: Text, dtype: DType, v: list[Value]) -> str:
+def _where(b: Text, _: DType, v: list[Value]) -> str:
     return _select(b, v[0].text, v[1], v[2])
 
 
@@ -418,7 +425,7 @@ def _shift(left: bool) -> _Rule:
 
 
 def _compare(flt: str, signed: str, unsigned: str) -> _Rule:
-    def rule(b: Text, dtype: DType, v: list[Value]) -> str:
+    def rule(b: Text, _: DType, v: list[Value]) -> str:
         kind = v[0].dtype
         ty = b.type_of(v[0])
         if kind.is_float:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import stride
-from kernelrt.codegen.frames import Position
 from kernelrt.codegen.llvm import Value, memory_type, vector
 from kernelrt.ir.ops import Op
 from kernelrt.ir.symbolic import linear
-from kernelrt.ir.uop import UOp
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kernelrt.codegen.emitter import Emitter, Place
+    from kernelrt.codegen.frames import Position
+    from kernelrt.ir.uop import UOp
 
 __all__ = ["Memory"]
 
@@ -54,6 +55,7 @@ class Memory:
     # Addresses ---------------------------------------------------------------------------
 
     def stride(self, index: UOp, r: UOp) -> int | None:
+        """Elements between neighbours along `r`, as :func:`analysis.stride` finds them."""
         key = (index, r)
         if key not in self._strides:
             self._strides[key] = stride(index, r)
@@ -67,7 +69,6 @@ class Memory:
         emitter = self.emitter
         parts: list[tuple[int, UOp, int]] = []
         for term, factor in terms.items():
-            emitter.info_order(term)
             parts.append((emitter.loops.level(emitter.info.deps[term]), term, factor))
             if term.op is Op.RANGE:
                 constant += factor * place[term][0]
@@ -91,7 +92,8 @@ class Memory:
         emitter = self.emitter
         if term.op is Op.RANGE:
             frame = emitter.loops.frame_of(term)
-            assert frame is not None and frame.base is not None
+            assert frame is not None
+            assert frame.base is not None
             part, key = frame.base, (term, factor)
             if part.text == "0":
                 return total, done
@@ -220,7 +222,7 @@ class Memory:
         memo = emitter.loops.top.memo
         for i, column in enumerate(self._transpose(rows)):
             memo[emitter.key(u, {**place, across: (i, 1)})] = column
-        return memo[emitter.key(u, place)]  # type: ignore[index]
+        return memo[emitter.key(u, place)]
 
     def _contiguous_tile(self, index: UOp, place: Place, along: UOp) -> UOp | None:
         """An unrolled range with unit stride that is worth loading whole, if there is one."""
@@ -285,8 +287,9 @@ class Memory:
         lanes = max(a.lanes, b.lanes)
         if lanes == 1:
             return self.text.pack([a, b])
-        wide = [self._extend(v, lanes) for v in (a, b)]
-        return self.text.shuffle(*wide, [*range(a.lanes), *(lanes + i for i in range(b.lanes))])
+        first, second = self._extend(a, lanes), self._extend(b, lanes)
+        picks = [*range(a.lanes), *(lanes + i for i in range(b.lanes))]
+        return self.text.shuffle(first, second, picks)
 
     def _extend(self, value: Value, lanes: int) -> Value:
         if value.lanes == lanes:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.tiling import choose
 from kernelrt.device.program import CORE_ID, ProgramSpec
-from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim
-from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
 
 __all__ = ["LLVMRenderer"]
 
@@ -31,6 +35,7 @@ class LLVMRenderer:
 
     @property
     def device(self) -> DeviceSpec:
+        """The target that sources are written for."""
         return self._device
 
     def render(self, ast: UOp) -> ProgramSpec:

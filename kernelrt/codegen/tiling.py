@@ -7,17 +7,18 @@ the register file wins; everything else takes vectors along the unit stride of w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import Analysis, Cost, stride
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
-from kernelrt.ir.uop import Dim, UOp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import Dim, UOp
 
 __all__ = ["Tile", "Tiling", "choose"]
 
@@ -53,6 +54,7 @@ class Tiling:
         return as_dim((self.chunked.src[0] + (self.share - 1)) // self.share)
 
     def tile(self, r: UOp) -> Tile:
+        """The tile of `r`; one element where none was chosen."""
         return self.tiles.get(r, Tile())
 
 
@@ -100,7 +102,7 @@ class _Chooser:
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.registers = target.vector_registers
         # Registers for what comes and goes; without memory operands scalars take some too.
-        self.reserved = 2 if target.triple.startswith("x86_64") else 4
+        self.reserved = 2 if target.triple.startswith("x86_64") else 6
         # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
         self.rate = 1 if target.vector_bits >= 512 else 2
         self.tiling = Tiling()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernelrt.ir.ops import Op
-from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from kernelrt.ir.uop import UOp
 
 __all__ = ["infer"]
 
@@ -38,7 +42,7 @@ def _exact(u: UOp) -> tuple[int, int]:
         return min(a, c), max(b, d)
     if op is Op.BOUND:
         return 0, max(0, u.src[1].vmax - 1)
-    if op is Op.CAST or u.src and op in _PASS_THROUGH:
+    if op is Op.CAST or (u.src and op in _PASS_THROUGH):
         return u.src[0].bounds
     if op is Op.PAD:
         return min(0, u.src[0].vmin), max(0, u.src[0].vmax)
@@ -70,10 +74,10 @@ def _binary(u: UOp, x: tuple[int, int], y: tuple[int, int]) -> tuple[int, int]:
         corners = (a // c, a // d, b // c, b // d)
         return min(corners), max(corners)
     if op is Op.MOD and c > 0:
-        return (a, b) if 0 <= a and b < c else (0, min(d - 1, b) if a >= 0 else d - 1)
+        return (a, b) if a >= 0 and b < c else (0, min(d - 1, b) if a >= 0 else d - 1)
     if op is Op.AND and a >= 0 and c >= 0:
         return 0, min(b, d)
-    if op is Op.SHR and a >= 0 and 0 <= c and d < u.dtype.bits:
+    if op is Op.SHR and a >= 0 and c >= 0 and d < u.dtype.bits:
         return a >> d, b >> c
     return int(u.dtype.min), int(u.dtype.max)
 

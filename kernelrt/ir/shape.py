@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import Dim, UOp, const
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "as_dim",

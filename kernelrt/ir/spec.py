@@ -7,14 +7,16 @@ stages, so that a fault is found where it was made and not where it was noticed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.dtype import DType
 from kernelrt.errors import SpecError
 from kernelrt.ir.ops import COMPARE, REDUCERS, Op
 from kernelrt.ir.shape import same, window_count
 from kernelrt.ir.uop import Dim, UOp, toposort
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
 
 __all__ = ["KERNEL", "TENSOR", "verify_kernel", "verify_tensor"]
 

@@ -8,12 +8,15 @@ remainders that reshapes introduce wherever bounds allow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import Table, rewrite
 from kernelrt.ir.uop import UOp, const, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["RULES", "less", "linear", "ranges_of", "render", "simplify", "simplify_all", "upper"]
 
@@ -351,7 +354,7 @@ def _compare(u: UOp) -> UOp | None:
 
 
 def _compare_scaled(a: UOp, limit: int) -> UOp | None:
-    """c * x + k < limit with a common factor of all terms divided out."""
+    """C * x + k < limit with a common factor of all terms divided out."""
     terms, constant = linear(a)
     if not terms:
         return None

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 from kernelrt import dtype as dt
-from kernelrt.dtype import DType
 from kernelrt.ir.ops import COMPARE, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kernelrt.dtype import DType
 
 __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
 
@@ -37,21 +40,22 @@ class UOp:
         What is known at build time: a constant, axes, a shape.
     """
 
-    __slots__ = ("__weakref__", "_bounds", "_shape", "arg", "dtype", "op", "src")
+    __slots__ = ("__weakref__", "arg", "cached_bounds", "cached_shape", "dtype", "op", "src")
 
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
-    _bounds: tuple[int, int] | None
-    _shape: tuple[Dim, ...] | None
+    cached_bounds: tuple[int, int] | None
+    cached_shape: tuple[Dim, ...] | None
 
     _interned: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], UOp]] = (
         weakref.WeakValueDictionary()
     )
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:  # noqa: PYI034
+        """The one node with this content."""
         # A float's text tells -0.0 from 0.0 and makes NaN equal to itself.
         key = (op, dtype.code, src, arg.hex() if type(arg) is float else arg)
         found = cls._interned.get(key)
@@ -65,8 +69,8 @@ class UOp:
                 found.dtype = dtype
                 found.src = src
                 found.arg = arg
-                found._bounds = None
-                found._shape = None
+                found.cached_bounds = None
+                found.cached_shape = None
                 cls._interned[key] = found
             return found
 
@@ -89,36 +93,38 @@ class UOp:
     @property
     def shape(self) -> tuple[Dim, ...]:
         """Shape of a tensor-level node; scalars of a kernel have shape ()."""
-        if self._shape is None:
+        if self.cached_shape is None:
             from kernelrt.ir.shape import infer
 
-            for node in toposort([self], stop=lambda u: u._shape is not None):
-                if node._shape is None:
-                    node._shape = infer(node)
-        assert self._shape is not None
-        return self._shape
+            for node in toposort([self], stop=lambda u: u.cached_shape is not None):
+                if node.cached_shape is None:
+                    node.cached_shape = infer(node)
+        assert self.cached_shape is not None
+        return self.cached_shape
 
     @property
     def bounds(self) -> tuple[int, int]:
         """Least and greatest value of an integer or bool node (its type's when unknown)."""
-        if self._bounds is None:
+        if self.cached_bounds is None:
             from kernelrt.ir.bounds import infer
 
-            for node in toposort([self], stop=lambda u: u._bounds is not None):
-                if node._bounds is None:
-                    node._bounds = infer(node)
-        assert self._bounds is not None
-        return self._bounds
+            for node in toposort([self], stop=lambda u: u.cached_bounds is not None):
+                if node.cached_bounds is None:
+                    node.cached_bounds = infer(node)
+        assert self.cached_bounds is not None
+        return self.cached_bounds
 
     @property
     def vmin(self) -> int:
+        """Least value of an integer or bool node."""
         return self.bounds[0]
 
     @property
     def vmax(self) -> int:
+        """Greatest value of an integer or bool node."""
         return self.bounds[1]
 
-    def const_like(self, value: bool | int | float) -> UOp:
+    def const_like(self, value: bool | float) -> UOp:
         """A constant of this node's scalar type."""
         return const(value, self.dtype)
 
@@ -126,32 +132,32 @@ class UOp:
         """This value converted to `dtype`."""
         return self if dtype is self.dtype else UOp(Op.CAST, dtype, (self,))
 
-    def alu(self, op: Op, *operands: UOp | bool | int | float) -> UOp:
+    def alu(self, op: Op, *operands: UOp | bool | float) -> UOp:
         """`op` applied to this value and `operands`; Python numbers take this node's type."""
         rest = tuple(o if isinstance(o, UOp) else self.const_like(o) for o in operands)
         dtype = dt.bool_ if op in COMPARE else rest[0].dtype if op is Op.WHERE else self.dtype
         return UOp(op, dtype, (self, *rest))
 
     # Arithmetic spells expressions; nothing is simplified here (see symbolic.simplify).
-    def __add__(self, other: UOp | int | float) -> UOp:
+    def __add__(self, other: UOp | float) -> UOp:
         return self.alu(Op.ADD, other)
 
-    def __radd__(self, other: int | float) -> UOp:
+    def __radd__(self, other: float) -> UOp:
         return self.const_like(other).alu(Op.ADD, self)
 
-    def __sub__(self, other: UOp | int | float) -> UOp:
+    def __sub__(self, other: UOp | float) -> UOp:
         return self.alu(Op.SUB, other)
 
-    def __rsub__(self, other: int | float) -> UOp:
+    def __rsub__(self, other: float) -> UOp:
         return self.const_like(other).alu(Op.SUB, self)
 
-    def __mul__(self, other: UOp | int | float) -> UOp:
+    def __mul__(self, other: UOp | float) -> UOp:
         return self.alu(Op.MUL, other)
 
-    def __rmul__(self, other: int | float) -> UOp:
+    def __rmul__(self, other: float) -> UOp:
         return self.const_like(other).alu(Op.MUL, self)
 
-    def __truediv__(self, other: UOp | int | float) -> UOp:
+    def __truediv__(self, other: UOp | float) -> UOp:
         return self.alu(Op.DIV, other)
 
     def __floordiv__(self, other: UOp | int) -> UOp:
@@ -181,23 +187,23 @@ class UOp:
     def __invert__(self) -> UOp:
         return self.alu(Op.NOT)
 
-    def __lt__(self, other: UOp | int | float) -> UOp:
+    def __lt__(self, other: UOp | float) -> UOp:
         return self.alu(Op.LT, other)
 
-    def __le__(self, other: UOp | int | float) -> UOp:
+    def __le__(self, other: UOp | float) -> UOp:
         return self.alu(Op.LE, other)
 
-    def __gt__(self, other: UOp | int | float) -> UOp:
+    def __gt__(self, other: UOp | float) -> UOp:
         return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LT, self)
 
-    def __ge__(self, other: UOp | int | float) -> UOp:
+    def __ge__(self, other: UOp | float) -> UOp:
         return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LE, self)
 
-    def eq(self, other: UOp | int | float) -> UOp:
+    def eq(self, other: UOp | float) -> UOp:
         """Elementwise equality (``==`` compares nodes)."""
         return self.alu(Op.EQ, other)
 
-    def ne(self, other: UOp | int | float) -> UOp:
+    def ne(self, other: UOp | float) -> UOp:
         """Elementwise inequality (``!=`` compares nodes)."""
         return self.alu(Op.NE, other)
 
@@ -206,7 +212,7 @@ class UOp:
         return UOp(Op.WHERE, yes.dtype, (self, yes, no))
 
 
-def const(value: bool | int | float, dtype: DType) -> UOp:
+def const(value: bool | float, dtype: DType) -> UOp:
     """A scalar constant; integers wrap to the width of `dtype`."""
     if dtype.is_float:
         return UOp(Op.CONST, dtype, (), float(value))
@@ -257,7 +263,8 @@ def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the 
     """
     from kernelrt.errors import VariableError
 
-    if not isinstance(name, str) or not name.isidentifier() or name == "core_id":
+    given: object = name
+    if not (isinstance(given, str) and given.isidentifier()) or given == "core_id":
         raise VariableError(
             f"name: {name!r} cannot name a Variable; use an identifier other than 'core_id'"
         )

@@ -16,10 +16,10 @@ SHAPES = [
 
 def product(build, m, n, k, layout, dtype=dt.float32):
     """AST of a matrix product; `layout` says of each operand whether it is transposed."""
-    i, j, l = build.range(m, 0), build.range(n, 1), build.range(k, 2)
-    a = build.load(build.param(1, m * k, dtype), l * m + i if layout[0] == "T" else i * k + l)
-    b = build.load(build.param(2, k * n, dtype), j * k + l if layout[1] == "T" else l * n + j)
-    return i * n + j, build.reduce(Op.ADD, a * b, l)
+    i, j, t = build.range(m, 0), build.range(n, 1), build.range(k, 2)
+    a = build.load(build.param(1, m * k, dtype), t * m + i if layout[0] == "T" else i * k + t)
+    b = build.load(build.param(2, k * n, dtype), j * k + t if layout[1] == "T" else t * n + j)
+    return i * n + j, build.reduce(Op.ADD, a * b, t)
 
 
 def operands(rng, m, n, k, layout, dtype=np.float32):
@@ -41,7 +41,7 @@ def test_matrix_product(run, build, rng, shape, layout):
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT"])
-@pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.int32, dt.int64], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.int32, dt.int64], ids=str)
 def test_matrix_product_of_other_types(run, build, rng, dtype, layout):
     m, n, k = 19, 21, 30
     kind = dt.to_numpy(dtype)
@@ -61,11 +61,11 @@ def test_matrix_product_of_other_types(run, build, rng, dtype, layout):
 def test_symbolic_rows(run, build, rng, rows, layout):
     batch = Variable("batch", 1, 200)
     n, k = 20, 24
-    i, j, l = build.range(batch, 0), build.range(n, 1), build.range(k, 2)
-    a = build.load(build.param(1, 200 * k), i * k + l)
-    b = build.load(build.param(2, n * k), j * k + l if layout == "NT" else l * n + j)
+    i, j, t = build.range(batch, 0), build.range(n, 1), build.range(k, 2)
+    a = build.load(build.param(1, 200 * k), i * k + t)
+    b = build.load(build.param(2, n * k), j * k + t if layout == "NT" else t * n + j)
     ast = build.sink(
-        build.store(build.param(0, 200 * n), i * n + j, build.reduce(Op.ADD, a * b, l))
+        build.store(build.param(0, 200 * n), i * n + j, build.reduce(Op.ADD, a * b, t))
     )
     expected, laid_a, laid_b = operands(rng, rows, n, k, layout)
     out = np.zeros((200, n), np.float32)
@@ -77,9 +77,9 @@ def test_symbolic_rows(run, build, rng, rows, layout):
 @pytest.mark.parametrize("rows", [1, 2, 7, 16, 33, 200])
 def test_symbolic_reduction_of_a_contraction(run, build, rng, rows):
     batch = Variable("batch", 1, 200)
-    i, j, l = build.range(24, 0), build.range(20, 1), build.range(batch, 2)
+    i, j, t = build.range(24, 0), build.range(20, 1), build.range(batch, 2)
     a, b = build.param(1, 200 * 24), build.param(2, 200 * 20)
-    value = build.reduce(Op.ADD, build.load(a, l * 24 + i) * build.load(b, l * 20 + j), l)
+    value = build.reduce(Op.ADD, build.load(a, t * 24 + i) * build.load(b, t * 20 + j), t)
     left = rng.standard_normal((rows, 24)).astype(np.float32)
     right = rng.standard_normal((rows, 20)).astype(np.float32)
     out = np.zeros((24, 20), np.float32)
@@ -93,11 +93,11 @@ def test_symbolic_reduction_of_a_contraction(run, build, rng, rows):
 def test_epilogue_reads_and_writes_in_place(run, build, rng):
     """A gradient, both moments and the parameter: one contraction, three stores."""
     m, n, k = 10, 64, 32
-    i, j, l = build.range(m, 0), build.range(n, 1), build.range(k, 2)
+    i, j, t = build.range(m, 0), build.range(n, 1), build.range(k, 2)
     g = build.reduce(
         Op.ADD,
-        build.load(build.param(3, k * m), l * m + i) * build.load(build.param(4, k * n), l * n + j),
-        l,
+        build.load(build.param(3, k * m), t * m + i) * build.load(build.param(4, k * n), t * n + j),
+        t,
     )
     at = i * n + j
     p, first, second = (build.param(slot, m * n) for slot in range(3))
@@ -140,7 +140,8 @@ def test_a_large_product_is_split_into_chunks(run, build, rng):
     ast = build.sink(build.store(build.param(0, m * n), index, value))
     program = LLVMRenderer(host()).render(ast)
     assert program.var_names == ["core_id"]
-    assert program.global_size is not None and program.global_size[0] >= 2
+    assert program.global_size is not None
+    assert program.global_size[0] >= 2
     expected, a, b = operands(rng, m, n, k, "NN")
     out = np.full((m, n), np.nan, np.float32)
     run(ast, [out, a, b])
@@ -150,13 +151,13 @@ def test_a_large_product_is_split_into_chunks(run, build, rng):
 def test_a_product_with_a_masked_operand(run, build, rng):
     """A convolution's padding inside the contraction."""
     size, taps = 20, 5
-    i, j, l = build.range(6, 0), build.range(size, 1), build.range(taps, 2)
-    at = j + l - 2
+    i, j, t = build.range(6, 0), build.range(size, 1), build.range(taps, 2)
+    at = j + t - 2
     inside = (at >= 0) & (at < size)
     x = build.load(build.param(1, size), at, inside)
-    w = build.load(build.param(2, 6 * taps), i * taps + l)
+    w = build.load(build.param(2, 6 * taps), i * taps + t)
     ast = build.sink(
-        build.store(build.param(0, 6 * size), i * size + j, build.reduce(Op.ADD, x * w, l))
+        build.store(build.param(0, 6 * size), i * size + j, build.reduce(Op.ADD, x * w, t))
     )
     signal = rng.standard_normal(size).astype(np.float32)
     weights = rng.standard_normal((6, taps)).astype(np.float32)
@@ -168,19 +169,15 @@ def test_a_product_with_a_masked_operand(run, build, rng):
 
 def test_a_reduction_inside_a_reduction(run, build, rng):
     """max over rows of (x - mean of the row), with the mean's loop under the max's."""
-    i, j, l = build.range(9, 0), build.range(13, 1), build.range(21, 2)
+    i, j, t = build.range(9, 0), build.range(13, 1), build.range(21, 2)
     x = build.param(1, 9 * 13 * 21)
-    total = build.reduce(Op.ADD, build.load(x, (i * 13 + j) * 21 + l), l)
+    total = build.reduce(Op.ADD, build.load(x, (i * 13 + j) * 21 + t), t)
     value = build.reduce(Op.MAX, total * total, j)
     data = rng.standard_normal((9, 13, 21)).astype(np.float32)
     out = np.zeros(9, np.float32)
     run(build.sink(build.store(build.param(0, 9), i, value)), [out, data])
     expected = (data.astype(np.float64).sum(2) ** 2).max(1)
     np.testing.assert_allclose(out, expected, rtol=1e-4)
-
-
-def ops_of(source: str) -> set[str]:
-    return {line.split("=")[1].split()[0] for line in source.splitlines() if " = " in line}
 
 
 def test_a_tile_is_made_of_fused_multiply_adds(build):
@@ -190,7 +187,8 @@ def test_a_tile_is_made_of_fused_multiply_adds(build):
     index, value = product(build, 64, 64, 64, "NN")
     ast: UOp = build.sink(build.store(build.param(0, 4096), index, value))
     wide = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
-    assert "@llvm.fma.v16f32" in wide and "fmul" not in wide
+    assert "@llvm.fma.v16f32" in wide
+    assert "fmul" not in wide
     narrow = LLVMRenderer(DeviceSpec.neon()).render(ast).src
     assert "@llvm.fma.v4f32" in narrow
     # Without the instruction a call of fma() would be the slowest of all choices.

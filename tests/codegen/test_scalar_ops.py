@@ -49,7 +49,7 @@ ARITHMETIC = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", INTEGERS + [dt.float32, dt.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("dtype", [*INTEGERS, dt.float32, dt.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("op", ARITHMETIC, ids=lambda o: o.name)
 def test_arithmetic(run, build, op, dtype):
     x, y = pairs(dtype)

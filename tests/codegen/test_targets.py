@@ -29,10 +29,10 @@ def assembly(target: str, ast) -> str:
 
 
 def product(build, m, n, k, transposed=False):
-    i, j, l = build.range(m, 0), build.range(n, 1), build.range(k, 2)
-    a = build.load(build.param(1, m * k), i * k + l)
-    b = build.load(build.param(2, n * k), j * k + l if transposed else l * n + j)
-    value = build.reduce(Op.ADD, a * b, l)
+    i, j, t = build.range(m, 0), build.range(n, 1), build.range(k, 2)
+    a = build.load(build.param(1, m * k), i * k + t)
+    b = build.load(build.param(2, n * k), j * k + t if transposed else t * n + j)
+    value = build.reduce(Op.ADD, a * b, t)
     return build.sink(build.store(build.param(0, m * n), i * n + j, value))
 
 
