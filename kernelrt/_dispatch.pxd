@@ -129,5 +129,5 @@ cdef class PlanCore:
     cdef void leave(self, krt_frame *frame) noexcept
     cdef int finish(self, krt_frame *frame, krt_status status, size_t op) except -1
     cdef int assign(self, pointers, values, chunks) except -1
-    cdef int acquire_with(self, krt_frame *frame, pointers, values, chunks) except -1
+    cdef int acquire_with(self, krt_frame *frame, bind) except -1
     cdef krt_status warn_fewer_threads(self, krt_status status)

@@ -34,6 +34,11 @@ OpTuple: TypeAlias = tuple[
     Sequence[int],  # deps: indices of earlier ops
 ]
 
+Bindings: TypeAlias = tuple[
+    Sequence[tuple[int, int, int]], Sequence[tuple[int, int, int]], Sequence[tuple[int, int]]
+]
+"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``."""
+
 @final
 class Memory(Buffer):
     """Aligned memory that this object owns, as a writable buffer of unsigned bytes.
@@ -100,20 +105,12 @@ class PlanCore:
         KeyboardInterrupt
             Or whatever a signal handler raised while a long plan ran. The plan stays usable.
         """
-    def execute_with(
-        self,
-        pointers: Sequence[tuple[int, int, int]] = (),
-        values: Sequence[tuple[int, int, int]] = (),
-        chunks: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """Do what `set_many` and then `execute` do, with no one else's turn between them."""
+    def execute_with(self, bind: Callable[[], Bindings]) -> None:
+        """Do what `set_with` and then `execute` do, in one turn."""
     def execute_profiled_raw(
-        self,
-        pointers: Sequence[tuple[int, int, int]] = (),
-        values: Sequence[tuple[int, int, int]] = (),
-        chunks: Sequence[tuple[int, int]] = (),
+        self, bind: Callable[[], Bindings] | None = None
     ) -> list[tuple[int, int, int, int]]:
-        """Run as `execute_with` does and give (start_ns, elapsed_ns, worker, chunks) for each op.
+        """Run as `execute_with` (or `execute`) does and give (start_ns, elapsed_ns, worker, chunks) for each op.
 
         `start_ns` counts from the start of the plan. `worker` is 0 for the calling thread. A
         skipped op has four zeros but its place.
@@ -128,14 +125,12 @@ class PlanCore:
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
         allocates."""
-    def set_many(
-        self,
-        pointers: Sequence[tuple[int, int, int]] = (),
-        values: Sequence[tuple[int, int, int]] = (),
-        chunks: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """Bind addresses ``(op, slot, address)``, values ``(op, slot, v)`` and chunk counts
-        ``(op, n)`` in one turn. Where a count cannot grow for want of memory, nothing changes."""
+    def set_with(self, bind: Callable[[], Bindings]) -> None:
+        """Call `bind` in a turn of the plan and set what it returns, all or nothing.
+
+        `bind` may look at whatever executions change; using the plan itself raises
+        PlanBusyError. What it raises is passed on.
+        """
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
     def set_threads(self, n: int) -> None:

@@ -385,18 +385,19 @@ cdef class PlanCore:
                          &fault, op, None)
         return 0
 
-    cdef int acquire_with(self, krt_frame *frame, pointers, values, chunks) except -1:
+    cdef int acquire_with(self, krt_frame *frame, bind) except -1:
         self.acquire(frame)
         try:
+            pointers, values, chunks = bind()
             self.assign(pointers, values, chunks)
         except BaseException:
             krt_lock_release(frame)
             raise
         return 0
 
-    def set_many(self, pointers=(), values=(), chunks=()):
+    def set_with(self, bind):
         cdef krt_frame frame
-        self.acquire_with(&frame, pointers, values, chunks)
+        self.acquire_with(&frame, bind)
         krt_lock_release(&frame)
 
     def execute(self):
@@ -406,14 +407,14 @@ cdef class PlanCore:
         cdef krt_status status = self.run(NULL, &op)
         self.finish(&frame, status, op)
 
-    def execute_with(self, pointers=(), values=(), chunks=()):
+    def execute_with(self, bind):
         cdef krt_frame frame
         cdef size_t op = 0
-        self.acquire_with(&frame, pointers, values, chunks)
+        self.acquire_with(&frame, bind)
         cdef krt_status status = self.run(NULL, &op)
         self.finish(&frame, status, op)
 
-    def execute_profiled_raw(self, pointers=(), values=(), chunks=()):
+    def execute_profiled_raw(self, bind=None):
         cdef size_t i, n = self.count
         cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
         if samples == NULL:
@@ -422,7 +423,10 @@ cdef class PlanCore:
         cdef krt_status status
         cdef size_t op = 0
         try:
-            self.acquire_with(&frame, pointers, values, chunks)
+            if bind is None:
+                self.acquire(&frame)
+            else:
+                self.acquire_with(&frame, bind)
             status = self.run(samples, &op)
             self.finish(&frame, status, op)
             return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,

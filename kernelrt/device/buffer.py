@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +22,7 @@ __all__ = ["Buffer", "Storage"]
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
 _RELEASED = "the buffer's memory was released; make a new buffer"
 _allocation = threading.Lock()
+_ids = itertools.count(1)
 
 
 class Storage:
@@ -148,12 +150,13 @@ class Buffer:
     array([3., 4.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_storage", "base", "dtype", "nbytes", "offset", "size")
+    __slots__ = ("__weakref__", "_storage", "base", "dtype", "id", "nbytes", "offset", "size")
 
     def __init__(self, size: int, dtype: DType, device: str = "CPU") -> None:
         if size < 0:
             raise ShapeError(f"size: expected a number of elements of at least 0, not {size}")
         registry.allocator(device)
+        self.id = next(_ids)
         self.size = size
         self.dtype = dtype
         self.nbytes = size * dtype.itemsize
@@ -221,6 +224,7 @@ class Buffer:
                 f"offset: {offset} is not a multiple of the {dtype.itemsize} bytes of {dtype.name}"
             )
         part = object.__new__(Buffer)
+        part.id = next(_ids)
         part.size, part.dtype, part.nbytes = size, dtype, nbytes
         part.offset = self.offset + offset
         part.base = self if self.base is None else self.base
