@@ -1,0 +1,284 @@
+"""Runs kernel ASTs and whole schedules in NumPy, so that scheduling is tested without a compiler.
+
+Every node of a kernel becomes an array with one axis per RANGE. The executor is stricter than a
+compiled kernel: it fails on an index out of bounds, on two iterations that store to one element,
+and on an in-place kernel that reads its target anywhere but where it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Schedule
+
+Array = np.ndarray[Any, Any]
+
+
+def numpy_type(dtype: dt.DType) -> np.dtype[Any]:
+    """The NumPy type that values of `dtype` are computed in here."""
+    return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
+
+
+def _floor_divide(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
+
+
+def _erf(x: Array) -> Array:
+    import math
+
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+ELEMENTWISE: dict[Op, Callable[..., Any]] = {
+    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, Op.EXP: np.exp,
+    Op.LOG: np.log, Op.SIN: np.sin, Op.COS: np.cos, Op.TANH: np.tanh, Op.ERF: _erf,
+    Op.FLOOR: np.floor, Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add,
+    Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floor_divide,
+    Op.MOD: _remainder, Op.POW: np.power, Op.MAX: np.maximum, Op.MIN: np.minimum,
+    Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift,
+    Op.SHR: np.right_shift, Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal,
+    Op.NE: np.not_equal, Op.WHERE: np.where, Op.FMA: lambda a, b, c: a * b + c,
+}  # fmt: skip
+
+REDUCE: dict[Op, Callable[..., Any]] = {
+    Op.ADD: np.sum, Op.MUL: np.prod, Op.MAX: np.max, Op.MIN: np.min,
+}  # fmt: skip
+
+
+def elementwise(node: UOp, values: Sequence[Array]) -> Array:
+    """One elementwise op, in the type of its result."""
+    kind = numpy_type(node.dtype)
+    with np.errstate(all="ignore"):
+        if node.op is Op.CAST:
+            return values[0].astype(kind)
+        if node.op is Op.BITCAST:
+            return np.ascontiguousarray(values[0]).view(kind)
+        return np.asarray(ELEMENTWISE[node.op](*values)).astype(kind)
+
+
+def reduce_axes(node: UOp, value: Array, axes: tuple[int, ...], reducer: Op, keep: bool) -> Array:
+    """A reduction, accumulated in float64 for floats."""
+    wide = value.astype(np.float64) if node.dtype.is_float else value
+    first = {Op.MAX: node.dtype.min, Op.MIN: node.dtype.max}.get(reducer)
+    kind = numpy_type(node.dtype)
+    extra = {} if first is None else {"initial": first}
+    with np.errstate(all="ignore"):
+        return np.asarray(REDUCE[reducer](wide, axis=axes, keepdims=keep, **extra)).astype(kind)
+
+
+class KernelRun:
+    """One run of one kernel AST.
+
+    Parameters
+    ----------
+    ast : UOp
+        A SINK.
+    buffers : sequence of arrays
+        Flat memory of each slot but the status word's.
+    variables : mapping
+        Values of Variables by name.
+    """
+
+    def __init__(self, ast: UOp, buffers: Sequence[Array], variables: Mapping[str, int]) -> None:
+        self.ast = ast
+        self.buffers = buffers
+        self.variables = variables
+        self.failed = False
+        nodes = list(toposort([ast]))
+        loops = sorted((n for n in nodes if n.op is Op.RANGE), key=lambda n: int(n.arg))
+        assert [n.arg for n in loops] == list(range(len(loops))), "RANGE numbers have gaps"
+        self.axis = {n: k for k, n in enumerate(loops)}
+        self.closed = {r for n in nodes if n.op is Op.REDUCE for r in n.src[1:]}
+        self.nodes = nodes
+        self.value: dict[UOp, Array] = {}
+
+    def run(self) -> bool:
+        """Whether every index that is checked at run time was in range."""
+        self._check_in_place()
+        for node in self.nodes:
+            if node.op not in (Op.PARAM, Op.STORE, Op.SINK):
+                self.value[node] = self._evaluate(node)
+        for store in self.ast.src:
+            self._store(store)
+        return not self.failed
+
+    def _check_in_place(self) -> None:
+        stored = {s.src[0]: s for s in self.ast.src}
+        for node in self.nodes:
+            if node.op is Op.LOAD and node.src[0] in stored:
+                assert node.src[1] is stored[node.src[0]].src[1], "read beside what is written"
+
+    def _shape(self, sizes: Mapping[int, int]) -> tuple[int, ...]:
+        return tuple(sizes.get(k, 1) for k in range(len(self.axis)))
+
+    def _size(self, loop: UOp) -> int:
+        return int(self.value[loop.src[0]].reshape(()))
+
+    def _evaluate(self, node: UOp) -> Array:
+        kind = numpy_type(node.dtype)
+        scalar = self._shape({})
+        if node.op is Op.CONST:
+            return np.full(scalar, node.arg, kind)
+        if node.op is Op.VAR:
+            return np.full(scalar, self.variables[node.arg[0]], kind)
+        if node.op is Op.RANGE:
+            size = self._size(node)
+            return np.arange(size, dtype=kind).reshape(self._shape({self.axis[node]: size}))
+        values = [self.value[s] for s in node.src if s.op is not Op.PARAM]
+        if node.op is Op.LOAD:
+            return self._load(node, *values)
+        if node.op is Op.BOUND:
+            inside = (values[0] >= 0) & (values[0] < values[1])
+            self.failed |= not bool(inside.all())
+            return np.where(inside, values[0], 0)
+        if node.op is Op.REDUCE:
+            axes = tuple(self.axis[r] for r in node.src[1:])
+            full = list(values[0].shape)
+            for r in node.src[1:]:
+                full[self.axis[r]] = self._size(r)
+            return reduce_axes(node, np.broadcast_to(values[0], full), axes, node.arg, True)
+        return elementwise(node, values)
+
+    def _load(self, node: UOp, index: Array, gate: Array | None = None) -> Array:
+        memory = self.buffers[node.src[0].arg[0]]
+        if gate is not None:
+            index, gate = np.broadcast_arrays(index, gate)
+            index = np.where(gate, index, 0)
+        if index.size == 0:
+            return np.zeros(index.shape, memory.dtype)
+        if gate is not None and not gate.any():
+            return np.zeros(index.shape, memory.dtype)
+        assert index.min() >= 0, "index below the buffer"
+        assert index.max() < len(memory), "index beyond the buffer"
+        value = memory[index]
+        return value if gate is None else np.where(gate, value, memory.dtype.type(0))
+
+    def _store(self, store: UOp) -> None:
+        memory = self.buffers[store.src[0].arg[0]]
+        loops = [r for r in toposort([store]) if r.op is Op.RANGE and r not in self.closed]
+        shape = self._shape({self.axis[r]: self._size(r) for r in loops})
+        index = np.broadcast_to(self.value[store.src[1]], shape).ravel()
+        value = np.broadcast_to(self.value[store.src[2]], shape).ravel()
+        if len(store.src) > 3:
+            kept = np.broadcast_to(self.value[store.src[3]], shape).ravel()
+            index, value = index[kept], value[kept]
+        if index.size == 0:
+            return
+        assert index.min() >= 0, "index below the buffer"
+        assert index.max() < len(memory), "index beyond the buffer"
+        if store.arg is Op.ADD:
+            np.add.at(memory, index, value)
+        else:
+            assert len(np.unique(index)) == len(index), "two iterations store to one element"
+            memory[index] = value
+
+
+class Fault(Exception):
+    """An index that is checked at run time was out of range."""
+
+
+class ScheduleRun:
+    """Memory for a schedule, and its execution.
+
+    Parameters
+    ----------
+    plan : Schedule
+        What to run.
+    memory : mapping of UOp to array
+        Flat arrays of the BUFFERs that are not intermediates; written in place by commits.
+    """
+
+    def __init__(self, plan: Schedule, memory: Mapping[UOp, Array]) -> None:
+        self.plan = plan
+        self.memory = dict(memory)
+        rubbish = np.frombuffer(bytes([0xA7]) * max(1, plan.arena_size), np.uint8)
+        self.arena = rubbish.copy()
+        buffers = [b for item in plan.items for b in (*item.ins, *item.outs)]
+        for buffer in (*buffers, *plan.outputs):
+            holder = buffer.arg
+            if isinstance(holder, Intermediate) and buffer not in self.memory:
+                self.memory[buffer] = self._place(holder)
+
+    def _place(self, holder: Intermediate) -> Array:
+        kind = numpy_type(holder.dtype)
+        if holder not in self.plan.arena_offsets:
+            return np.full(holder.size * kind.itemsize, 0xA7, np.uint8).view(kind)
+        start = self.plan.arena_offsets[holder]
+        assert start % 64 == 0
+        assert start + holder.nbytes <= self.plan.arena_size
+        if kind.itemsize != holder.dtype.itemsize:
+            return np.zeros(holder.size, kind)
+        return self.arena[start : start + holder.nbytes].view(kind)
+
+    def run(self, order: Sequence[int] | None = None, **variables: int) -> list[Array]:
+        """Execute; the flat content of each output.
+
+        Parameters
+        ----------
+        order : sequence of int, optional
+            Another order of the items, which the dependencies allow.
+        """
+        for number in order if order is not None else range(len(self.plan.items)):
+            item = self.plan.items[number]
+            if isinstance(item, CopyItem):
+                self.memory[item.dst][:] = self.memory[item.src]
+            else:
+                self._kernel(item, variables)
+        return [self.memory[b].copy() for b in self.plan.outputs]
+
+    def _kernel(self, item: KernelItem, variables: Mapping[str, int]) -> None:
+        written = [self.memory[item.buffers[slot]] for slot in item.writes]
+        for slot, buffer in enumerate(item.buffers):
+            for k, target in zip(item.writes, written, strict=True):
+                if slot != k:
+                    assert not np.shares_memory(self.memory[buffer], target)
+        run = KernelRun(item.ast, [self.memory[b] for b in item.buffers], variables)
+        good = run.run()
+        assert item.may_fail == any(n.op is Op.BOUND for n in run.nodes)
+        if not good:
+            raise Fault
+
+
+class HostBuffer:
+    """A BUFFER's holder over NumPy memory, with views, as the device floor's Buffer has them."""
+
+    def __init__(self, data: Array, base: HostBuffer | None = None, offset: int = 0) -> None:
+        self.data = data
+        self.base = base
+        self.offset = offset
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(self.data.size)
+
+    def view(self, start: int, size: int) -> HostBuffer:
+        """Elements `start` to `start + size`."""
+        root = self if self.base is None else self.base
+        at = self.offset + start * self.data.itemsize
+        return HostBuffer(self.data[start : start + size], root, at)
+
+
+def random_order(plan: Schedule, seed: int) -> list[int]:
+    """An order of the items that the dependencies allow."""
+    generator = np.random.default_rng(seed)
+    waiting = [set(before) for before in plan.deps]
+    out: list[int] = []
+    while len(out) < len(waiting):
+        ready = [n for n, w in enumerate(waiting) if not w and n not in out]
+        chosen = int(generator.choice(ready))
+        out.append(chosen)
+        for w in waiting:
+            w.discard(chosen)
+    return out
+
+

@@ -1,0 +1,327 @@
+"""What becomes one kernel, and that the kernels compute what the graph says."""
+
+import numpy as np
+import pytest
+from support.graphs import (
+    Memory, add, alu, base, bound, cat, check, contiguous, conv2d, div, exp, expand, flip, gather,
+    iota, layer_norm, matmul, mean, mul, one_hot, pad, permute, reduce, relu, reshape, scalar,
+    scatter_add, shrink, softmax, sub, transpose, unwindows, windows,
+)  # fmt: skip
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, Variable, toposort
+from kernelrt.schedule import KernelItem, Schedule, schedule
+
+
+@pytest.fixture
+def mem() -> Memory:
+    return Memory(1)
+
+
+def loops(plan: Schedule, item: int = 0) -> list[UOp]:
+    kernel = plan.items[item]
+    assert isinstance(kernel, KernelItem)
+    return [n for n in toposort([kernel.ast]) if n.op is Op.RANGE]
+
+
+def count(plan: Schedule, op: Op) -> int:
+    return sum(n.op is op for k in plan.kernels for n in toposort([k.ast]))
+
+
+def test_elementwise_chain_is_one_flat_loop(mem: Memory) -> None:
+    x, y = mem.random(4, 5, 6), mem.random(4, 5, 6)
+    plan = check(mem, [relu(add(mul(x, y), exp(x)))], kernels=1)
+    assert [r.src[0].arg for r in loops(plan)] == [120]
+
+
+def test_broadcast_keeps_two_loops(mem: Memory) -> None:
+    x, b = mem.random(4, 5, 6), mem.random(6)
+    plan = check(mem, [add(x, b)], kernels=1)
+    assert [r.src[0].arg for r in loops(plan)] == [20, 6]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_softmax_is_one_kernel(mem: Memory, axis: int) -> None:
+    check(mem, [softmax(mem.random(3, 8, 16), axis)], kernels=1)
+
+
+def test_layer_norm_is_one_kernel(mem: Memory) -> None:
+    x, g, b = mem.random(8, 32), mem.random(32), mem.random(32)
+    check(mem, [add(mul(layer_norm(x), g), b)], kernels=1)
+
+
+def test_linear_bias_relu_is_one_kernel(mem: Memory) -> None:
+    x, w, b = mem.random(8, 16), mem.random(16, 32), mem.random(32)
+    check(mem, [relu(add(matmul(x, w), b))], kernels=1)
+
+
+def test_two_layers_are_two_kernels(mem: Memory) -> None:
+    x, w, v = mem.random(8, 16), mem.random(16, 32), mem.random(32, 4)
+    check(mem, [matmul(relu(matmul(x, w)), v)], kernels=2)
+
+
+def test_matrix_times_vector_after_a_reduction(mem: Memory) -> None:
+    x, w, v = mem.random(1, 16), mem.random(16, 32), mem.random(32, 4)
+    check(mem, [matmul(relu(matmul(x, w)), v)], kernels=2)
+
+
+def cross_entropy(logits: UOp, labels: UOp) -> UOp:
+    n, classes = logits.shape
+    shifted = sub(logits, reduce(logits, Op.MAX, 1, keep=True))
+    total = alu(Op.LOG, reduce(exp(shifted), Op.ADD, 1, keep=True))
+    picked = mul(sub(shifted, total), one_hot(labels, int(classes)))
+    return mul(reduce(picked, Op.ADD, 0, 1), -1.0 / int(n))
+
+
+def test_cross_entropy_is_one_kernel(mem: Memory) -> None:
+    check(mem, [cross_entropy(mem.random(8, 10), mem.indices(10, 8))], kernels=1)
+
+
+def adam(g: UOp, p: UOp, m: UOp, v: UOp, step: UOp) -> list[tuple[UOp, UOp]]:
+    m2 = add(mul(m, 0.9), mul(g, 0.1))
+    v2 = add(mul(v, 0.999), mul(mul(g, g), 0.001))
+    rate = div(scalar(1e-3), sub(scalar(1.0), alu(Op.POW, scalar(0.9), step)))
+    p2 = sub(p, div(mul(m2, rate), add(alu(Op.SQRT, v2), 1e-8)))
+    return [(base(p), p2), (base(m), m2), (base(v), v2)]
+
+
+def state(mem: Memory, *shape: int) -> tuple[UOp, UOp, UOp]:
+    square = mem.random(*shape)
+    mem.data[base(square)][:] **= 2
+    return mem.random(*shape), mem.random(*shape), square
+
+
+def committed(commits: list[tuple[UOp, UOp]]) -> list[tuple[UOp, UOp]]:
+    return [(t, v if len(v.shape) == 1 else reshape(v, t.shape)) for t, v in commits]
+
+
+def test_adam_is_fused_into_the_gradient_contraction(mem: Memory) -> None:
+    x, dz = mem.random(8, 16), mem.random(8, 32)
+    p, m, v = state(mem, 16, 32)
+    step = reshape(mem.of(np.float32([3])), ())
+    plan = check(mem, [], committed(adam(matmul(transpose(x), dz), p, m, v, step)))
+    main = [k for k in plan.kernels if len(k.writes) == 3]
+    assert len(main) == 1
+    assert len(plan.items) <= 2, "the learning rate may be a kernel of its own"
+    assert {b for k in main for b in k.outs} == {base(p), base(m), base(v)}
+
+
+def mlp_step(mem: Memory) -> tuple[UOp, list[tuple[UOp, UOp]]]:
+    n, sizes = 16, (12, 24, 10)
+    x, labels = mem.random(n, sizes[0]), mem.indices(sizes[2], n)
+    w1, b1 = state(mem, sizes[0], sizes[1]), state(mem, sizes[1])
+    w2, b2 = state(mem, sizes[1], sizes[2]), state(mem, sizes[2])
+    z1 = add(matmul(x, w1[0]), b1[0])
+    h = relu(z1)
+    logits = add(matmul(h, w2[0]), b2[0])
+    loss = cross_entropy(logits, labels)
+    dlogits = div(sub(softmax(logits), one_hot(labels, sizes[2])), float(n))
+    dh = matmul(dlogits, transpose(w2[0]))
+    dz = alu(Op.WHERE, alu(Op.LT, scalar(0.0), z1), dh, 0.0)
+    counter = mem.of(np.float32([3]))
+    step = add(reshape(counter, ()), 1.0)
+    commits = [(base(counter), reshape(step, (1,)))]
+    commits += adam(matmul(transpose(x), dz), *w1, step)
+    commits += adam(reduce(dz, Op.ADD, 0), *b1, step)
+    commits += adam(matmul(transpose(h), dlogits), *w2, step)
+    commits += adam(reduce(dlogits, Op.ADD, 0), *b2, step)
+    return loss, committed(commits)
+
+
+def test_training_step(mem: Memory) -> None:
+    loss, commits = mlp_step(mem)
+    plan = check(mem, [loss], commits)
+    assert all(isinstance(item, KernelItem) for item in plan.items), "every commit is in place"
+    # hidden, logits, loss, d-logits, d-hidden, four updates, and the two step scalars
+    assert len(plan.items) <= 11
+    assert sum(len(k.writes) == 3 for k in plan.kernels) == 4
+
+
+def test_training_step_does_not_hold_gradients(mem: Memory) -> None:
+    loss, commits = mlp_step(mem)
+    plan = schedule([loss], commits)
+    sizes = [h.size for h in plan.arena_offsets]
+    assert 12 * 24 not in sizes
+    assert 24 * 10 not in sizes
+
+
+def test_convolution_without_padding_is_one_kernel(mem: Memory) -> None:
+    x, w, b = mem.random(2, 3, 8, 9), mem.random(4, 3, 3, 3), mem.random(4)
+    check(mem, [relu(add(conv2d(x, w), reshape(b, (4, 1, 1))))], kernels=1)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padding_of_a_convolution_is_stored_first(mem: Memory, stride: int) -> None:
+    x, w = mem.random(2, 8, 12, 12), mem.random(16, 8, 3, 3)
+    plan = check(mem, [conv2d(x, w, stride, 1)], kernels=2)
+    gates = [
+        n for n in toposort([plan.kernels[1].ast]) if n.op is Op.LOAD and len(n.src) == 3
+    ]
+    assert not gates, "no condition in the inner loop"
+
+
+def test_gradient_of_windows(mem: Memory) -> None:
+    shape = (2, 3, 8, 9)
+    args = ((2, 3, 2, 1), (3, 2, 1, 2))
+    y = mem.random(*windows(mem.random(*shape), *args).shape)
+    check(mem, [reduce(unwindows(y, shape, *args), Op.ADD, 4, 5)], kernels=1)
+
+
+def test_max_pool(mem: Memory) -> None:
+    taps = windows(mem.random(2, 3, 8, 8), (2, 2, 2, 1), (3, 2, 2, 1))
+    check(mem, [reduce(taps, Op.MAX, 4, 5)], kernels=1)
+
+
+def test_movement_costs_no_kernel(mem: Memory) -> None:
+    x = mem.random(4, 6)
+    y = flip(permute(pad(shrink(x, (1, 4), (0, 5)), (1, 2), (0, 3)), 1, 0), 1)
+    check(mem, [add(y, 1.0)], kernels=1)
+
+
+def test_cat_is_one_kernel(mem: Memory) -> None:
+    parts = [exp(mem.random(3, n)) for n in (2, 5, 1)]
+    check(mem, [cat(1, *parts)], kernels=1)
+    check(mem, [softmax(cat(0, *(transpose(p) for p in parts)))])
+
+
+def test_gather_and_scatter(mem: Memory) -> None:
+    table, picks = mem.random(20, 6), mem.indices(20, 7)
+    rows = reshape(bound(picks, 20), (7, 1))
+    looked = gather(table, rows, reshape(iota(6), (1, 6)))
+    check(mem, [mul(looked, 2.0)], kernels=1)
+    zero = expand(scalar(0.0), (20, 6))
+    gradient = scatter_add(zero, exp(looked), rows, reshape(iota(6), (1, 6)))
+    plan = check(mem, [gradient, add(gradient, 1.0)])
+    assert count(plan, Op.STORE) == 3
+
+
+def test_gather_from_a_contraction_inside_a_row(mem: Memory) -> None:
+    x, w, labels = mem.random(8, 16), mem.random(16, 10), mem.indices(10, 8)
+    logits = matmul(x, w)
+    picked = gather(logits, iota(8), bound(labels, 10))
+    check(mem, [sub(picked, reduce(logits, Op.MAX, 1))], kernels=2)
+
+
+def test_attention(mem: Memory) -> None:
+    q, k, v = (mem.random(2, 3, 8, 16) for _ in range(3))
+    scores = mul(matmul(q, permute(k, 0, 1, 3, 2)), 0.25)
+    mask = alu(Op.LE, reshape(iota(8), (1, 8)), reshape(iota(8), (8, 1)))
+    masked = alu(Op.WHERE, mask, scores, -1e9)
+    check(mem, [matmul(softmax(masked), v)], kernels=3)
+
+
+def test_one_contraction_a_kernel(mem: Memory) -> None:
+    x, h = mem.random(8, 16), mem.random(8, 16)
+    w, u = mem.random(16, 32), mem.random(16, 32)
+    plan = check(mem, [alu(Op.TANH, add(matmul(x, w), matmul(h, u)))], kernels=2)
+    assert all(
+        sum(n.op is Op.REDUCE for n in toposort([k.ast])) == 1 for k in plan.kernels
+    )
+
+
+def test_sum_of_squared_error_keeps_the_contraction_apart(mem: Memory) -> None:
+    x, w, y = mem.random(8, 16), mem.random(16, 32), mem.random(8, 32)
+    error = sub(matmul(x, w), y)
+    check(mem, [reduce(mul(error, error), Op.ADD, 0, 1)], kernels=2)
+
+
+def test_value_and_activation_are_one_kernel(mem: Memory) -> None:
+    x, w, b = mem.random(8, 16), mem.random(16, 32), mem.random(32)
+    z = add(matmul(x, w), b)
+    plan = check(mem, [z, relu(z)], kernels=1)
+    assert len(plan.kernels[0].writes) == 2
+
+
+def test_one_pass_over_a_large_input_for_two_sums(mem: Memory) -> None:
+    x = mem.random(64, 256)
+    plan = check(mem, [reduce(x, Op.ADD, 1), reduce(mul(x, x), Op.ADD, 1)], kernels=1)
+    assert len(plan.kernels[0].writes) == 2
+
+
+def test_expensive_values_are_not_recomputed(mem: Memory) -> None:
+    x, w, v = mem.random(64, 64), mem.random(64, 64), mem.random(64, 64)
+    h = alu(Op.TANH, x)
+    plan = check(mem, [matmul(h, w), matmul(h, v)], kernels=3)
+    assert count(plan, Op.TANH) == 1
+
+
+def test_cheap_values_are_recomputed(mem: Memory) -> None:
+    x, a, b = mem.random(64, 64), mem.random(64), mem.random(64)
+    y = add(x, 1.0)
+    check(mem, [add(y, a), transpose(add(y, b))], kernels=2)
+
+
+def test_long_reduction_to_a_scalar_is_not_repeated_per_core(mem: Memory) -> None:
+    x = mem.random(256, 256)
+    check(mem, [div(x, reduce(x, Op.ADD, 0, 1, keep=True))], kernels=2)
+
+
+def test_reshape_between_contraction_and_activation_leaves_no_division(mem: Memory) -> None:
+    x, w, b = mem.random(2, 3, 8, 9), mem.random(4, 3, 3, 3), mem.random(4, 6, 7)
+    flat = reshape(conv2d(x, w), (2, 4 * 6 * 7))
+    plan = check(mem, [relu(add(flat, reshape(b, (4 * 6 * 7,))))], kernels=1)
+    assert count(plan, Op.IDIV) == count(plan, Op.MOD) == 0
+
+
+def test_equal_computations_are_one_kernel_ast(mem: Memory) -> None:
+    def layer() -> UOp:
+        return relu(add(matmul(mem.random(8, 16), mem.random(16, 32)), mem.random(32)))
+
+    first, second = (schedule([layer()]).kernels[0].ast for _ in range(2))
+    assert first is second
+
+
+def test_contiguous_has_a_buffer(mem: Memory) -> None:
+    x = mem.random(4, 6)
+    check(mem, [reduce(contiguous(transpose(x)), Op.ADD, 1)], kernels=2)
+
+
+def test_long_chains_are_split_without_recursion(mem: Memory) -> None:
+    x = y = mem.random(3)
+    for k in range(3000):
+        y = add(y, x) if k % 2 else mul(y, 0.5)
+    plan = check(mem, [y])
+    assert len(plan.kernels) > 1
+    assert all(len(list(toposort([k.ast]))) < 2000 for k in plan.kernels)
+
+
+@pytest.mark.parametrize("n", [1, 3, 16])
+def test_symbolic_batch(mem: Memory, n: int) -> None:
+    batch = Variable("batch", 1, 16)
+    w, b = mem.random(12, 10), mem.random(10)
+    flat = mem.random(16 * 12)
+    x = reshape(shrink(flat, (0, batch * 12)), (batch, 12))
+    logits = add(matmul(x, w), b)
+    outputs = [softmax(logits), reduce(logits, Op.ADD, 0), transpose(relu(logits))]
+    plan = check(mem, outputs, batch=n)
+    assert [v.arg[0] for v in plan.variables] == ["batch"]
+    assert plan.outputs[0].arg.size == 160
+
+
+def test_symbolic_elementwise_is_one_flat_loop(mem: Memory) -> None:
+    n = Variable("n", 1, 16)
+    x = reshape(shrink(mem.random(160), (0, n * 10)), (10, n))
+    plan = check(mem, [exp(x)], n=7)
+    assert len(loops(plan)) == 1
+
+
+def test_zero_size_outputs_need_no_kernel(mem: Memory) -> None:
+    x = shrink(mem.random(4, 6), (2, 2), (0, 6))
+    plan = check(mem, [exp(x), reduce(x, Op.ADD, 0)])
+    assert plan.outputs[0].arg.size == 0
+    assert len(plan.items) == 1
+
+
+def test_stored_data_is_its_own_output(mem: Memory) -> None:
+    x = mem.random(4, 6)
+    plan = check(mem, [reshape(x, (24,))], kernels=0)
+    assert plan.outputs == (base(x),)
+
+
+def test_narrow_types(mem: Memory) -> None:
+    x = UOp(Op.CAST, dt.float16, (mem.random(4, 6),))
+    check(mem, [UOp(Op.CAST, dt.float32, (mul(x, 2.0),))], kernels=1, tolerance=1e-2)
+
+
+def test_mean_over_rows_of_a_sum(mem: Memory) -> None:
+    check(mem, [mean(reduce(mem.random(6, 8), Op.ADD, 1), 0)], kernels=1)
