@@ -1,0 +1,140 @@
+"""Activation functions of neural networks."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor import build
+from kernelrt.tensor.elementwise import ElementwiseMethods, log1p
+from kernelrt.tensor.marks import custom
+
+__all__ = ["ActivationMethods", "sigmoid", "softplus"]
+
+
+class ActivationMethods(ElementwiseMethods):
+    """Activation functions; their gradients use the output where that says enough."""
+
+    __slots__ = ()
+
+    def _floats(self, name: str) -> UOp:
+        node = self.uop
+        if not node.dtype.is_float:
+            raise DTypeError(
+                f"{name}: expected a floating type, not {node.dtype.name}; cast the tensor "
+                "first, as in x.float()"
+            )
+        return node
+
+    def relu(self) -> Self:
+        """The positive part; NaN stays, and the gradient at 0 is 0."""
+        x = self.uop
+        zero = build.zeros_like(x)
+        return self._of(build.where(x.alu(Op.LE, zero), zero, x))
+
+    def relu6(self) -> Self:
+        """``min(max(self, 0), 6)``."""
+        return self.clamp(0, 6)
+
+    def leaky_relu(self, negative_slope: float = 0.01) -> Self:
+        """The element where it is positive, else the element times `negative_slope`."""
+        x = self._floats("leaky_relu")
+        return self._of(
+            build.where(build.zeros_like(x).alu(Op.LT, x), x, build.mul(x, negative_slope))
+        )
+
+    def elu(self, alpha: float = 1.0) -> Self:
+        """The element where it is positive, else ``alpha * (exp(x) - 1)``."""
+        x = self._floats("elu")
+        zero = build.zeros_like(x)
+        # The exponential of the positive part is not taken: it could overflow.
+        below = self._of(build.where(zero.alu(Op.LT, x), zero, x)).expm1() * alpha
+        return self._of(build.where(zero.alu(Op.LT, x), x, below.uop))
+
+    def sigmoid(self) -> Self:
+        """``1 / (1 + exp(-self))``."""
+        x = self._as_float()
+        return self._of(sigmoid(x))
+
+    def logsigmoid(self) -> Self:
+        """``log(sigmoid(self))`` without overflow."""
+        return -(-self).softplus()
+
+    def silu(self) -> Self:
+        """``self * sigmoid(self)``, also known as swish."""
+        x = self._floats("silu")
+        return self._of(x.alu(Op.MUL, sigmoid(x)))
+
+    def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
+        """This tensor clamped to [min_val, max_val]."""
+        return self.clamp(min_val, max_val)
+
+    def gelu(self, approximate: str = "none") -> Self:
+        """Gaussian error linear unit.
+
+        Parameters
+        ----------
+        approximate : "none" or "tanh"
+            The definition by erf, or its approximation by tanh.
+        """
+        x = self._floats("gelu")
+        if approximate == "none":
+            inner = build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
+        elif approximate == "tanh":
+            # Hendrycks and Gimpel, arXiv:1606.08415.
+            cubic = build.mul(build.mul(x, x.alu(Op.MUL, x)), 0.044715)
+            inner = build.mul(build.add(x, cubic), math.sqrt(2 / math.pi)).alu(Op.TANH)
+        else:
+            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
+        return self._of(build.mul(build.mul(x, 0.5), build.add(inner, 1)))
+
+    def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
+        """``log(1 + exp(beta * self)) / beta``, the element itself above `threshold`."""
+        x = self._floats("softplus")
+        scaled = build.mul(x, beta)
+        smooth = build.div(softplus(scaled), beta)
+        return self._of(
+            build.where(build.full(threshold, x.dtype, x.shape).alu(Op.LT, scaled), x, smooth)
+        )
+
+    def mish(self) -> Self:
+        """``self * tanh(softplus(self))``."""
+        return self * self.softplus().tanh()
+
+    def softsign(self) -> Self:
+        """``self / (1 + |self|)``."""
+        return self / (self.abs() + 1)
+
+    def hardsigmoid(self) -> Self:
+        """``clamp(self / 6 + 1 / 2, 0, 1)``."""
+        return (self / 6 + 0.5).clamp(0, 1)
+
+    def hardswish(self) -> Self:
+        """``self * hardsigmoid(self)``."""
+        return self * self.hardsigmoid()
+
+
+def sigmoid(x: UOp) -> UOp:
+    """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
+    one = build.full(1, x.dtype, x.shape)
+    value = one.alu(Op.DIV, x.alu(Op.NEG).alu(Op.EXP).alu(Op.ADD, one))
+    return custom(value, _sigmoid_rule, x)
+
+
+def _sigmoid_rule(node: UOp, g: UOp, i: int) -> UOp:
+    u = node.src[0]
+    return build.mul(g, u.alu(Op.MUL, build.sub(build.full(1, u.dtype, u.shape), u)))
+
+
+def softplus(x: UOp) -> UOp:
+    """``log(1 + exp(x))`` without overflow."""
+    zero = build.zeros_like(x)
+    small = log1p(x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP))
+    return custom(x.alu(Op.MAX, zero).alu(Op.ADD, small), _softplus_rule, x)
+
+
+def _softplus_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x,) = node.arg.inputs
+    return build.mul(g, sigmoid(x))

@@ -1,0 +1,390 @@
+"""The root of Tensor: a graph node, and the data once it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._replay import ArrayHandle
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.shape import format_shape, is_static, prod
+from kernelrt.tensor import build, state
+from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, mark
+
+if TYPE_CHECKING:
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.trace import Trace
+
+__all__ = ["Operand", "TensorBase", "axes_of", "axis_of", "has_history", "shape_of", "storage_node"]
+
+#: What may stand beside a tensor in an elementwise operation.
+Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
+
+_BY_CODE = {d.code: d for d in dt.ALL}
+
+
+class TensorBase(ArrayHandle):
+    """A graph node, its data where it was computed, and what gradients need to know of it."""
+
+    # An instance that a replay made has a memory and no node; _adopt fills the rest in.
+    __slots__ = ("__weakref__", "_born", "_grad", "_leaf", "_plain")
+
+    _born: Trace | None
+    _grad: Self | None
+    _leaf: Leaf | None
+    _plain: bool
+
+    @classmethod
+    def _of(cls, node: UOp) -> Self:
+        """A tensor that is yet to be computed from `node`."""
+        tensor = cls.__new__(cls)
+        tensor._uop = node
+        tensor._grad = None
+        tensor._leaf = None
+        tensor._born = state.local.trace
+        tensor._plain = not state.local.grad
+        state.lazy[id(tensor)] = tensor
+        return tensor
+
+    @classmethod
+    def _over(cls, buffer: Buffer, shape: tuple[int, ...]) -> Self:
+        """A tensor over the elements of `buffer`, which it keeps alive."""
+        tensor = cls.__new__(cls)
+        tensor._grad = None
+        tensor._leaf = None
+        tensor._born = None
+        tensor._plain = True
+        tensor._uop = storage_node(buffer, shape)
+        tensor._bind(buffer, buffer.address, buffer.dtype.code, shape)
+        return tensor
+
+    def _adopt(self) -> None:
+        """Give a tensor that a replay made its node."""
+        from kernelrt.device.buffer import Buffer
+
+        shape = self._shape
+        if shape is None:
+            raise GradientError("this tensor was never given a value; make one with kernelrt.tensor")
+        buffer = Buffer.wrap(self._memory, self.dtype)
+        self._grad = None
+        self._leaf = None
+        self._born = None
+        self._plain = True
+        self._uop = storage_node(buffer, shape)
+        self._bind(buffer, buffer.address, buffer.dtype.code, shape)
+
+    @property
+    def uop(self) -> UOp:
+        """The node whose value this tensor has.
+
+        Reading it is how operations use the tensor: what was assigned is committed first, so that
+        no expression is written over data that are about to change.
+        """
+        if self._uop is None:
+            self._adopt()
+        elif self._address is None:
+            trace = state.local.trace
+            if trace is not None and self._born is not trace:
+                trace.admit(self)
+        elif state.pending and id(self) in state.pending:
+            from kernelrt.tensor.realize import flush
+
+            flush()
+        node: UOp = self._uop
+        return node if state.local.grad or self._plain else detach(node)
+
+    @property
+    def _buffer(self) -> Buffer | None:
+        """The storage, where there is one."""
+        if self._uop is None:
+            self._adopt()
+        return self._memory  # type: ignore[no-any-return]
+
+    def _settle(self, buffer: Buffer, shape: tuple[int, ...], *, stale: bool = False) -> None:
+        """Take `buffer` as the data; a history stays beside them unless it went stale."""
+        node: UOp = self._uop
+        storage = storage_node(buffer, shape)
+        if self._leaf is not None:
+            self._uop = mark(storage, self._leaf)
+        elif self._plain or not has_history(node):
+            self._uop, self._plain = storage, True
+        elif stale:
+            self._uop = mark(storage, Stale())
+        else:
+            self._uop = mark(node, Kept(storage))
+            state.kept[id(self)] = self
+        self._bind(buffer, buffer.address, buffer.dtype.code, shape)
+        state.lazy.pop(id(self), None)
+
+    # ---- what it is
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Size of each axis: an int, or an expression over Variables."""
+        return self._uop.shape if self._shape is None else self._shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> DType:
+        """Scalar type of the elements."""
+        code = self._dtype_code
+        return self._uop.dtype if code < 0 else _BY_CODE[code]  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def device(self) -> str:
+        """Name of the device that holds the data."""
+        return "CPU"
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the data are there, up to assignments that are still to be committed."""
+        return self._address is not None
+
+    def dim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def size(self, dim: int | None = None) -> Dim | tuple[Dim, ...]:
+        """The shape, or the size of axis `dim`."""
+        return self.shape if dim is None else self.shape[axis_of(dim, self.ndim)]
+
+    def numel(self) -> Dim:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    # ---- gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient can flow into this tensor."""
+        if self._uop is None:
+            return False
+        return self._leaf is not None or (not self._plain and has_history(self._uop))
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Say whether :meth:`backward` collects a gradient in this tensor's ``grad``.
+
+        Raises
+        ------
+        GradientError
+            The elements are not floats, or the tensor is the result of operations on tensors
+            that require gradients.
+        """
+        if not requires_grad:
+            if self._uop is not None and self._leaf is not None:
+                self._uop = detach(self._uop)
+                state.leaves.pop(self._leaf, None)
+                self._leaf = None
+            elif self.requires_grad:
+                raise GradientError(
+                    "requires_grad: a result of operations cannot be told not to require a "
+                    "gradient; use .detach()"
+                )
+            return self
+        if not self.dtype.is_float:
+            raise GradientError(
+                f"requires_grad: gradients exist for floating types only, not {self.dtype.name}; "
+                "cast the tensor first, as in x.float()"
+            )
+        node = self.uop
+        if self._leaf is None and not (not self._plain and has_history(node)):
+            self._leaf = Leaf()
+            self._plain = False
+            self._uop = mark(node, self._leaf)
+            state.leaves[self._leaf] = self
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this tensor is not the result of operations that gradients flow through."""
+        return self._uop is None or self._leaf is not None or not self.requires_grad
+
+    @property
+    def grad(self) -> Self | None:
+        """The gradient that :meth:`backward` collected, or None."""
+        return None if self._uop is None else self._grad
+
+    @grad.setter
+    def grad(self, value: Self | None) -> None:
+        if self._uop is None:
+            self._adopt()
+        if value is not None:
+            if not isinstance(value, TensorBase):
+                raise DTypeError(f"grad: expected a Tensor or None, not {type(value).__name__}")
+            if not build.same_shape(value.shape, self.shape) or value.dtype is not self.dtype:
+                raise ShapeError(
+                    f"grad: expected {self.dtype.name} of shape {format_shape(self.shape)}, not "
+                    f"{value.dtype.name} of shape {format_shape(value.shape)}"
+                )
+        trace = state.local.trace
+        if trace is not None:
+            trace.record_grad(self)
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    # ---- operands
+
+    def _lift(self, value: object, name: str) -> Self:
+        """`value` as a tensor; arrays are copied."""
+        if isinstance(value, TensorBase):
+            return value  # type: ignore[return-value]
+        from kernelrt.tensor.creation import from_data
+
+        return from_data(type(self), value, name)
+
+    def _promote(self, *operands: tuple[str, object]) -> list[UOp]:
+        """`operands`, (name, value) each, in one type and one shape."""
+        values = [_operand(self, value, name) for name, value in operands]
+        dtype = _result_type(values)
+        return build.align(
+            *(
+                v.cast(dtype) if isinstance(v, UOp | _Weak) else build.scalar(v, dtype)
+                for v in values
+            )
+        )
+
+    def _unify(self, *others: tuple[str, object]) -> list[UOp]:
+        """This tensor and `others` in one type and one shape."""
+        return self._promote(("self", self), *others)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class _Weak:
+    """An integer expression over Variables, which takes part in promotion as a Python int."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    def cast(self, dtype: DType) -> UOp:
+        return self.node.cast(dtype)
+
+
+_Value: TypeAlias = "UOp | _Weak | bool | int | float"
+
+
+def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
+    """`value` in the form that promotion looks at."""
+    if isinstance(value, np.generic):
+        value = value.item()  # a NumPy scalar is as weak as Python's
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, UOp):
+        return _Weak(_expression(value, name))
+    if isinstance(value, TensorBase | np.ndarray):
+        return tensor._lift(value, name).uop
+    raise DTypeError(
+        f"{name}: expected a Tensor, a number or a NumPy array, not {type(value).__name__}; make "
+        "a tensor of it with kernelrt.tensor"
+    )
+
+
+def _expression(value: UOp, name: str) -> UOp:
+    if value.shape != () or value.dtype is not dt.int64:
+        raise DTypeError(f"{name}: expected an integer expression over Variables, not {value!r}")
+    return value
+
+
+def _category(dtype: DType) -> int:
+    return 0 if dtype.is_bool else 1 if dtype.is_int else 2
+
+
+def _result_type(values: Sequence[_Value]) -> DType:
+    """PyTorch's rule: tensors with axes, then those without, then numbers and expressions."""
+    axes = [v.dtype for v in values if isinstance(v, UOp) and v.shape]
+    points = [v.dtype for v in values if isinstance(v, UOp) and not v.shape]
+    result = dt.promote(*axes) if axes else None
+    if points:
+        point = dt.promote(*points)
+        if result is None:
+            result = point
+        elif _category(point) > _category(result):
+            result = dt.promote(result, point)
+    for value in values:
+        if not isinstance(value, UOp):
+            result = dt.of_scalar(0 if isinstance(value, _Weak) else value, result)
+    assert result is not None
+    return result
+
+
+def has_history(node: UOp) -> bool:
+    """Whether a gradient that flows into `node` reaches a leaf."""
+    for n in toposort([node], stop=_is_history_end):
+        if n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale):
+            return True
+    return False
+
+
+def _is_history_end(n: UOp) -> bool:
+    return n.op is Op.BUFFER or (n.op is Op.DETACH and (n.arg is None or isinstance(n.arg, Leaf)))
+
+
+def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
+    """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+    node = UOp(Op.BUFFER, buffer.dtype, (), buffer)
+    if not is_static(shape):
+        node = build.shrink(node, [(0, prod(shape))])
+    return build.reshape(node, shape)
+
+
+def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
+    """A checked axis, counted from the front."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
+    limit = max(ndim, 1)
+    if not -limit <= dim < limit:
+        raise ShapeError(
+            f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
+        )
+    return int(dim) % limit
+
+
+def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
+    """Checked axes: all of them for None."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = dim if isinstance(dim, tuple | list) else (dim,)
+    axes = tuple(axis_of(d, ndim, name) for d in dims)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{name}: {dim} names an axis twice")
+    return () if ndim == 0 else axes
+
+
+def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
+    """A shape given as one sequence or as several numbers."""
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        args = args[0]
+    out: list[Dim] = []
+    for d in args:
+        if isinstance(d, UOp):
+            out.append(_expression(d, name))
+        elif isinstance(d, int | np.integer) and not isinstance(d, bool):
+            out.append(int(d))
+        else:
+            raise DTypeError(
+                f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
+            )
+    return tuple(out)

@@ -1,0 +1,328 @@
+"""Tensor-stage nodes, built in their smallest form.
+
+The functions leave out what changes nothing: a reshape to the same shape, a product with one,
+a sum over an axis that was only expanded. Gradients are made of them, so that the scheduler sees
+no more than what has to be computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kernelrt import dtype as dt
+from kernelrt.dtype import DType
+from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir.shape import as_dim, as_uop, broadcast, prod, same
+
+__all__ = [
+    "Shape",
+    "add",
+    "align",
+    "alu",
+    "bound",
+    "broadcast_to",
+    "cat",
+    "const_value",
+    "difference",
+    "div",
+    "expand",
+    "flip",
+    "full",
+    "has_zero",
+    "iota",
+    "iota_along",
+    "keep_axes",
+    "mul",
+    "neg",
+    "pad",
+    "permute",
+    "quotient",
+    "reduce",
+    "reshape",
+    "same_shape",
+    "scalar",
+    "shrink",
+    "sub",
+    "sum_to",
+    "total",
+    "volume",
+    "where",
+    "zeros_like",
+]
+
+Shape = tuple[Dim, ...]
+Number = bool | int | float
+
+_PASSES_CONST = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP})
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are provably equal."""
+    return a == b or (len(a) == len(b) and all(map(same, a, b)))
+
+
+def has_zero(shape: Iterable[Dim]) -> bool:
+    """Whether a tensor of this shape certainly has no elements."""
+    return any(isinstance(d, int) and d == 0 for d in shape)
+
+
+def const_value(u: UOp) -> Number | None:
+    """The number that every element of `u` is, where that is plain to see."""
+    while u.op in _PASSES_CONST:
+        u = u.src[0]
+    return u.arg if u.op is Op.CONST else None  # type: ignore[no-any-return]
+
+
+# ---- movement
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """`x` in another shape of as many elements."""
+    if same_shape(x.shape, shape):
+        return x
+    if x.op is Op.RESHAPE:
+        return reshape(x.src[0], shape)
+    return UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def expand(x: UOp, shape: Shape) -> UOp:
+    """`x` with axes of size 1 repeated to `shape`, which has the same rank."""
+    if same_shape(x.shape, shape):
+        return x
+    if x.op is Op.EXPAND:
+        x = x.src[0]
+    return UOp(Op.EXPAND, x.dtype, (x,), shape)
+
+
+def broadcast_to(x: UOp, shape: Shape) -> UOp:
+    """`x` repeated to `shape` as NumPy broadcasts."""
+    missing = len(shape) - len(x.shape)
+    return expand(reshape(x, (1,) * missing + x.shape) if missing else x, shape)
+
+
+def align(*nodes: UOp) -> list[UOp]:
+    """`nodes` broadcast to their common shape."""
+    shape = broadcast(*(n.shape for n in nodes))
+    return [broadcast_to(n, shape) for n in nodes]
+
+
+def permute(x: UOp, axes: Sequence[int]) -> UOp:
+    """`x` with its axes in the order `axes`."""
+    axes = tuple(axes)
+    if axes == tuple(range(len(axes))):
+        return x
+    if x.op is Op.PERMUTE:
+        return permute(x.src[0], [x.arg[a] for a in axes])
+    return UOp(Op.PERMUTE, x.dtype, (x,), axes)
+
+
+def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
+    """The part of `x` between `bounds`, half-open, of each axis."""
+    if all(same(lo, 0) and same(hi, d) for (lo, hi), d in zip(bounds, x.shape, strict=True)):
+        return x
+    return UOp(Op.SHRINK, x.dtype, (x,), tuple(bounds))
+
+
+def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]]) -> UOp:
+    """`x` with zeros before and behind each axis."""
+    if all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
+        return x
+    padded = UOp(Op.PAD, x.dtype, (x,), tuple(widths))
+    return full(0, x.dtype, padded.shape) if has_zero(x.shape) else padded
+
+
+def flip(x: UOp, axes: Sequence[int]) -> UOp:
+    """`x` with the order of `axes` reversed."""
+    axes = tuple(sorted(a for a in axes if not (isinstance(x.shape[a], int) and x.shape[a] == 1)))
+    return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
+
+
+def cat(parts: Sequence[UOp], axis: int) -> UOp:
+    """`parts` one behind the other along `axis`; they agree in dtype and the other axes."""
+    filled = [p for p in parts if not has_zero(p.shape)] or [parts[0]]
+    return filled[0] if len(filled) == 1 else UOp(Op.CAT, parts[0].dtype, tuple(filled), axis)
+
+
+# ---- leaves
+
+
+def scalar(value: Dim | Number, dtype: DType) -> UOp:
+    """A number, or an integer expression over Variables, as a node of shape ()."""
+    return value.cast(dtype) if isinstance(value, UOp) else const(value, dtype)
+
+
+def full(value: Dim | Number, dtype: DType, shape: Shape) -> UOp:
+    """`value` repeated to `shape`."""
+    return broadcast_to(scalar(value, dtype), shape)
+
+
+def zeros_like(x: UOp) -> UOp:
+    """Zeros of the shape and type of `x`."""
+    return full(0, x.dtype, x.shape)
+
+
+def iota(n: Dim) -> UOp:
+    """The integers 0 to n - 1."""
+    return UOp(Op.IOTA, dt.int64, (as_uop(n),))
+
+
+def iota_along(shape: Shape, axis: int) -> UOp:
+    """Each element's position along `axis`."""
+    line = reshape(iota(shape[axis]), tuple(d if a == axis else 1 for a, d in enumerate(shape)))
+    return expand(line, shape)
+
+
+def bound(index: UOp, size: Dim) -> UOp:
+    """`index`, checked when it runs to lie in [0, size)."""
+    if index.vmin >= 0 and isinstance(size, int) and index.vmax < size:
+        return index
+    return UOp(Op.BOUND, index.dtype, (index, full(size, index.dtype, index.shape)))
+
+
+# ---- elementwise
+
+
+def alu(op: Op, *operands: UOp) -> UOp:
+    """`op` over operands of one shape."""
+    return operands[0].alu(op, *operands[1:])
+
+
+def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
+    """`yes` where `condition` holds, else `no`; one of the two is a node."""
+    if isinstance(yes, UOp):
+        other = no if isinstance(no, UOp) else full(no, yes.dtype, yes.shape)
+        return condition.where(yes, other)
+    assert isinstance(no, UOp)
+    return condition.where(full(yes, no.dtype, no.shape), no)
+
+
+def neg(x: UOp) -> UOp:
+    """Minus `x`."""
+    value = const_value(x)
+    if value is not None:
+        return full(-value, x.dtype, x.shape)
+    return x.src[0] if x.op is Op.NEG else x.alu(Op.NEG)
+
+
+def add(a: UOp, b: UOp | Number) -> UOp:
+    """The sum; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x + y, a.dtype, a.shape)
+    if x == 0:
+        return b
+    return a if y == 0 else a.alu(Op.ADD, b)
+
+
+def sub(a: UOp, b: UOp | Number) -> UOp:
+    """The difference; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x - y, a.dtype, a.shape)
+    if x == 0:
+        return neg(b)
+    return a if y == 0 else a.alu(Op.SUB, b)
+
+
+def mul(a: UOp, b: UOp | Number) -> UOp:
+    """The product; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x * y, a.dtype, a.shape)
+    for value, other in ((x, b), (y, a)):
+        if value == 1:
+            return other
+        if value == -1:
+            return neg(other)
+    return a.alu(Op.MUL, b)
+
+
+def div(a: UOp, b: UOp | Number) -> UOp:
+    """The quotient of floats; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None and y != 0:
+        return full(x / y, a.dtype, a.shape)
+    return a if y == 1 else a.alu(Op.DIV, b)
+
+
+def _like(value: UOp | Number, x: UOp) -> UOp:
+    return value if isinstance(value, UOp) else full(value, x.dtype, x.shape)
+
+
+# ---- reductions
+
+
+def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
+    """`shape` with the reduced `axes` as axes of size 1."""
+    gone = set(axes)
+    return tuple(1 if a in gone else d for a, d in enumerate(shape))
+
+
+_IDENTITY = {Op.ADD: lambda d: 0, Op.MUL: lambda d: 1, Op.MAX: lambda d: d.min,
+             Op.MIN: lambda d: d.max}  # fmt: skip
+
+
+def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
+    """`x` reduced over `axes`, which are dropped."""
+    gone = {a % len(x.shape) for a in axes}
+    shape = tuple(d for a, d in enumerate(x.shape) if a not in gone)
+    if not gone:
+        return x
+    if has_zero(x.shape):
+        return full(_IDENTITY[op](x.dtype), x.dtype, shape)
+    real = {a for a in gone if not same(x.shape[a], 1)}
+    x, real, count = _unexpand(x, op, real)
+    if real:
+        node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real))))
+    else:
+        node = x
+    node = reshape(node, shape)
+    return node if same(count, 1) else mul(node, full(count, node.dtype, node.shape))
+
+
+def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:
+    """Reduce no axis along which `x` only repeats: a sum of n equal terms is n times the term."""
+    if x.op is not Op.EXPAND or op is Op.MUL:
+        return x, axes, 1
+    source = x.src[0]
+    repeated = {a for a in axes if same(source.shape[a], 1)}
+    if not repeated:
+        return x, axes, 1
+    count = prod(x.shape[a] for a in repeated) if op is Op.ADD else 1
+    return expand(source, keep_axes(x.shape, repeated)), axes - repeated, count
+
+
+def sum_to(x: UOp, shape: Shape) -> UOp:
+    """`x` summed over the axes along which `shape` broadcasts to it."""
+    missing = len(x.shape) - len(shape)
+    axes = [a for a, d in enumerate(x.shape)
+            if a < missing or (same(shape[a - missing], 1) and not same(d, 1))]  # fmt: skip
+    return reshape(reduce(x, Op.ADD, axes), shape)
+
+
+def volume(shape: Shape, axes: Iterable[int] | None = None) -> Dim:
+    """How many elements `shape` has along `axes`, or at all."""
+    return prod(shape if axes is None else (shape[a] for a in axes))
+
+
+def difference(a: Dim, b: Dim) -> Dim:
+    """``a - b`` of dimensions."""
+    return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))
+
+
+def total(dims: Iterable[Dim]) -> Dim:
+    """The sum of dimensions."""
+    out: Dim = 0
+    for d in dims:
+        both = isinstance(out, int) and isinstance(d, int)
+        out = out + d if both else as_dim(as_uop(out) + as_uop(d))  # type: ignore[operator]
+    return out
+
+
+def quotient(a: Dim, b: int) -> Dim:
+    """``a // b`` of a dimension."""
+    return a // b if isinstance(a, int) else as_dim(a // b)

@@ -1,0 +1,315 @@
+"""Matrix products and convolutions.
+
+Both are a sum over products of expanded operands; what makes them contractions is what their
+indices say. Their gradients are of the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self, TypeAlias
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
+from kernelrt.tensor import build
+from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.indexing import IndexingMethods
+from kernelrt.tensor.marks import custom
+from kernelrt.tensor.rules import unwindow
+
+__all__ = ["ContractionMethods", "PerAxis", "per_axis"]
+
+#: A number for every axis, or one each.
+PerAxis: TypeAlias = int | Sequence[int]
+
+
+class ContractionMethods(IndexingMethods):
+    """Matrix products and convolutions."""
+
+    __slots__ = ()
+
+    def matmul(self, other: Operand) -> Self:
+        """Matrix product over the last two axes; leading axes broadcast, vectors are rows/columns.
+
+        Raises
+        ------
+        ShapeError
+            An operand has no axes, or the inner sizes differ.
+        DTypeError
+            The operands are bools.
+        """
+        right = self._lift(other, "other")
+        a, b = self._factors(right, "matmul")
+        if not a.shape or not b.shape:
+            raise ShapeError(
+                f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)}: a scalar "
+                "has no rows; use *"
+            )
+        inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
+        if not same(a.shape[-1], inner):
+            raise ShapeError(
+                f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)} do not fit: "
+                f"the last axis of the first has {a.shape[-1]} elements, the "
+                f"{'second to last' if len(b.shape) > 1 else 'only'} axis of the second {inner}"
+            )
+        return self._of(_matmul(a, b))
+
+    mm = bmm = matmul
+
+    def dot(self, other: Operand) -> Self:
+        """Inner product of two vectors."""
+        right = self._lift(other, "other")
+        if self.ndim != 1 or right.ndim != 1:
+            raise ShapeError(f"dot: expected two vectors, not {self.ndim} and {right.ndim} axes")
+        return self.matmul(right)
+
+    def outer(self, other: Operand) -> Self:
+        """All products of an element of this vector with one of the other."""
+        right = self._lift(other, "other")
+        if self.ndim != 1 or right.ndim != 1:
+            raise ShapeError(f"outer: expected two vectors, not {self.ndim} and {right.ndim} axes")
+        return self.unsqueeze(1) * right
+
+    def __matmul__(self, other: Operand) -> Self:
+        return self.matmul(other)
+
+    def __rmatmul__(self, other: Operand) -> Self:
+        return self._lift(other, "other").matmul(self)
+
+    def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
+        """``self @ weight.T + bias``, for a weight of shape (out, in)."""
+        w = self._lift(weight, "weight")
+        if w.ndim != 2 or self.ndim == 0 or not same(self.shape[-1], w.shape[1]):
+            raise ShapeError(
+                f"weight: expected shape (out, {self.shape[-1] if self.ndim else 'in'}) for an "
+                f"input of shape {format_shape(self.shape)}, not {format_shape(w.shape)}"
+            )
+        out = self.matmul(w.t())
+        return out if bias is None else out + bias
+
+    # ---- convolution
+
+    def conv1d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+    ) -> Self:  # fmt: skip
+        """Cross-correlation along one axis; as :meth:`conv2d`."""
+        return self._conv(1, weight, bias, stride, padding, dilation, groups)
+
+    def conv2d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+    ) -> Self:  # fmt: skip
+        """Cross-correlation of images with filters.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (out, in / groups, height, width); this tensor has shape
+            (batch, in, height, width), or no batch axis.
+        bias : Tensor, optional
+            Added to each of the `out` channels.
+        stride, dilation : int or (int, int)
+            Steps between windows and between taps.
+        padding : int, (int, int), "valid" or "same"
+            Zeros around the image.
+        groups : int
+            Into how many independent parts the channels are divided.
+
+        Raises
+        ------
+        ShapeError
+            Ranks, channels or sizes do not fit.
+        """
+        return self._conv(2, weight, bias, stride, padding, dilation, groups)
+
+    def _conv(
+        self, n: int, weight: TensorBase, bias: TensorBase | None, stride: PerAxis,
+        padding: PerAxis | str, dilation: PerAxis, groups: int,
+    ) -> Self:  # fmt: skip
+        name = f"conv{n}d"
+        if self.ndim == n + 1:
+            single = self.unsqueeze(0)
+            return single._conv(n, weight, bias, stride, padding, dilation, groups).squeeze(0)
+        w = self._lift(weight, "weight")
+        self._check_channels(name, n, w, groups)
+        strides = per_axis(stride, n, "stride", least=1)
+        dilations = per_axis(dilation, n, "dilation", least=1)
+        kernel = tuple(w._static_size(2 + i, name) for i in range(n))
+        widths = _padding(padding, kernel, strides, dilations)
+        x, filters = self._factors(w, name)
+        x = build.pad(x, [(0, 0), (0, 0), *widths])
+        for size, k, d in zip(x.shape[2:], kernel, dilations, strict=True):
+            if dim_max(size) < d * (k - 1) + 1:
+                raise ShapeError(
+                    f"{name}: a kernel of {k} taps, {d} apart, does not fit in the {size} padded "
+                    "elements of an axis"
+                )
+        windows = tuple(
+            (2 + i, *w) for i, w in enumerate(zip(kernel, strides, dilations, strict=True))
+        )
+        out = self._of(_convolve(x, filters, windows, groups))
+        if bias is None:
+            return out
+        b = self._lift(bias, "bias")
+        if b.ndim != 1 or not same(b.shape[0], w.shape[0]):
+            raise ShapeError(
+                f"bias: expected shape {format_shape((w.shape[0],))}, not {format_shape(b.shape)}"
+            )
+        return out + b.reshape(-1, *(1,) * n)
+
+    def _check_channels(self, name: str, n: int, w: Self, groups: int) -> None:
+        if self.ndim != n + 2 or w.ndim != n + 2:
+            raise ShapeError(
+                f"{name}: expected an input of {n + 1} or {n + 2} axes and a weight of {n + 2}, "
+                f"not {self.ndim} and {w.ndim}"
+            )
+        channels, outputs = self._static_size(1, name), w._static_size(0, name)
+        if groups < 1 or channels % groups or outputs % groups:
+            raise ShapeError(
+                f"groups: {groups} does not divide the {channels} input and {outputs} output "
+                "channels"
+            )
+        if w.shape[1] != channels // groups:
+            raise ShapeError(
+                f"weight: expected {channels // groups} channels (axis 1) for an input with "
+                f"{channels} in {groups} groups, not {w.shape[1]}"
+            )
+
+    def _factors(self, other: Self, name: str) -> tuple[UOp, UOp]:
+        a, b = self.uop, other.uop
+        dtype = dt.promote(a.dtype, b.dtype)
+        if dtype.is_bool:
+            raise DTypeError(f"{name}: bools have no products to sum; cast them to integers")
+        return a.cast(dtype), b.cast(dtype)
+
+
+def _matmul(a: UOp, b: UOp) -> UOp:
+    """Products of rows of `a` and columns of `b`, both along a last axis, summed over it."""
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    if row:
+        a = build.reshape(a, (1, *a.shape))
+    # Columns as rows; a vector is one column.
+    rank = len(b.shape)
+    b = build.reshape(b, (1, *b.shape)) if column else build.permute(
+        b, (*range(rank - 2), rank - 1, rank - 2)
+    )  # fmt: skip
+    (*lead_a, m, k), (*lead_b, n, _) = a.shape, b.shape
+    lead = broadcast(tuple(lead_a), tuple(lead_b))
+    shape = (*lead, m, n, k)
+    left = build.broadcast_to(build.reshape(a, (*lead_a, m, 1, k)), shape)
+    right = build.broadcast_to(build.reshape(b, (*lead_b, 1, n, k)), shape)
+    out = build.reduce(left.alu(Op.MUL, right), Op.ADD, (len(shape) - 1,))
+    kept = (*lead, *(() if row else (m,)), *(() if column else (n,)))
+    return build.reshape(out, kept)
+
+
+_Windows: TypeAlias = tuple[tuple[int, int, int, int], ...]
+
+
+def _convolve(x: UOp, w: UOp, windows: _Windows, groups: int) -> UOp:
+    """Cross-correlation of padded `x` (batch, in, ...) with `w` (out, in / groups, ...)."""
+    n = len(windows)
+    seen = _rows(x, windows, groups)  # batch, group, 1, positions, in / group, taps
+    filters = _filters(w, n, groups)  # 1, group, out / group, 1s, in / group, taps
+    left, right = build.align(seen, filters)
+    axes = range(len(left.shape) - n - 1, len(left.shape))
+    out = build.reduce(left.alu(Op.MUL, right), Op.ADD, axes)
+    positions = seen.shape[3 : 3 + n]
+    out = build.reshape(out, (x.shape[0], w.shape[0], *positions))
+    return custom(out, _convolve_rule, x, w, arg=(windows, groups))
+
+
+def _rows(x: UOp, windows: _Windows, groups: int) -> UOp:
+    n = len(windows)
+    seen = UOp(Op.WINDOW, x.dtype, (x,), windows)
+    batch, channels, *rest = seen.shape
+    assert isinstance(channels, int)
+    seen = build.reshape(seen, (batch, groups, channels // groups, *rest))
+    order = (0, 1, *range(3, 3 + n), 2, *range(3 + n, 3 + 2 * n))
+    seen = build.permute(seen, order)
+    return build.reshape(seen, (batch, groups, 1, *seen.shape[2:]))
+
+
+def _filters(w: UOp, n: int, groups: int) -> UOp:
+    out, channels, *taps = w.shape
+    assert isinstance(out, int)
+    return build.reshape(w, (1, groups, out // groups, *(1,) * n, channels, *taps))
+
+
+def _convolve_rule(node: UOp, g: UOp, i: int) -> UOp:
+    windows, groups = node.arg.arg
+    x, w = node.arg.inputs
+    return _input_gradient(x, w, g, windows, groups) if i == 0 else _weight_gradient(
+        x, w, g, windows, groups
+    )  # fmt: skip
+
+
+def _weight_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> UOp:
+    n = len(windows)
+    seen = _rows(x, windows, groups)
+    batch, out, *positions = g.shape
+    assert isinstance(out, int)
+    g = build.reshape(g, (batch, groups, out // groups, *positions, *(1,) * (n + 1)))
+    left, right = build.align(g, seen)
+    total = build.reduce(left.alu(Op.MUL, right), Op.ADD, (0, *range(3, 3 + n)))
+    return build.reshape(total, w.shape)
+
+
+def _input_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> UOp:
+    """One contraction over output channels and taps: the taps of `g` are gathered first."""
+    n = len(windows)
+    batch, out, *positions = g.shape
+    channels = x.shape[1]
+    assert isinstance(out, int)
+    assert isinstance(channels, int)
+    taps = tuple(k for _, k, _, _ in windows)
+    g = build.expand(
+        build.reshape(g, (batch, out, *positions, *(1,) * n)), (batch, out, *positions, *taps)
+    )
+    spread = unwindow(g, (batch, out, *x.shape[2:]), windows)
+    spread = build.reshape(spread, (batch, groups, out // groups, *spread.shape[2:]))
+    spread = build.permute(spread, (0, 1, *range(3, 3 + n), 2, *range(3 + n, 3 + 2 * n)))
+    spread = build.reshape(spread, (batch, groups, 1, *spread.shape[2:]))
+    filters = build.reshape(w, (groups, out // groups, channels // groups, *taps))
+    filters = build.permute(filters, (0, 2, 1, *range(3, 3 + n)))
+    filters = build.reshape(
+        filters, (1, groups, channels // groups, *(1,) * n, out // groups, *taps)
+    )
+    left, right = build.align(spread, filters)
+    total = build.reduce(
+        left.alu(Op.MUL, right), Op.ADD, range(len(left.shape) - n - 1, len(left.shape))
+    )
+    return build.reshape(total, x.shape)
+
+
+def per_axis(value: Any, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:
+    """`value`, a number for all of `n` axes or one each, as a tuple."""
+    values = tuple(value) if isinstance(value, tuple | list) else (value,) * n
+    if len(values) == 1:
+        values *= n
+    for v in values:
+        if isinstance(v, bool) or not isinstance(v, int):
+            raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
+    if len(values) != n or min(values) < least:
+        raise ShapeError(f"{name}: expected {n} numbers of at least {least}, not {value!r}")
+    return values
+
+
+def _padding(
+    padding: PerAxis | str, kernel: tuple[int, ...], strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> list[tuple[int, int]]:  # fmt: skip
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
+        if any(s != 1 for s in strides):
+            raise ShapeError("padding: 'same' needs a stride of 1")
+        spans = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
+        return [(s // 2, s - s // 2) for s in spans]
+    if isinstance(padding, str):
+        raise ShapeError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
+    return [(p, p) for p in per_axis(padding, len(kernel), "padding")]
+

@@ -1,0 +1,229 @@
+"""From tensors to Python and NumPy, and between types by name."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, Self
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor.loss import LossMethods
+from kernelrt.tensor.realize import realize
+from kernelrt.tensor.trace import forbid, is_tracing
+
+__all__ = ["ConversionMethods"]
+
+
+class ConversionMethods(LossMethods):
+    """Reading values, and casts that are named after their type."""
+
+    __slots__ = ()
+
+    #: NumPy leaves operations with a tensor on their right to the tensor.
+    __array_ufunc__ = None
+
+    # ---- values
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The elements as a NumPy array of their own.
+
+        Raises
+        ------
+        JitError
+            A function is being traced.
+        DTypeError
+            The type is bfloat16, which NumPy does not have.
+        """
+        forbid("numpy()")
+        wanted = dt.to_numpy(self.dtype)
+        self._realized()
+        buffer = self._buffer
+        assert buffer is not None
+        array: np.ndarray[Any, Any] = buffer.copyout()
+        return array.view(wanted).reshape(self._shape or ())
+
+    def _realized(self) -> None:
+        """Make sure that the data are there and current."""
+        from kernelrt.tensor.realize import flush
+
+        if not self.is_realized:
+            realize(self)
+        else:
+            flush()
+
+    def item(self) -> Any:
+        """The only element, as a Python number.
+
+        Raises
+        ------
+        ShapeError
+            There is not exactly one element.
+        """
+        forbid("item()")
+        if self.numel() != 1:
+            raise ShapeError(
+                f"item: the tensor has shape {format_shape(self.shape)}, not one element; index "
+                "or reduce it first"
+            )
+        source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
+        return source.numpy().item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
+        return source.numpy().tolist()
+
+    def data_ptr(self) -> builtins.int:
+        """Address of the first element; computes the tensor."""
+        forbid("data_ptr()")
+        self._realized()
+        address = self._address
+        assert address is not None
+        return address
+
+    def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("the elements of a tensor are copied; pass copy=None")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """The data, shared with the importer."""
+        from kernelrt.device import dlpack
+
+        forbid("__dlpack__()")
+        self._realized()
+        buffer = self._buffer
+        assert buffer is not None
+        shaped = buffer.raw().reshape(self._shape or ())
+        return dlpack.export(shaped, self.dtype is dt.bfloat16, options)
+
+    def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]:
+        return (1, 0)
+
+    def __len__(self) -> builtins.int:
+        if self.ndim == 0:
+            raise ShapeError("len: a tensor without axes has no length")
+        return self._static_size(0, "len")
+
+    def __iter__(self) -> Any:
+        if self.ndim == 0:
+            raise ShapeError("iter: a tensor without axes cannot be iterated over; use item()")
+        return iter(self.unbind(0))
+
+    def __contains__(self, value: Any) -> builtins.bool:
+        return builtins.bool((self == value).any().item())
+
+    def __bool__(self) -> builtins.bool:
+        if self.numel() != 1:
+            raise ShapeError(
+                f"bool: the truth of a tensor of shape {format_shape(self.shape)} is ambiguous; "
+                "use any() or all()"
+            )
+        return builtins.bool(self.item())
+
+    def __float__(self) -> builtins.float:
+        return builtins.float(self.item())
+
+    def __int__(self) -> builtins.int:
+        return builtins.int(self.item())
+
+    def __index__(self) -> builtins.int:
+        if not self.dtype.is_int:
+            raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
+        return builtins.int(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)
+
+    def __repr__(self) -> str:
+        head = f"shape={format_shape(self.shape)}, dtype={self.dtype.name}"
+        if self.requires_grad:
+            head += ", requires_grad=True"
+        if is_tracing():
+            return f"<Tensor, traced, {head}>"
+        if not all(isinstance(d, int) for d in self.shape):
+            return f"<Tensor, {head}>"
+        if self.numel() > 1000:
+            return f"<Tensor, {head}>" if self.is_realized else f"<Tensor, lazy, {head}>"
+        source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
+        text = np.array2string(source.numpy(), separator=", ", prefix="tensor(")
+        tail = "" if self.dtype in (dt.float32, dt.int64, dt.bool_) else f", dtype={self.dtype.name}"
+        if self.requires_grad:
+            tail += ", requires_grad=True"
+        return f"tensor({text}{tail})"
+
+    # ---- types
+
+    def to(self, *args: object, dtype: object = None) -> Self:
+        """This tensor with another scalar type, as in ``x.to(kernelrt.float64)``.
+
+        The device that holds it (``"cpu"``) may be named too and changes nothing.
+
+        Raises
+        ------
+        DeviceError
+            Another device is named.
+        """
+        from kernelrt.tensor.creation import check_device
+
+        for arg in args:
+            if isinstance(arg, str) and arg.lower().split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
+                check_device(arg)
+            else:
+                dtype = arg
+        return self if dtype is None else self.cast(dtype)
+
+    def cpu(self) -> Self:
+        """This tensor; all tensors are on the CPU."""
+        return self
+
+    def type(self, dtype: object) -> Self:
+        """The same as :meth:`cast`."""
+        return self.cast(dtype)
+
+    def type_as(self, other: Self) -> Self:
+        """This tensor with the scalar type of `other`."""
+        return self.cast(other.dtype)
+
+    def bitcast(self, dtype: object) -> Self:
+        """The bits of each element read as another type of the same width."""
+        wanted = dt.parse(dtype)
+        if wanted.bits != self.dtype.bits or dt.bool_ in (wanted, self.dtype):
+            raise DTypeError(
+                f"dtype: {self.dtype.name} can be read as a type of {self.dtype.bits} bits that "
+                f"is not bool, not as {wanted.name}; cast converts values instead"
+            )
+        return self if wanted is self.dtype else self._of(UOp(Op.BITCAST, wanted, (self.uop,)))
+
+    def float(self) -> Self:
+        """This tensor as float32."""
+        return self.cast(dt.float32)
+
+    def double(self) -> Self:
+        """This tensor as float64."""
+        return self.cast(dt.float64)
+
+    def half(self) -> Self:
+        """This tensor as float16."""
+        return self.cast(dt.float16)
+
+    def bfloat16(self) -> Self:
+        """This tensor as bfloat16."""
+        return self.cast(dt.bfloat16)
+
+    def int(self) -> Self:
+        """This tensor as int32."""
+        return self.cast(dt.int32)
+
+    def long(self) -> Self:
+        """This tensor as int64."""
+        return self.cast(dt.int64)
+
+    def bool(self) -> Self:
+        """Whether each element is not zero."""
+        return self.cast(dt.bool_)

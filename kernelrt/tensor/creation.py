@@ -1,0 +1,322 @@
+"""Making tensors: from data, constants and sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DeviceError, DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_max, prod, same
+from kernelrt.tensor import build
+from kernelrt.tensor.base import TensorBase, shape_of, storage_node
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
+           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "zeros",
+           "zeros_like"]  # fmt: skip
+
+_T = TypeVar("_T", bound=TensorBase)
+
+
+def _class() -> type[Tensor]:
+    from kernelrt.tensor.tensor import Tensor
+
+    return Tensor
+
+
+def check_device(device: object) -> None:
+    """Raise DeviceError unless `device` names the CPU."""
+    if device is None:
+        return
+    if not isinstance(device, str) or device.upper().split(":")[0] != "CPU":
+        raise DeviceError(f"device: {device!r} is unknown; expected 'cpu'")
+
+
+def from_data(
+    kind: type[_T], data: object, name: str = "data", dtype: object = None
+) -> _T:
+    """A tensor of class `kind` with a copy of `data`."""
+    if isinstance(data, TensorBase):
+        copy = kind._of(UOp(Op.CONTIGUOUS, data.dtype, (data.uop,)))
+        return copy if dtype is None else copy.cast(dtype)  # type: ignore[attr-defined, no-any-return]
+    if isinstance(data, UOp):
+        node = build.scalar(data, dt.int64 if dtype is None else dt.parse(dtype))
+        return kind._of(node)
+    wanted = None if dtype is None else dt.parse(dtype)
+    array = _as_array(data, name)
+    source = dt.from_numpy(array.dtype, name)
+    if wanted is None:
+        wanted = source if hasattr(data, "dtype") else _python_default(source)
+    if wanted is dt.bfloat16:
+        wide = _over_copy(kind, array.astype(np.float32), dt.float32)
+        return wide.cast(wanted)  # type: ignore[attr-defined, no-any-return]
+    with np.errstate(all="ignore"):
+        return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
+
+
+def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
+    buffer = Buffer(array.size, dtype)
+    buffer.raw()[...] = array.reshape(-1)
+    return kind._over(buffer, array.shape)
+
+
+def _python_default(found: DType) -> DType:
+    """Python floats become float32, ints int64."""
+    return dt.float32 if found is dt.float64 else found
+
+
+def _as_array(data: object, name: str) -> np.ndarray[Any, Any]:
+    if isinstance(data, list | tuple):
+        _check_rectangular(data, name)
+        data = [np.asarray(d) if isinstance(d, TensorBase) else d for d in data]
+    elif not isinstance(data, bool | int | float | np.ndarray | np.generic) and not (
+        hasattr(data, "__array__") or hasattr(data, "__dlpack__") or _has_buffer(data)
+    ):
+        raise DTypeError(
+            f"{name}: expected numbers, nested lists of numbers, a NumPy array or an object with "
+            f"the buffer protocol, not {type(data).__name__}"
+        )
+    try:
+        if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
+            return np.from_dlpack(data)  # type: ignore[arg-type]
+        array = np.asarray(data)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DTypeError(f"{name}: {type(data).__name__} does not convert: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise DTypeError(
+            f"{name}: elements of NumPy dtype {array.dtype} are not supported; expected bools, "
+            "integers or floats"
+        )
+    return array
+
+
+def _has_buffer(data: object) -> bool:
+    try:
+        memoryview(data).release()  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
+
+
+def _check_rectangular(data: Sequence[Any], name: str) -> None:
+    """Raise ShapeError naming the first element that does not have its neighbours' length."""
+    level: list[tuple[str, Any]] = [(name, data)]
+    while level:
+        lengths = [len(d) if isinstance(d, list | tuple) else -1 for _, d in level]
+        for (path, item), length in zip(level, lengths, strict=True):
+            if length != lengths[0] and not hasattr(item, "shape"):
+                raise ShapeError(
+                    f"{path} has {_count(length)}, but {level[0][0]} has {_count(lengths[0])}; "
+                    "nested lists must be rectangular"
+                )
+        if lengths[0] < 0:
+            return
+        level = [(f"{path}[{i}]", x) for path, d in level for i, x in enumerate(d)]
+
+
+def _count(length: int) -> str:
+    return "no elements but is a number" if length < 0 else f"{length} elements"
+
+
+def tensor(
+    data: object, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with a copy of `data`.
+
+    Parameters
+    ----------
+    data : number, nested list of numbers, NumPy array, Tensor, or array-like
+        What to copy. Python floats become float32 and ints int64; arrays keep their type.
+    dtype : DType, str or NumPy dtype, optional
+        Type to convert to.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether to collect gradients in ``grad``.
+
+    Raises
+    ------
+    ShapeError
+        Nested lists are ragged.
+    DTypeError
+        The elements have a type that kernelrt does not hold.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).sum().item()
+    10.0
+    """
+    check_device(device)
+    out = from_data(_class(), data, "data", dtype)
+    return out.requires_grad_() if requires_grad else out
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor that shares the memory of `array`; each sees what the other writes.
+
+    Parameters
+    ----------
+    array : numpy.ndarray or array-like with DLPack or the buffer protocol
+        C-contiguous, or a transpose of such; aligned to its elements. It is kept alive.
+
+    Raises
+    ------
+    ShapeError
+        The memory is not laid out like that.
+    DTypeError
+        The elements have a type that kernelrt does not hold.
+    """
+    if not hasattr(array, "__array_interface__"):
+        if not (hasattr(array, "__dlpack__") or _has_buffer(array)):
+            raise DTypeError(
+                f"array: expected a NumPy array or shared memory, not {type(array).__name__}; "
+                "use kernelrt.tensor to copy"
+            )
+        array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+    array = np.asarray(array)
+    dt.from_numpy(array.dtype, "array")
+    order = sorted(range(array.ndim), key=lambda a: (-array.strides[a], a))
+    packed = array.transpose(order)
+    if not array.flags.aligned or not packed.flags.c_contiguous:
+        raise ShapeError(
+            f"array: memory with strides {array.strides} for shape {array.shape} cannot be "
+            "shared; pass numpy.ascontiguousarray(array), or use kernelrt.tensor to copy"
+        )
+    buffer = Buffer.wrap(packed)
+    shared = _class()._over(buffer, packed.shape)
+    if packed.shape == array.shape and order == sorted(order):
+        return shared
+    return shared.permute([order.index(a) for a in range(array.ndim)])
+
+
+def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
+    """A shape without negative sizes."""
+    shape = shape_of(args)
+    for d in shape:
+        if (d if isinstance(d, int) else d.vmin) < 0:
+            raise ShapeError(f"shape: expected sizes of at least 0, not {d}")
+    return shape
+
+
+def full(
+    size: Any, fill_value: bool | int | float, dtype: object = None, device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A tensor of shape `size` with `fill_value` everywhere."""
+    check_device(device)
+    shape = check_shape((size,))
+    if not isinstance(fill_value, bool | int | float | np.generic):
+        raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
+    value = fill_value.item() if isinstance(fill_value, np.generic) else fill_value
+    wanted = dt.of_scalar(value) if dtype is None else dt.parse(dtype)
+    out = _class()._of(build.full(value, wanted, shape))
+    return out.requires_grad_() if requires_grad else out
+
+
+def zeros(
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros of a shape, float32 unless told otherwise."""
+    return full(shape_of(size), 0, dtype or dt.float32, device, requires_grad)
+
+
+def ones(
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
+    """Ones of a shape, float32 unless told otherwise."""
+    return full(shape_of(size), 1, dtype or dt.float32, device, requires_grad)
+
+
+def empty(*size: Any, dtype: object = None, device: object = None) -> Tensor:
+    """A tensor with storage and arbitrary elements.
+
+    With Variables in its shape it has room for the largest; a plan that reads it takes the
+    elements in row-major order of the shape that the Variables give.
+    """
+    check_device(device)
+    shape = check_shape(size)
+    wanted = dt.float32 if dtype is None else dt.parse(dtype)
+    largest = prod(dim_max(d) for d in shape)
+    assert isinstance(largest, int)
+    buffer = Buffer(largest, wanted)
+    if all(isinstance(d, int) for d in shape):
+        return _class()._over(buffer, shape)  # type: ignore[arg-type]
+    return _class()._of(storage_node(buffer, shape))
+
+
+def full_like(input: TensorBase, fill_value: bool | int | float, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+    """`fill_value` in the shape, and unless told otherwise the type, of `input`."""
+    return full(input.shape, fill_value, dtype or input.dtype)
+
+
+def zeros_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+    """Zeros in the shape and type of `input`."""
+    return full_like(input, 0, dtype)
+
+
+def ones_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+    """Ones in the shape and type of `input`."""
+    return full_like(input, 1, dtype)
+
+
+def empty_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+    """Storage in the shape and type of `input`, with arbitrary elements."""
+    return empty(input.shape, dtype=dtype or input.dtype)
+
+
+def arange(
+    start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None
+) -> Tensor:
+    """The numbers from `start` (0 if one number is given) to `end`, not included, by `step`.
+
+    They are int64 if all arguments are integers, else float32, unless told otherwise.
+    """
+    if end is None:
+        start, end = 0, start
+    if step == 0:
+        raise ShapeError("step: expected a number other than 0")
+    whole = all(isinstance(v, int | UOp) for v in (start, end, step))
+    wanted = dt.parse(dtype) if dtype is not None else dt.int64 if whole else dt.float32
+    if isinstance(end, UOp) or isinstance(start, UOp):
+        if step != 1 or not whole:
+            raise ShapeError("arange: with Variables, start and end are whole and step is 1")
+        assert isinstance(start, int | UOp)
+        assert isinstance(end, int | UOp)
+        count: Dim = build.difference(end, start)
+    else:
+        count = max(0, math.ceil((end - start) / step))
+    line = build.iota(count) if not same(count, 0) else build.full(0, dt.int64, (0,))
+    if whole:
+        assert isinstance(start, int | UOp)
+        out = build.add(build.mul(line, int(step)), build.full(start, dt.int64, line.shape))
+    else:  # in float64, as rounding errors would otherwise grow along the line
+        out = build.add(build.mul(line.cast(dt.float64), step), float(start))  # type: ignore[arg-type]
+    return _class()._of(out.cast(wanted))
+
+
+def linspace(start: float, end: float, steps: int, dtype: object = None) -> Tensor:
+    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    if steps < 0:
+        raise ShapeError(f"steps: expected at least 0, not {steps}")
+    values = np.linspace(start, end, steps)
+    return from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
+
+
+def eye(n: int, m: int | None = None, dtype: object = None) -> Tensor:
+    """A matrix of `n` rows and `m` (or `n`) columns with ones on its diagonal."""
+    wanted = dt.float32 if dtype is None else dt.parse(dtype)
+    shape = check_shape((n, n if m is None else m))
+    if build.has_zero(shape):
+        return _class()._of(build.full(0, wanted, shape))
+    hit = build.iota_along(shape, 0).eq(build.iota_along(shape, 1))
+    return _class()._of(hit.cast(wanted))

@@ -1,0 +1,548 @@
+"""Operations on each element: arithmetic, comparison, functions, activations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self, TypeAlias
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor import build
+from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.marks import custom
+
+__all__ = ["ElementwiseMethods", "Number", "expm1", "log1p", "where"]
+
+Number: TypeAlias = bool | int | float
+
+
+class ElementwiseMethods(TensorBase):
+    """Arithmetic and functions that keep the shape."""
+
+    __slots__ = ()
+
+    def cast(self, dtype: object) -> Self:
+        """This tensor converted to `dtype`, out of range as NumPy converts."""
+        wanted = dt.parse(dtype)
+        if wanted is self.dtype:
+            return self
+        if wanted.is_bool:
+            node = self.uop
+            return self._of(node.ne(build.full(0, node.dtype, node.shape)))
+        return self._of(self.uop.cast(wanted))
+
+    # ---- arithmetic
+
+    def _binary(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        a, b = self._unify(("other", other))
+        if reverse:
+            a, b = b, a
+        return self._of(a.alu(op, b))
+
+    def add(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """``self + alpha * other``; a sum of bools is their or."""
+        if alpha != 1:
+            other = self._lift(other, "other") * alpha
+        a, b = self._unify(("other", other))
+        return self._of(a.alu(Op.OR if a.dtype.is_bool else Op.ADD, b))
+
+    def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """``self - alpha * other``."""
+        if alpha != 1:
+            other = self._lift(other, "other") * alpha
+        return self._of(_difference(*self._unify(("other", other))))
+
+    def mul(self, other: Operand) -> Self:
+        """``self * other``; a product of bools is their and."""
+        a, b = self._unify(("other", other))
+        return self._of(a.alu(Op.AND if a.dtype.is_bool else Op.MUL, b))
+
+    def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
+        """``self / other`` in floats; integers give float32.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Divisor.
+        rounding_mode : None, "floor" or "trunc"
+            Round the quotient; the types then promote as in a sum.
+        """
+        if rounding_mode == "floor":
+            return self // other
+        if rounding_mode not in (None, "trunc"):
+            raise ShapeError(
+                f"rounding_mode: expected None, 'floor' or 'trunc', not {rounding_mode!r}"
+            )
+        quotient = self._divide(other, reverse=False)
+        if rounding_mode is None:
+            return quotient
+        a, b = self._unify(("other", other))
+        if a.dtype.is_float:
+            return quotient.trunc()
+        # Floor division is one too low where it rounded a negative quotient down.
+        q = a.alu(Op.IDIV, b)
+        inexact = q.alu(Op.MUL, b).ne(a).alu(Op.AND, q.alu(Op.LT, build.zeros_like(q)))
+        return self._of(q.alu(Op.ADD, inexact.cast(q.dtype)))
+
+    def _divide(self, other: Operand, *, reverse: bool) -> Self:
+        a, b = self._unify(("other", other))
+        if not a.dtype.is_float:
+            a, b = a.cast(dt.float32), b.cast(dt.float32)
+        return self._of(b.alu(Op.DIV, a) if reverse else a.alu(Op.DIV, b))
+
+    def __add__(self, other: Operand) -> Self:
+        return self.add(other)
+
+    def __radd__(self, other: Operand) -> Self:
+        return self.add(other)
+
+    def __sub__(self, other: Operand) -> Self:
+        return self.sub(other)
+
+    def __rsub__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        return self._of(_difference(b, a))
+
+    def __mul__(self, other: Operand) -> Self:
+        return self.mul(other)
+
+    def __rmul__(self, other: Operand) -> Self:
+        return self.mul(other)
+
+    def __truediv__(self, other: Operand) -> Self:
+        return self._divide(other, reverse=False)
+
+    def __rtruediv__(self, other: Operand) -> Self:
+        return self._divide(other, reverse=True)
+
+    def __floordiv__(self, other: Operand) -> Self:
+        return self._of(_floor_divide(*self._unify(("other", other))))
+
+    def __rfloordiv__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        return self._of(_floor_divide(b, a))
+
+    def __mod__(self, other: Operand) -> Self:
+        return self._of(_remainder(*self._unify(("other", other))))
+
+    def __rmod__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        return self._of(_remainder(b, a))
+
+    def remainder(self, other: Operand) -> Self:
+        """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
+        return self % other
+
+    def __pow__(self, other: Operand) -> Self:
+        return self.pow(other)
+
+    def __rpow__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        return self._of(_power(b, a))
+
+    def pow(self, exponent: Operand) -> Self:
+        """``self ** exponent``; small whole exponents become products.
+
+        Raises
+        ------
+        DTypeError
+            An integer tensor is raised to a negative power.
+        """
+        if isinstance(exponent, int | float) and not isinstance(exponent, bool):
+            return self._pow_number(exponent)
+        a, b = self._unify(("exponent", exponent))
+        return self._of(_power(a, b))
+
+    def _pow_number(self, exponent: Number) -> Self:
+        if not self.dtype.is_float and exponent < 0 and isinstance(exponent, int):
+            raise DTypeError(
+                f"exponent: integers to the power {exponent} are not integers; cast the tensor "
+                "to a floating type first"
+            )
+        x, _ = self._unify(("exponent", exponent))
+        if exponent in (2, 3):
+            square = x.alu(Op.MUL, x)
+            return self._of(square if exponent == 2 else square.alu(Op.MUL, x))
+        if exponent == 1:
+            return self._of(x)
+        if exponent == 0.5 and x.dtype.is_float:
+            return self._of(x).sqrt()
+        if exponent == -1:
+            return self._of(x).reciprocal()
+        e = build.full(exponent, x.dtype, x.shape)
+        return self._of(_power(x, e))
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def neg(self) -> Self:
+        """``-self``."""
+        if self.dtype.is_bool:
+            raise DTypeError("self: bools have no negative; use ~x or x.logical_not()")
+        return self._of(self.uop.alu(Op.NEG))
+
+    def abs(self) -> Self:
+        """Absolute value; that of the least integer wraps to itself."""
+        return self if self.dtype.is_bool or self.dtype.is_unsigned else self._unary(Op.ABS)
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; 0 for NaN."""
+        x = self.uop
+        zero = build.zeros_like(x)
+        return self._of(
+            build.where(zero.alu(Op.LT, x), 1, build.where(x.alu(Op.LT, zero), -1, zero))
+            if not (x.dtype.is_bool or x.dtype.is_unsigned)
+            else x.ne(zero).cast(x.dtype)
+        )
+
+    def maximum(self, other: Operand) -> Self:
+        """The greater of two elements; NaN where one is NaN."""
+        return self._binary(Op.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """The lesser of two elements; NaN where one is NaN."""
+        return self._binary(Op.MIN, other)
+
+    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
+        """Elements below `min` raised to it, those above `max` lowered to it.
+
+        NaN stays. The gradient is one between the limits, both included, and zero outside.
+        """
+        if min is None and max is None:
+            raise ShapeError("clamp: expected min, max, or both")
+        out = self
+        if min is not None:
+            x, low = out._unify(("min", min))
+            out = out._of(build.where(x.alu(Op.LT, low), low, x))
+        if max is not None:
+            x, high = out._unify(("max", max))
+            out = out._of(build.where(high.alu(Op.LT, x), high, x))
+        return out
+
+    clip = clamp
+
+    def lerp(self, end: Operand, weight: Operand) -> Self:
+        """``self + weight * (end - self)``."""
+        return self + (self._lift(end, "end") - self) * weight
+
+    # ---- bits and logic
+
+    def _bits(self, op: Op, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        if a.dtype.is_float:
+            raise DTypeError(
+                f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
+            )
+        return self._of(a.alu(op, b))
+
+    def __and__(self, other: Operand) -> Self:
+        return self._bits(Op.AND, other)
+
+    def __or__(self, other: Operand) -> Self:
+        return self._bits(Op.OR, other)
+
+    def __xor__(self, other: Operand) -> Self:
+        return self._bits(Op.XOR, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHL, other)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHR, other)
+
+    def __invert__(self) -> Self:
+        if self.dtype.is_float:
+            raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
+        return self._unary(Op.NOT)
+
+    def logical_not(self) -> Self:
+        """Whether each element is zero."""
+        return ~self.cast(dt.bool_)
+
+    def logical_and(self, other: Operand) -> Self:
+        """Whether both elements are not zero."""
+        return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
+
+    def logical_or(self, other: Operand) -> Self:
+        """Whether one of the elements is not zero."""
+        return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
+
+    # ---- comparison
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return self._binary(Op.EQ, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return self._binary(Op.NE, other)  # type: ignore[arg-type]
+
+    __hash__ = TensorBase.__hash__
+
+    def __lt__(self, other: Operand) -> Self:
+        return self._binary(Op.LT, other)
+
+    def __le__(self, other: Operand) -> Self:
+        return self._binary(Op.LE, other)
+
+    def __gt__(self, other: Operand) -> Self:
+        return self._binary(Op.LT, other, reverse=True)
+
+    def __ge__(self, other: Operand) -> Self:
+        return self._binary(Op.LE, other, reverse=True)
+
+    def eq(self, other: Operand) -> Self:
+        """Elementwise equality."""
+        return self == other
+
+    def ne(self, other: Operand) -> Self:
+        """Elementwise inequality."""
+        return self != other
+
+    def lt(self, other: Operand) -> Self:
+        """Whether ``self < other``."""
+        return self < other
+
+    def le(self, other: Operand) -> Self:
+        """Whether ``self <= other``."""
+        return self <= other
+
+    def gt(self, other: Operand) -> Self:
+        """Whether ``self > other``."""
+        return self > other
+
+    def ge(self, other: Operand) -> Self:
+        """Whether ``self >= other``."""
+        return self >= other
+
+    def isnan(self) -> Self:
+        """Whether each element is NaN."""
+        x = self.uop
+        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool, x.shape))
+
+    def isinf(self) -> Self:
+        """Whether each element is infinite."""
+        if not self.dtype.is_float:
+            return self._of(build.full(False, dt.bool, self.shape))
+        return self.abs() == math.inf
+
+    def isfinite(self) -> Self:
+        """Whether each element is neither infinite nor NaN."""
+        if not self.dtype.is_float:
+            return self._of(build.full(True, dt.bool, self.shape))
+        return self.abs() < math.inf
+
+    def where(self, condition: Operand, other: Operand) -> Self:
+        """This tensor's element where `condition` holds, else that of `other`."""
+        return self._select(condition, self, other)
+
+    def masked_fill(self, mask: Operand, value: Operand) -> Self:
+        """`value` where `mask` holds, this tensor's element elsewhere; the type stays."""
+        return self._select(mask, value, self).cast(self.dtype)
+
+    def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
+        mask = self._lift(condition, "condition")
+        if not mask.dtype.is_bool:
+            raise DTypeError(
+                f"condition: expected bools, not {mask.dtype.name}; compare, as in x != 0"
+            )
+        a, b = self._promote(("input", yes), ("other", no))
+        return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
+
+    # ---- functions
+
+    def _unary(self, op: Op) -> Self:
+        return self._of(self.uop.alu(op))
+
+    def _as_float(self) -> UOp:
+        node = self.uop
+        return node if node.dtype.is_float else node.cast(dt.float32)
+
+    def _function(self, op: Op) -> Self:
+        return self._of(self._as_float().alu(op))
+
+    def _rounding(self, op: Op) -> Self:
+        return self._unary(op) if self.dtype.is_float else self
+
+    def exp(self) -> Self:
+        """e to the power of each element."""
+        return self._function(Op.EXP)
+
+    def exp2(self) -> Self:
+        """2 to the power of each element."""
+        x = self._as_float()
+        return self._of(build.full(2, x.dtype, x.shape).alu(Op.POW, x))
+
+    def log(self) -> Self:
+        """Natural logarithm."""
+        return self._function(Op.LOG)
+
+    def log2(self) -> Self:
+        """Logarithm to base 2."""
+        return self.log() * (1 / math.log(2))
+
+    def log10(self) -> Self:
+        """Logarithm to base 10."""
+        return self.log() * (1 / math.log(10))
+
+    def sqrt(self) -> Self:
+        """Square root."""
+        return self._function(Op.SQRT)
+
+    def rsqrt(self) -> Self:
+        """One over the square root."""
+        x = self._as_float()
+        root = build.full(1, x.dtype, x.shape).alu(Op.DIV, x.alu(Op.SQRT))
+        return self._of(custom(root, _rsqrt_rule, x))
+
+    def reciprocal(self) -> Self:
+        """One over each element."""
+        x = self._as_float()
+        return self._of(build.full(1, x.dtype, x.shape).alu(Op.DIV, x))
+
+    def square(self) -> Self:
+        """Each element times itself."""
+        return self * self
+
+    def sin(self) -> Self:
+        """Sine of radians."""
+        return self._function(Op.SIN)
+
+    def cos(self) -> Self:
+        """Cosine of radians."""
+        return self._function(Op.COS)
+
+    def tan(self) -> Self:
+        """Tangent of radians."""
+        return self.sin() / self.cos()
+
+    def tanh(self) -> Self:
+        """Hyperbolic tangent."""
+        return self._function(Op.TANH)
+
+    def erf(self) -> Self:
+        """The error function."""
+        return self._function(Op.ERF)
+
+    def floor(self) -> Self:
+        """The next whole number below or equal."""
+        return self._rounding(Op.FLOOR)
+
+    def ceil(self) -> Self:
+        """The next whole number above or equal."""
+        return self._rounding(Op.CEIL)
+
+    def trunc(self) -> Self:
+        """The next whole number towards zero."""
+        return self._rounding(Op.TRUNC)
+
+    def round(self) -> Self:
+        """The nearest whole number, halves to the even one."""
+        return self._rounding(Op.ROUND)
+
+    def log1p(self) -> Self:
+        """``log(1 + self)``, precise near zero."""
+        x = self._as_float()
+        return self._of(custom(log1p(x), _log1p_rule, x))
+
+    def expm1(self) -> Self:
+        """``exp(self) - 1``, precise near zero."""
+        x = self._as_float()
+        return self._of(custom(expm1(x), _expm1_rule, x))
+
+
+def where(condition: object, input: Operand, other: Operand) -> Any:  # noqa: A002 - torch's name
+    """`input` where `condition` holds, else `other`, broadcast and promoted.
+
+    Raises
+    ------
+    DTypeError
+        `condition` is not of type bool.
+    """
+    for value in (condition, input, other):
+        if isinstance(value, ElementwiseMethods):
+            return value._select(condition, input, other)
+    raise DTypeError("where: expected at least one Tensor among condition, input and other")
+
+
+def _difference(a: UOp, b: UOp) -> UOp:
+    if a.dtype.is_bool:
+        raise DTypeError("sub: bools have no difference; use ^ or logical_not, or cast them")
+    return a.alu(Op.SUB, b)
+
+
+def _floor_divide(a: UOp, b: UOp) -> UOp:
+    if a.dtype.is_float:
+        return a.alu(Op.DIV, b).alu(Op.FLOOR)
+    if a.dtype.is_bool:
+        raise DTypeError("//: bools have no quotient; cast them to integers")
+    return a.alu(Op.IDIV, b)
+
+
+def _remainder(a: UOp, b: UOp) -> UOp:
+    if a.dtype.is_float:
+        return a.alu(Op.SUB, _floor_divide(a, b).alu(Op.MUL, b))
+    if a.dtype.is_bool:
+        raise DTypeError("%: bools have no remainder; cast them to integers")
+    return a.alu(Op.MOD, b)
+
+
+def _power(a: UOp, b: UOp) -> UOp:
+    if a.dtype.is_float:
+        return a.alu(Op.POW, b)
+    if a.dtype.is_bool:
+        raise DTypeError("**: bools have no powers; cast them to integers")
+    # Repeated squaring over the bits of the exponent; a negative exponent leaves what an
+    # integer quotient would: 1 and -1 keep their powers, everything else becomes 0.
+    exponent = b.alu(Op.ABS) if not b.dtype.is_unsigned else b
+    one = build.full(1, a.dtype, a.shape)
+    zero = build.zeros_like(a)
+    value = build.const_value(b)
+    bits = a.dtype.bits.bit_length() if value is None else max(1, int(value).bit_length())
+    result, base = one, a
+    for bit in range(bits):
+        odd = exponent.alu(Op.SHR, build.full(bit, b.dtype, b.shape)).alu(Op.AND, one).ne(zero)
+        result = build.where(odd, result.alu(Op.MUL, base), result)
+        base = base.alu(Op.MUL, base)
+    unit = a.alu(Op.MUL, a).eq(one)
+    return build.where(b.alu(Op.LT, zero).alu(Op.AND, unit.alu(Op.NOT)), zero, result)
+
+
+def log1p(x: UOp) -> UOp:
+    """``log(1 + x)``: the rounding error of ``1 + x`` is divided out again."""
+    one = build.full(1, x.dtype, x.shape)
+    u = one.alu(Op.ADD, x)
+    corrected = u.alu(Op.LOG).alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.SUB, one)))
+    plain = u.eq(one).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
+    return build.where(plain, x, corrected)
+
+
+def expm1(x: UOp) -> UOp:
+    """``exp(x) - 1``: the rounding error of ``exp(x)`` is divided out again."""
+    one = build.full(1, x.dtype, x.shape)
+    u = x.alu(Op.EXP)
+    less = u.alu(Op.SUB, one)
+    corrected = less.alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.LOG)))
+    extreme = less.eq(build.neg(one)).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
+    return build.where(u.eq(one), x, build.where(extreme, less, corrected))
+
+
+def _rsqrt_rule(node: UOp, g: UOp, i: int) -> UOp:
+    u = node.src[0]
+    return build.mul(build.mul(g, -0.5), u.alu(Op.MUL, u.alu(Op.MUL, u)))
+
+
+def _log1p_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x,) = node.arg.inputs
+    return build.div(g, build.add(x, 1))
+
+
+def _expm1_rule(node: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(g, build.add(node.src[0], 1))

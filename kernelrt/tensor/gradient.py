@@ -1,0 +1,189 @@
+"""Reverse-mode differentiation of tensor graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.shape import format_shape, prod, same
+from kernelrt.tensor import build, state
+from kernelrt.tensor.marks import Custom, Leaf, Stale, detach
+from kernelrt.tensor.rules import RULES
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["backward", "grad", "gradients"]
+
+
+def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
+    """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`."""
+    order = list(toposort([root], stop=_ends))
+    live = _live(order)
+    flowing: dict[UOp, UOp] = {root: g} if root in live else {}
+    found: dict[Leaf, UOp] = {}
+    for node in reversed(order):
+        here = flowing.pop(node, None)
+        if here is None:
+            continue
+        if node.op is Op.DETACH and isinstance(node.arg, Leaf):
+            _accumulate(found, node.arg, here)
+            continue
+        for operand, share in _shares(node, here, live):
+            _accumulate(flowing, operand, share)
+    return found
+
+
+def _ends(node: UOp) -> bool:
+    if node.op is Op.DETACH:
+        return node.arg is None or isinstance(node.arg, Leaf | Stale)
+    return not node.dtype.is_float
+
+
+def _live(order: Sequence[UOp]) -> set[UOp]:
+    """The nodes that a leaf's value flows into."""
+    live: set[UOp] = set()
+    for node in order:
+        if not node.dtype.is_float:
+            continue
+        if node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale):
+            live.add(node)
+        elif node.op is Op.DETACH and isinstance(node.arg, Custom):
+            if any(s in live for s in node.arg.inputs):
+                live.add(node)
+        elif not (node.op is Op.DETACH and node.arg is None) and any(s in live for s in node.src):
+            live.add(node)
+    return live
+
+
+def _shares(node: UOp, g: UOp, live: set[UOp]) -> list[tuple[UOp, UOp]]:
+    """What `g` contributes to each operand that leads to a leaf."""
+    if node.op is Op.DETACH and isinstance(node.arg, Stale):
+        raise GradientError(
+            "backward: a tensor that this result was computed from has been assigned since, so "
+            "the gradient can no longer be computed; call backward() before the assignment"
+        )
+    if node.op is Op.DETACH and isinstance(node.arg, Custom):
+        rule, operands = node.arg.rule, node.arg.inputs
+    else:
+        rule, operands = RULES.get(node.op, _none), node.src
+    shares = [
+        (s, rule(node, g, i)) for i, s in enumerate(operands) if s in live
+    ]
+    return [(s, share) for s, share in shares if share is not None]
+
+
+def _none(node: UOp, g: UOp, i: int) -> None:
+    """Roundings and integer operations: the derivative is zero where it exists."""
+
+
+def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
+    before = sums.get(key)
+    sums[key] = share if before is None else build.add(before, share)
+
+
+def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
+    """The gradient to start from."""
+    if not tensor.dtype.is_float:
+        raise GradientError(
+            f"{name}: gradients exist for floating types only, not {tensor.dtype.name}; cast the "
+            "tensors it is computed from, as in x.float()"
+        )
+    if gradient is None:
+        if not same(prod(tensor.shape), 1):
+            raise GradientError(
+                f"{name}: the tensor has shape {format_shape(tensor.shape)}; reduce it to one "
+                "element, as in loss.mean(), or pass gradient="
+            )
+        return build.full(1, tensor.dtype, tensor.shape)
+    if not isinstance(gradient, type(tensor)):
+        raise DTypeError(f"gradient: expected a Tensor, not {type(gradient).__name__}")
+    if not build.same_shape(gradient.shape, tensor.shape):
+        raise ShapeError(
+            f"gradient: expected the shape {format_shape(tensor.shape)} of the tensor, not "
+            f"{format_shape(gradient.shape)}"
+        )
+    return gradient.uop.cast(tensor.dtype)
+
+
+def _flow(tensor: TensorBase, g: UOp, name: str) -> dict[Leaf, UOp]:
+    with state.enable_grad():
+        node = tensor.uop
+    found = gradients(node, g)
+    if not found:
+        raise GradientError(
+            f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
+            "requires_grad=True on one, and do not detach it on the way"
+        )
+    return found
+
+
+def backward(
+    tensor: TensorBase, gradient: TensorBase | None = None, *, create_graph: bool = False
+) -> None:
+    """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
+    found = _flow(tensor, _seed(tensor, gradient, "backward"), "backward")
+    for leaf, node in found.items():
+        target = state.leaves.get(leaf)
+        if target is None:
+            continue
+        new = type(target)._of(node if create_graph else detach(node))
+        held = target.grad
+        if held is None:
+            target.grad = new
+        elif create_graph:
+            target.grad = held + new  # type: ignore[operator]
+        else:
+            with state.no_grad():
+                held.assign(held + new)  # type: ignore[attr-defined, operator]
+
+
+def grad(
+    output: TensorBase,
+    inputs: TensorBase | Sequence[TensorBase],
+    gradient: TensorBase | None = None,
+    *,
+    create_graph: bool = False,
+) -> Any:
+    """The gradients of `output` with respect to `inputs`, leaving their ``grad`` alone.
+
+    Parameters
+    ----------
+    output : Tensor
+        What to differentiate; of one element unless `gradient` is given.
+    inputs : Tensor or sequence of Tensor
+        Tensors created with ``requires_grad=True``.
+    gradient : Tensor, optional
+        The gradient of `output`, ones if not given.
+    create_graph : bool
+        Let the gradients be differentiated again.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        As many as `inputs`; zeros where `output` does not depend on one.
+
+    Raises
+    ------
+    GradientError
+        An input does not require a gradient, or is the result of operations.
+    """
+    several = isinstance(inputs, tuple | list)
+    wanted: Sequence[TensorBase] = inputs if several else (inputs,)  # type: ignore[assignment]
+    for i, t in enumerate(wanted):
+        if t._leaf is None:
+            raise GradientError(
+                f"inputs[{i}]: expected a tensor created with requires_grad=True, not one without "
+                "or a result of operations"
+            )
+    found = _flow(output, _seed(output, gradient, "grad"), "grad")
+    out = []
+    for t in wanted:
+        assert t._leaf is not None
+        node = found.get(t._leaf)
+        if node is None:
+            node = build.full(0, t.dtype, t.shape)
+        out.append(type(t)._of(node if create_graph else detach(node)))
+    return tuple(out) if several else out[0]

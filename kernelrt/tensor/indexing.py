@@ -1,0 +1,450 @@
+"""Indexing by numbers, slices and tensors; gather and scatter."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, dim_max, format_shape
+from kernelrt.tensor import build
+from kernelrt.tensor.base import Operand, TensorBase, axis_of
+from kernelrt.tensor.reduction import ReductionMethods
+
+__all__ = ["IndexingMethods", "check_labels"]
+
+
+class IndexingMethods(ReductionMethods):
+    """Indexing, gather and scatter."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Self:
+        """Elements by integers, slices, None, Ellipsis and integer tensors, as in NumPy.
+
+        Raises
+        ------
+        IndexBoundsError
+            A number lies outside its axis; at run time for an index tensor.
+        ShapeError
+            There are more indices than axes, or the index is a mask of bools, whose result would
+            have a shape that depends on data.
+        """
+        items = _spelled_out(index, self.ndim)
+        out, axis = self, 0
+        tensors: list[tuple[int, IndexingMethods]] = []
+        for item in items:
+            if item is None:
+                out = out.unsqueeze(axis)
+                axis += 1
+            elif isinstance(item, slice):
+                out = out._slice(axis, item)
+                axis += 1
+            elif _is_array(item):
+                tensors.append((axis, self._index_tensor(item, axis)))
+                axis += 1
+            else:
+                out = out._pick(axis, item)
+        if not tensors:
+            return out._of(out.uop) if out is self else out
+        return out._take(tensors)
+
+    def _pick(self, axis: int, item: object) -> Self:
+        """Element `item` of `axis`, which is dropped."""
+        size = self.shape[axis]
+        start = _position(item, size, axis)
+        node = self.uop
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, build.total((start, 1)))
+        picked = build.shrink(node, bounds)
+        return self._of(
+            build.reshape(picked, (*node.shape[:axis], *node.shape[axis + 1 :]))
+        )
+
+    def _slice(self, axis: int, item: slice) -> Self:
+        size = self.shape[axis]
+        step = 1 if item.step is None else item.step
+        if not isinstance(step, int | np.integer) or step == 0:
+            raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
+        if step == 1:
+            start = _limit(item.start, 0, size, axis)
+            stop = _limit(item.stop, size, size, axis)
+            node = self.uop
+            length = build.difference(stop, start)
+            if isinstance(length, int) and length < 0:
+                stop = start
+            elif not isinstance(length, int) and length.vmin < 0:
+                raise ShapeError(
+                    f"index: the slice {format_shape((start, stop))} of axis {axis} could be "
+                    "negative for some values of its Variables"
+                )
+            bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+            bounds[axis] = (start, stop)
+            return self._of(build.shrink(node, bounds))
+        return self._strided(axis, *item.indices(self._static_size(axis, "a slice with a step")))
+
+    def _strided(self, axis: int, start: int, stop: int, step: int) -> Self:
+        count = len(range(start, stop, step))
+        if count == 0:
+            return self.narrow(axis, 0, 0)
+        out = self
+        if step < 0:
+            out = out.flip(axis)
+            start, step = int(self.shape[axis]) - 1 - start, -step  # type: ignore[arg-type]
+        # Every step-th element is the first column of rows of length step.
+        out = out.narrow(axis, start, min(count * step, int(out.shape[axis]) - start))  # type: ignore[arg-type]
+        short = count * step - int(out.shape[axis])  # type: ignore[arg-type]
+        out = out._pad([(0, short if a == axis else 0) for a in range(out.ndim)])
+        shape = (*out.shape[:axis], count, step, *out.shape[axis + 1 :])
+        return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
+
+    def _index_tensor(self, item: Any, axis: int) -> IndexingMethods:
+        tensor = self._lift(np.asarray(item) if isinstance(item, list) else item, "index")
+        if tensor.dtype.is_bool:
+            raise ShapeError(
+                "index: a mask of bools selects a number of elements that depends on data; use "
+                "where(mask, x, other), x.masked_fill(mask, value), or x * mask"
+            )
+        if not tensor.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
+        return tensor
+
+    def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
+        """Index by tensors: their common shape takes the place of the axes they stand for."""
+        shape = broadcast(*(t.shape for _, t in tensors))
+        axes = [a for a, _ in tensors]
+        adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+        node = self.uop
+        rest = [a for a in range(self.ndim) if a not in axes]
+        front = [a for a in rest if adjacent and a < axes[0]]
+        back = [a for a in rest if a not in front]
+        whole = (*(node.shape[a] for a in front), *shape, *(node.shape[a] for a in back))
+        indices: list[UOp] = []
+        for axis in range(self.ndim):
+            if axis in axes:
+                index = _checked(tensors[axes.index(axis)][1].uop, node.shape[axis])
+                index = build.broadcast_to(index, shape)
+                index = build.reshape(index, (*(1,) * len(front), *shape, *(1,) * len(back)))
+            else:
+                place = front.index(axis) if axis in front else (
+                    len(front) + len(shape) + back.index(axis)
+                )  # fmt: skip
+                line = tuple(
+                    node.shape[axis] if i == place else 1 for i in range(len(whole))
+                )
+                index = build.reshape(build.iota(node.shape[axis]), line)
+            indices.append(build.expand(index, whole))
+        return self._of(_gather(node, indices))
+
+    # ---- by one axis
+
+    def gather(self, dim: int, index: TensorBase) -> Self:
+        """Elements whose position along `dim` is read from `index`, of the same rank.
+
+        ``out[i, j] = self[index[i, j], j]`` for `dim` 0; `index` may be shorter in the other axes.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where an index lies outside [0, size of `dim`).
+        """
+        axis = axis_of(dim, self.ndim)
+        places = self._along(axis, index, "gather")
+        return self._of(_gather(self.uop, places))
+
+    def take_along_dim(self, indices: TensorBase, dim: int) -> Self:
+        """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes."""
+        axis = axis_of(dim, self.ndim)
+        index = self._lift(indices, "indices")
+        if index.ndim != self.ndim:
+            raise ShapeError(f"indices: expected {self.ndim} axes, not {index.ndim}")
+        shape = broadcast(
+            tuple(1 if a == axis else d for a, d in enumerate(self.shape)),
+            tuple(1 if a == axis else d for a, d in enumerate(index.shape)),
+        )
+        wide = self.expand(tuple(self.shape[a] if a == axis else d for a, d in enumerate(shape)))
+        index = index.expand(tuple(index.shape[a] if a == axis else d for a, d in enumerate(shape)))
+        return wide.gather(axis, index)
+
+    def scatter_add(self, dim: int, index: TensorBase, src: TensorBase) -> Self:
+        """This tensor with each element of `src` added at its position from `index`.
+
+        ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`.
+        """
+        axis = axis_of(dim, self.ndim)
+        places = self._along(axis, index, "scatter_add")
+        values = self._lift(src, "src")
+        shape = places[0].shape
+        if values.ndim != self.ndim or any(
+            dim_max(have) < dim_max(need)
+            for have, need in zip(values.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"src: expected at least the shape {format_shape(shape)} of index, not "
+                f"{format_shape(values.shape)}"
+            )
+        if values.dtype is not self.dtype:
+            raise DTypeError(
+                f"src: expected {self.dtype.name} like the tensor, not {values.dtype.name}"
+            )
+        part = build.shrink(values.uop, [(0, d) for d in shape])
+        base = self.uop
+        if build.has_zero(shape):
+            return self._of(base)
+        return self._of(UOp(Op.SCATTER_ADD, base.dtype, (base, part, *places)))
+
+    def _along(self, axis: int, index: object, name: str) -> list[UOp]:
+        """An index for every axis: `index` for one, each element's own position for the rest."""
+        places = self._lift(index, "index")
+        if not places.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {places.dtype.name}")
+        if places.ndim != self.ndim or any(
+            a != axis and dim_max(d) > dim_max(self.shape[a]) for a, d in enumerate(places.shape)
+        ):
+            raise ShapeError(
+                f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
+                f"{format_shape(self.shape)}, not {format_shape(places.shape)}"
+            )
+        node = places.uop.cast(dt.int64)
+        return [
+            build.bound(node, self.shape[a]) if a == axis else build.iota_along(node.shape, a)
+            for a in range(self.ndim)
+        ]
+
+    def index_select(self, dim: int, index: TensorBase) -> Self:
+        """The slices along `dim` that a vector of positions names."""
+        axis = axis_of(dim, self.ndim)
+        places = self._lift(index, "index")
+        if places.ndim > 1 or not places.dtype.is_int:
+            raise ShapeError(
+                f"index: expected a vector of integers, not {places.dtype.name} of shape "
+                f"{format_shape(places.shape)}"
+            )
+        checked = self._of(build.bound(places.uop.cast(dt.int64), self.shape[axis]))
+        return self._take([(axis, checked.reshape(-1))])
+
+    def embedding(self, weight: TensorBase) -> Any:
+        """The rows of `weight` that this tensor of integers names.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a number is negative or at least ``weight.shape[0]``.
+        """
+        table = self._lift(weight, "weight")
+        if table.ndim != 2:
+            raise ShapeError(f"weight: expected 2 axes, not {table.ndim}")
+        if not self.dtype.is_int:
+            raise DTypeError(f"embedding: expected integers, not {self.dtype.name}")
+        index = self._of(build.bound(self.uop.cast(dt.int64), table.shape[0]))
+        return table._take([(0, index)])
+
+    def one_hot(self, num_classes: int) -> Self:
+        """A last axis of `num_classes` with 1 at each element's class, else 0, as int64.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class lies outside [0, `num_classes`).
+        """
+        if not isinstance(num_classes, int) or num_classes < 1:
+            raise ShapeError(
+                f"num_classes: expected a number of at least 1, not {num_classes!r}; it cannot be "
+                "found from data before they are computed"
+            )
+        labels = check_labels(self.uop, num_classes, "one_hot")
+        shape = (*labels.shape, num_classes)
+        wide = build.expand(build.reshape(labels, (*labels.shape, 1)), shape)
+        return self._of(wide.eq(build.iota_along(shape, len(shape) - 1)).cast(dt.int64))
+
+    # ---- assignment
+
+    def __setitem__(self, index: Any, value: Operand) -> None:
+        """Assign to the elements that integers, slices or a mask of bools name.
+
+        The tensor as a whole is assigned to: where it has storage, it is written in place.
+
+        Raises
+        ------
+        ShapeError
+            The value does not broadcast to what is selected, or the index has integer tensors.
+        """
+        new = self._lift(value, "value")
+        if _is_array(index) and self._lift(index, "index").dtype.is_bool:
+            mask = self._lift(index, "index")
+            while mask.ndim < self.ndim:
+                mask = mask.unsqueeze(-1)
+            self._assign(self._select(mask, new.cast(self.dtype), self))
+            return
+        items = _spelled_out(index, self.ndim)
+        if any(_is_array(i) for i in items):
+            raise ShapeError(
+                "index: assignment through integer tensors is not there, because equal indices "
+                "would leave the result open; use scatter_add, or where with a mask"
+            )
+        # Where the selection has gone says which elements it covers: zeros in, ones out.
+        places = self._of(build.reshape(build.iota(self.numel()), self.shape))[index]
+        covered, filled = self._spread(items, new.cast(self.dtype).expand(places.shape))
+        self._assign(self._of(build.where(covered.uop, filled.uop, self.uop)))
+
+    def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
+        """The inverse of slicing: a mask of what `items` selects, and `value` laid out there."""
+        value = value.reshape(
+            tuple(d for d, i in zip(_result_axes(value, items), items, strict=True)
+                  if i is not None)
+        )  # fmt: skip
+        node = value.uop
+        mask = build.full(True, dt.bool_, node.shape)
+        axis = 0
+        for item in items:
+            if item is None:
+                continue
+            size = self.shape[axis]
+            if not isinstance(item, slice):
+                start = _position(item, size, axis)
+                before, behind, step = start, build.difference(size, build.total((start, 1))), 1
+            elif (item.step or 1) == 1:
+                start, count = _limit(item.start, 0, size, axis), node.shape[axis]
+                before = start
+                behind, step = build.difference(size, build.total((start, count))), 1
+            else:
+                first, stop, step = item.indices(self._static_size(axis, "a slice with a step"))
+                count = len(range(first, stop, step))
+                if step < 0:
+                    node, mask = build.flip(node, (axis,)), build.flip(mask, (axis,))
+                    first, step = first + (count - 1) * step, -step
+                node, mask = (_dilate(n, axis, step) for n in (node, mask))
+                before, behind = first, build.difference(size, first + count * step)
+            widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(node.shape)
+            widths[axis] = (before, behind if not isinstance(behind, int) else max(behind, 0))
+            node, mask = build.pad(node, widths), build.pad(mask, widths)
+            bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+            bounds[axis] = (0, size)
+            node, mask = build.shrink(node, bounds), build.shrink(mask, bounds)
+            axis += 1
+        return self._of(mask), self._of(node)
+
+    def _assign(self, value: Self) -> None:
+        raise NotImplementedError
+
+
+def _dilate(x: UOp, axis: int, step: int) -> UOp:
+    """`x` with `step` - 1 zeros behind each element of `axis`."""
+    shape = x.shape
+    wide = build.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(wide.shape)
+    widths[axis + 1] = (0, step - 1)
+    padded = build.pad(wide, widths)
+    joined = build.volume((shape[axis], step))
+    return build.reshape(padded, (*shape[:axis], joined, *shape[axis + 1 :]))
+
+
+def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
+    """The size that each item has in `value`: integers, which drop their axis, count 1."""
+    sizes = iter(value.shape)
+    return [1 if _is_number(i) else next(sizes) for i in items]
+
+
+def _is_number(item: object) -> bool:
+    return not (item is None or isinstance(item, slice))
+
+
+def _is_array(item: object) -> bool:
+    return isinstance(item, TensorBase | np.ndarray | list)
+
+
+def _spelled_out(index: Any, rank: int) -> list[Any]:
+    """The items of an index, one an axis (None adds one), with Ellipsis as slices."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if used > rank:
+        raise ShapeError(f"index: {used} indices for a tensor with {rank} axes")
+    if len(dots) > 1:
+        raise ShapeError("index: only one Ellipsis may stand in an index")
+    at = dots[0] if dots else len(items)
+    fill: list[Any] = [slice(None)] * (rank - used)
+    return items[:at] + fill + items[at + len(dots) :]
+
+
+def _position(item: object, size: Dim, axis: int) -> Dim:
+    """A checked position, counted from the front."""
+    if isinstance(item, UOp):
+        room = build.difference(size, item)
+        if item.vmin < 0 or (room if isinstance(room, int) else room.vmin) < 1:
+            raise IndexBoundsError(
+                f"index: {format_shape((item,))} can leave axis {axis} with size "
+                f"{format_shape((size,))}; narrow the bounds of its Variables"
+            )
+        return item
+    if isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
+        raise DTypeError(
+            f"index: expected integers, slices, None, Ellipsis or integer tensors, not "
+            f"{type(item).__name__}"
+        )
+    number = int(item)
+    least = size if isinstance(size, int) else size.vmin
+    if not -least <= number < least:
+        raise IndexBoundsError(
+            f"index: {number} is out of range for axis {axis} with size {format_shape((size,))}"
+        )
+    return number if number >= 0 else build.total((size, number))
+
+
+def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
+    """One end of a slice: numbers are clipped to the axis as in Python."""
+    if item is None:
+        return default
+    if isinstance(item, UOp):
+        room = build.difference(size, item)
+        if item.vmin < 0 or (room if isinstance(room, int) else room.vmin) < 0:
+            raise IndexBoundsError(
+                f"index: the slice end {format_shape((item,))} can leave axis {axis} with size "
+                f"{format_shape((size,))}; narrow the bounds of its Variables"
+            )
+        return item
+    if isinstance(item, bool) or not isinstance(item, int | np.integer):
+        raise DTypeError(f"index: the ends of a slice are integers, not {type(item).__name__}")
+    number = int(item)
+    if isinstance(size, int):
+        return max(0, number + size) if number < 0 else min(number, size)
+    if abs(number) > size.vmin:
+        raise ShapeError(
+            f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} "
+            "is known only at run time; raise the Variable's lower bound or slice by a Variable"
+        )
+    return number if number >= 0 else build.total((size, number))
+
+
+def _checked(index: UOp, size: Dim) -> UOp:
+    """`index` in int64, negative numbers counted from the end, checked at run time."""
+    wide = index.cast(dt.int64)
+    if wide.vmin < 0:
+        zero = build.zeros_like(wide)
+        from_end = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))
+        wide = build.where(wide.alu(Op.LT, zero), from_end, wide)
+    return build.bound(wide, size)
+
+
+def _gather(x: UOp, indices: list[UOp]) -> UOp:
+    if build.has_zero(indices[0].shape):
+        return build.full(0, x.dtype, indices[0].shape)
+    if build.has_zero(x.shape):
+        raise IndexBoundsError(
+            f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
+        )
+    return UOp(Op.GATHER, x.dtype, (x, *indices))
+
+
+def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
+    """Class numbers in int64, checked at run time to lie in [0, classes)."""
+    if not labels.dtype.is_int:
+        raise DTypeError(
+            f"{name}: labels are integers, not {labels.dtype.name}; cast class numbers, as in "
+            "y.long(), after replacing NaN"
+        )
+    return build.bound(labels.cast(dt.int64), classes)
+

@@ -1,0 +1,348 @@
+"""Normalization and loss functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_max, format_shape
+from kernelrt.tensor import build
+from kernelrt.tensor.activation import softplus
+from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.indexing import check_labels
+from kernelrt.tensor.pooling import PoolingMethods
+from kernelrt.tensor.reduction import logsumexp, normalize
+
+__all__ = ["LossMethods"]
+
+
+class LossMethods(PoolingMethods):
+    """Normalization and losses."""
+
+    __slots__ = ()
+
+    # ---- normalization
+
+    def layer_norm(
+        self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
+        bias: TensorBase | None = None, eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance over the last axes, then scaled and shifted.
+
+        Parameters
+        ----------
+        normalized_shape : int or sequence of int
+            The sizes of the axes to normalize over.
+        weight, bias : Tensor, optional
+            Scale and shift of shape `normalized_shape`.
+        eps : float
+            Added to the variance.
+        """
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        n = len(sizes)
+        if n == 0 or n > self.ndim or not build.same_shape(self.shape[-n:], tuple(sizes)):
+            raise ShapeError(
+                f"normalized_shape: {tuple(sizes)} are not the last axes of "
+                f"{format_shape(self.shape)}"
+            )
+        axes = tuple(range(self.ndim - n, self.ndim))
+        out = self._of(normalize(self._floats("layer_norm"), axes, eps)[0])
+        return out._scaled(weight, bias, tuple(sizes), ())
+
+    def group_norm(
+        self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance over each group of channels (axis 1) of each sample."""
+        if self.ndim < 2:
+            raise ShapeError(f"group_norm: expected at least 2 axes, not {self.ndim}")
+        channels = self._static_size(1, "group_norm")
+        if num_groups < 1 or channels % num_groups:
+            raise ShapeError(f"num_groups: {num_groups} does not divide {channels} channels")
+        x = self._of(self._floats("group_norm"))
+        grouped = x.reshape(self.shape[0], num_groups, channels // num_groups, *self.shape[2:])
+        axes = tuple(range(2, grouped.ndim))
+        out = self._of(normalize(grouped.uop, axes, eps)[0]).reshape(self.shape)
+        return out._scaled(weight, bias, (channels,), (1,) * (self.ndim - 2))
+
+    def rms_norm(
+        self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
+        eps: float = 1e-6,
+    ) -> Self:  # fmt: skip
+        """Unit mean square over the last axes, then scaled."""
+        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        x = self._of(self._floats("rms_norm"))
+        axes = tuple(range(-len(sizes), 0))
+        out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
+        return out._scaled(weight, None, tuple(sizes), ())
+
+    def _scaled(
+        self, weight: TensorBase | None, bias: TensorBase | None, shape: tuple[int, ...],
+        behind: tuple[int, ...],
+    ) -> Self:  # fmt: skip
+        out = self
+        for name, value in (("weight", weight), ("bias", bias)):
+            if value is None:
+                continue
+            other = self._lift(value, name)
+            if not build.same_shape(other.shape, shape):
+                raise ShapeError(
+                    f"{name}: expected shape {format_shape(shape)}, not "
+                    f"{format_shape(other.shape)}"
+                )
+            other = other.reshape(*shape, *behind)
+            out = out * other if name == "weight" else out + other
+        return out
+
+    def batch_norm(
+        self, running_mean: TensorBase | None, running_var: TensorBase | None,
+        weight: TensorBase | None = None, bias: TensorBase | None = None, training: bool = False,
+        momentum: float = 0.1, eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance of each channel (axis 1) over the batch.
+
+        Parameters
+        ----------
+        running_mean, running_var : Tensor or None
+            Statistics of shape (channels,). In training they are assigned the mixture
+            ``(1 - momentum) * running + momentum * batch``; else they are what is used.
+        weight, bias : Tensor, optional
+            Scale and shift of shape (channels,).
+        training : bool
+            Whether to use the statistics of this batch.
+        momentum, eps : float
+            The share of the new statistics, and what is added to the variance.
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
+        x = self._floats("batch_norm")
+        axes = (0, *range(2, self.ndim))
+        line = (1, x.shape[1], *(1,) * (self.ndim - 2))
+        behind = (1,) * (self.ndim - 2)
+        channels = (self._static_size(1, "batch_norm"),)
+        if training:
+            node, mean, variance = normalize(x, axes, eps)
+            count = build.volume(x.shape, axes)
+            if dim_max(count) < 2:
+                raise ShapeError("batch_norm: training needs more than one value per channel")
+            unbiased = self._of(variance) * self._of(build.scalar(count, x.dtype)) / self._of(
+                build.scalar(build.difference(count, 1), x.dtype)
+            )  # fmt: skip
+            for running, new in ((running_mean, self._of(mean)), (running_var, unbiased)):
+                if running is not None:
+                    state = self._lift(running, "running")
+                    state._assign(state * (1 - momentum) + new.reshape(channels) * momentum)
+            return self._of(node)._scaled(weight, bias, channels, behind)
+        if running_mean is None or running_var is None:
+            raise ShapeError(
+                "running_mean, running_var: needed outside training; pass training=True to use "
+                "the statistics of the batch"
+            )
+        mean_ = self._lift(running_mean, "running_mean").reshape(line)
+        scale = (self._lift(running_var, "running_var").reshape(line) + eps).rsqrt()
+        return ((self - mean_) * scale)._scaled(weight, bias, channels, behind)
+
+    # ---- losses
+
+    def _reduced(self, reduction: str) -> Self:
+        if reduction == "none":
+            return self
+        if reduction not in ("mean", "sum"):
+            raise ShapeError(f"reduction: expected 'mean', 'sum' or 'none', not {reduction!r}")
+        return self.mean() if reduction == "mean" else self.sum()
+
+    def cross_entropy(
+        self, target: TensorBase, weight: TensorBase | None = None,
+        ignore_index: int | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+    ) -> Self:  # fmt: skip
+        """Cross entropy between class scores and class numbers.
+
+        Parameters
+        ----------
+        target : Tensor of integers
+            Classes in [0, C): shape (batch,) for scores (batch, C), (batch, ...) for
+            (batch, C, ...), () for (C,).
+        weight : Tensor, optional
+            A factor for each class, shape (C,). The mean is then weighted.
+        ignore_index : int, optional
+            A class number whose samples do not count. Unlike in torch there is none unless given.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses of the samples.
+        label_smoothing : float
+            How much of the target to spread over all classes.
+
+        Raises
+        ------
+        DTypeError
+            `target` does not hold integers.
+        IndexBoundsError
+            At run time, where a class lies outside [0, C).
+        """
+        x, axis = self._scores("cross_entropy")
+        lse = logsumexp(x, (axis,))
+        if not 0 <= label_smoothing <= 1:
+            raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
+        smooth = label_smoothing
+        if smooth and weight is not None:
+            return self._of(x).log_softmax(axis)._smooth_loss(
+                target, weight, ignore_index, reduction, smooth, axis
+            )
+        chosen, labels = self._chosen(x, target, axis, ignore_index, "cross_entropy")
+        rows = build.reshape(lse, chosen.shape)
+        if smooth:
+            mean = build.reduce(x, Op.ADD, (axis,))
+            mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
+            chosen = build.add(build.mul(chosen, 1 - smooth), build.mul(mean, smooth))
+        losses = self._of(rows.alu(Op.SUB, chosen))
+        return losses._weighted(target, labels, weight, ignore_index, reduction)
+
+    def nll_loss(
+        self, target: TensorBase, weight: TensorBase | None = None,
+        ignore_index: int | None = None, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """The negative of the log-probability of each sample's class; see cross_entropy."""
+        x, axis = self._scores("nll_loss")
+        chosen, labels = self._chosen(x, target, axis, ignore_index, "nll_loss")
+        losses = self._of(build.neg(chosen))
+        return losses._weighted(target, labels, weight, ignore_index, reduction)
+
+    def _scores(self, name: str) -> tuple[UOp, int]:
+        """The class scores and the axis of the classes."""
+        if self.ndim == 0:
+            raise ShapeError(f"{name}: expected an axis of classes, not a scalar")
+        return self._floats(name), 0 if self.ndim == 1 else 1
+
+    def _chosen(
+        self, x: UOp, target: object, axis: int, ignore_index: int | None, name: str
+    ) -> tuple[UOp, UOp]:
+        """Each sample's score of its class, and the class; 0 for those to ignore."""
+        given = self._lift(target, "target")
+        rows = tuple(d for a, d in enumerate(x.shape) if a != axis)
+        if not given.dtype.is_int:
+            check_labels(given.uop, x.shape[axis], f"{name}: target")
+        if not build.same_shape(given.shape, rows):
+            raise ShapeError(
+                f"target: expected shape {format_shape(rows)} for scores of shape "
+                f"{format_shape(x.shape)}, not {format_shape(given.shape)}"
+            )
+        labels = given.uop.cast(dt.int64)
+        if ignore_index is not None:
+            ignored = labels.eq(build.full(ignore_index, dt.int64, rows))
+            labels = build.where(ignored, 0, labels)
+        labels = check_labels(labels, x.shape[axis], f"{name}: target")
+        wide = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
+        hit = build.iota_along(x.shape, axis).eq(build.expand(wide, x.shape))
+        chosen = build.reduce(build.where(hit, x, 0), Op.ADD, (axis,))
+        return chosen, labels
+
+    def _weighted(
+        self, target: object, labels: UOp, weight: TensorBase | None, ignore_index: int | None,
+        reduction: str,
+    ) -> Self:  # fmt: skip
+        """Losses of samples times the weights of their classes, reduced."""
+        if weight is None and ignore_index is None:
+            return self._reduced(reduction)
+        factors = self._of(build.full(1, self.dtype, self.shape))
+        if weight is not None:
+            table = self._lift(weight, "weight")
+            if table.ndim != 1:
+                raise ShapeError(f"weight: expected one axis, not {table.ndim}")
+            factors = table.detach()[self._of(labels)]
+        if ignore_index is not None:
+            given = self._lift(target, "target")
+            factors = (given == ignore_index)._select(given == ignore_index, 0.0, factors)
+        losses = self * factors
+        if reduction == "mean":
+            return losses.sum() / factors.sum()
+        return losses._reduced(reduction)
+
+    def _smooth_loss(
+        self, target: TensorBase, weight: TensorBase, ignore_index: int | None, reduction: str,
+        smooth: float, axis: int,
+    ) -> Self:  # fmt: skip
+        """Smoothed cross entropy of log-probabilities with weights of classes."""
+        table = self._lift(weight, "weight").detach()
+        line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
+        even = -(self * table.reshape(line)).sum(axis) / float(_size(self.shape[axis]))
+        picked, labels = self._chosen(self.uop, target, axis, ignore_index, "cross_entropy")
+        factors = table[self._of(labels)]
+        if ignore_index is not None:
+            given = self._lift(target, "target")
+            ignored = given == ignore_index
+            factors, even = factors.masked_fill(ignored, 0), even.masked_fill(ignored, 0)
+        losses = self._of(build.neg(picked)) * factors * (1 - smooth) + even * smooth
+        if reduction == "mean":
+            return losses.sum() / factors.sum()
+        return losses._reduced(reduction)
+
+    def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
+        """This tensor and a target of the same shape."""
+        x = self._of(self._floats(name))
+        y = self._lift(target, "target")
+        if not build.same_shape(x.shape, y.shape):
+            raise ShapeError(
+                f"target: expected the shape {format_shape(x.shape)} of the input, not "
+                f"{format_shape(y.shape)}"
+            )
+        return x, y
+
+    def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
+        """Squared differences."""
+        x, y = self._pair(target, "mse_loss")
+        return (x - y).square()._reduced(reduction)
+
+    def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
+        """Absolute differences."""
+        x, y = self._pair(target, "l1_loss")
+        return (x - y).abs()._reduced(reduction)
+
+    def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
+        """Half squared differences, growing linearly beyond `delta`."""
+        x, y = self._pair(target, "huber_loss")
+        size = (x - y).abs()
+        far = (size - delta / 2) * delta
+        return size._select(size < delta, size.square() * 0.5, far)._reduced(reduction)
+
+    def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
+        """The huber loss divided by `beta`."""
+        if beta == 0:
+            return self.l1_loss(target, reduction)
+        return self.huber_loss(target, reduction, beta) / beta
+
+    def binary_cross_entropy_with_logits(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
+        pos_weight: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """Binary cross entropy of scores; `target` holds probabilities in the same shape."""
+        x, y = self._pair(target, "binary_cross_entropy_with_logits")
+        y = y.cast(x.dtype)
+        if pos_weight is None:
+            losses = self._of(softplus(x.uop)) - x * y
+        else:
+            factor = self._lift(pos_weight, "pos_weight")
+            below = self._of(softplus(build.neg(x.uop)))
+            losses = (1 - y) * x + (1 + (factor - 1) * y) * below
+        if weight is not None:
+            losses = losses * weight
+        return losses._reduced(reduction)
+
+    def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
+        """Divergence of probabilities `target` from these log-probabilities.
+
+        "batchmean" divides the sum by the size of the first axis.
+        """
+        x, y = self._pair(target, "kl_div")
+        term = y * (y.clamp(min=1e-38).log() - x)
+        losses = term._select(y > 0, term, 0.0)
+        if reduction == "batchmean":
+            return losses.sum() / x._static_size(0, "kl_div")
+        return losses._reduced(reduction)
+
+
+def _size(size: object) -> int:
+    if not isinstance(size, int):
+        raise DTypeError("label_smoothing: the number of classes must be fixed")
+    return size

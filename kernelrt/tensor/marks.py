@@ -1,0 +1,89 @@
+"""What the `arg` of a DETACH node may be, and how the marks are taken off again.
+
+A DETACH passes its value on unchanged; its mark only tells differentiation or realization
+something about it. The scheduler never sees one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kernelrt.ir import Op, UOp, toposort
+
+__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "mark", "strip"]
+
+#: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
+CustomRule = Callable[[UOp, UOp, int], UOp | None]
+
+
+class Leaf:
+    """Marks the value of a tensor that gradients are wanted for; each is its own mark."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Stale:
+    """Marks a value whose history was overwritten by an assignment."""
+
+    __slots__ = ()
+
+
+class Kept:
+    """Marks a value that was computed already and lies in a buffer; its history stays."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: UOp) -> None:
+        self.storage = storage
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Marks a value whose derivative with respect to `inputs` is known in closed form.
+
+    Attributes
+    ----------
+    rule : callable
+        ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``.
+    inputs : tuple of UOp
+        Nodes that the value is made of.
+    arg : hashable
+        What else the rule needs to know.
+    """
+
+    rule: CustomRule
+    inputs: tuple[UOp, ...]
+    arg: object = None
+
+
+def mark(x: UOp, token: object) -> UOp:
+    """`x` under a DETACH with the mark `token`."""
+    return UOp(Op.DETACH, x.dtype, (x,), token)
+
+
+def detach(x: UOp) -> UOp:
+    """`x` as a value that gradients do not pass."""
+    return x if x.op is Op.CONST or (x.op is Op.DETACH and x.arg is None) else mark(x, None)
+
+
+def custom(x: UOp, rule: CustomRule, *inputs: UOp, arg: object = None) -> UOp:
+    """`x`, differentiated by `rule` instead of through the nodes it is made of."""
+    return mark(x, Custom(rule, inputs, arg))
+
+
+def strip(roots: Iterable[UOp]) -> list[UOp]:
+    """`roots` without marks: computed values read from their buffers, the rest as it is."""
+    done: dict[UOp, UOp] = {}
+    roots = list(roots)
+    for node in toposort(roots, stop=_is_kept):
+        if node.op is Op.DETACH:
+            done[node] = node.arg.storage if _is_kept(node) else done[node.src[0]]
+        else:
+            src = tuple(done[s] for s in node.src)
+            done[node] = node if src == node.src else node.replace(src=src)
+    return [done[root] for root in roots]
+
+
+def _is_kept(node: UOp) -> bool:
+    return node.op is Op.DETACH and type(node.arg) is Kept

@@ -1,0 +1,434 @@
+"""Operations that move elements and change none: shapes, axes, slices, padding, joining."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import as_dim, as_uop, format_shape, prod, same
+from kernelrt.tensor import build
+from kernelrt.tensor.activation import ActivationMethods
+from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
+
+__all__ = ["MovementMethods", "cat", "meshgrid", "stack"]
+
+
+class MovementMethods(ActivationMethods):
+    """Shapes, axes, padding and joining. Nothing is copied until a kernel needs a layout."""
+
+    __slots__ = ()
+
+    # ---- shapes
+
+    def reshape(self, *shape: Any) -> Self:
+        """The elements, in row-major order, in another shape; one size may be -1.
+
+        Raises
+        ------
+        ShapeError
+            The numbers of elements differ.
+        """
+        return self._of(build.reshape(self.uop, self._infer_shape(shape_of(shape))))
+
+    view = reshape
+
+    def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
+        have = prod(self.shape)
+        known = prod(d for i, d in enumerate(shape) if i not in unknown)
+        if len(unknown) == 1 and not same(known, 0):
+            if isinstance(have, int) and isinstance(known, int):
+                size: Dim = have // known
+            else:
+                size = as_dim(as_uop(have) // known)
+            shape = tuple(size if i in unknown else d for i, d in enumerate(shape))
+            known = prod(shape)
+        elif unknown:
+            raise ShapeError(
+                f"shape: {format_shape(shape)} leaves more than one size open; give all but one"
+            )
+        if any(isinstance(d, int) and d < 0 for d in shape) or not same(have, known):
+            raise ShapeError(
+                f"shape: {format_shape(self.shape)} has {have} elements and cannot become "
+                f"{format_shape(shape)}"
+            )
+        return shape
+
+    def view_as(self, other: TensorBase) -> Self:
+        """This tensor in the shape of `other`."""
+        return self.reshape(other.shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """The axes from `start_dim` to `end_dim`, both included, as one."""
+        if self.ndim == 0:
+            return self.reshape(1)
+        first = axis_of(start_dim, self.ndim, "start_dim")
+        last = axis_of(end_dim, self.ndim, "end_dim")
+        if first > last:
+            raise ShapeError(f"start_dim: axis {start_dim} comes behind end_dim {end_dim}")
+        joined = prod(self.shape[first : last + 1])
+        return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
+
+    def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
+        """Axis `dim` as several axes of `sizes`; one may be -1."""
+        axis = axis_of(dim, self.ndim)
+        shape = list(sizes)
+        if -1 in shape:
+            i = shape.index(-1)
+            rest = prod(d for k, d in enumerate(shape) if k != i)
+            shape[i] = as_dim(as_uop(self.shape[axis]) // rest)
+        return self.reshape(*self.shape[:axis], *shape, *self.shape[axis + 1 :])
+
+    def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
+        """Without its axes of size 1, or without those of `dim` that have size 1."""
+        axes = axes_of(dim, self.ndim)
+        return self.reshape(
+            tuple(d for i, d in enumerate(self.shape) if i not in axes or not same(d, 1))
+        )
+
+    def unsqueeze(self, dim: int) -> Self:
+        """With a new axis of size 1 at `dim`."""
+        axis = axis_of(dim, self.ndim + 1)
+        return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
+
+    def expand(self, *shape: Any) -> Self:
+        """Axes of size 1 repeated to `shape`; -1 keeps a size, new axes come first."""
+        wanted = shape_of(shape)
+        missing = len(wanted) - self.ndim
+        if missing < 0:
+            raise ShapeError(
+                f"shape: {format_shape(wanted)} has fewer axes than {format_shape(self.shape)}"
+            )
+        old = (1,) * missing + self.shape
+        new = tuple(
+            o if isinstance(w, int) and w == -1 and i >= missing else w
+            for i, (o, w) in enumerate(zip(old, wanted, strict=True))
+        )
+        if not all(same(o, n) or same(o, 1) for o, n in zip(old, new, strict=True)) or any(
+            isinstance(n, int) and n < 0 for n in new
+        ):
+            raise ShapeError(
+                f"shape: {format_shape(self.shape)} does not expand to {format_shape(wanted)}; "
+                "only axes of size 1 can grow"
+            )
+        return self._of(build.broadcast_to(self.uop, new))
+
+    def expand_as(self, other: TensorBase) -> Self:
+        """This tensor expanded to the shape of `other`."""
+        return self.expand(other.shape)
+
+    def broadcast_to(self, *shape: Any) -> Self:
+        """The same as :meth:`expand`."""
+        return self.expand(*shape)
+
+    def repeat(self, *repeats: Any) -> Self:
+        """Each axis laid out `repeats` times; new axes come first."""
+        counts = shape_of(repeats, "repeats")
+        missing = len(counts) - self.ndim
+        if missing < 0:
+            raise ShapeError(
+                f"repeats: expected at least {self.ndim} numbers, one an axis, not {len(counts)}"
+            )
+        if any(isinstance(c, int) and c < 0 for c in counts):
+            raise ShapeError(f"repeats: expected numbers of at least 0, not {counts}")
+        shape = (1,) * missing + self.shape
+        # (n, m) becomes (1, n, 1, m), grows to (r, n, s, m) and is read as (r * n, s * m).
+        pairs = [x for d in shape for x in (1, d)]
+        grown = [x for c, d in zip(counts, shape, strict=True) for x in (c, d)]
+        node = build.expand(build.reshape(self.uop, tuple(pairs)), tuple(grown))
+        whole = tuple(prod(p) for p in zip(counts, shape, strict=True))
+        return self._of(build.reshape(node, whole))
+
+    tile = repeat
+
+    def repeat_interleave(self, repeats: int, dim: int) -> Self:
+        """Each slice along `dim` laid out `repeats` times in a row."""
+        axis = axis_of(dim, self.ndim)
+        before, behind = self.shape[: axis + 1], self.shape[axis + 1 :]
+        grown = self.reshape(*before, 1, *behind).expand(*before, repeats, *behind)
+        return grown.reshape(*before[:-1], prod((before[-1], repeats)), *behind)
+
+    # ---- axes
+
+    def permute(self, *dims: Any) -> Self:
+        """The axes in the order `dims`."""
+        order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
+        axes = [axis_of(d, self.ndim, "dims") for d in order]
+        if sorted(axes) != list(range(self.ndim)):
+            raise ShapeError(
+                f"dims: {tuple(order)} does not name each of the {self.ndim} axes once"
+            )
+        return self._of(build.permute(self.uop, axes))
+
+    def transpose(self, dim0: int, dim1: int) -> Self:
+        """With two axes exchanged."""
+        a, b = axis_of(dim0, self.ndim, "dim0"), axis_of(dim1, self.ndim, "dim1")
+        order = list(range(self.ndim))
+        if self.ndim:
+            order[a], order[b] = b, a
+        return self._of(build.permute(self.uop, order))
+
+    swapaxes = transpose
+
+    def movedim(self, source: int, destination: int) -> Self:
+        """With axis `source` moved to `destination`."""
+        a = axis_of(source, self.ndim, "source")
+        b = axis_of(destination, self.ndim, "destination")
+        order = [i for i in range(self.ndim) if i != a]
+        order.insert(b, a)
+        return self._of(build.permute(self.uop, order))
+
+    def t(self) -> Self:
+        """The transpose of a matrix; vectors and scalars stay."""
+        if self.ndim > 2:
+            raise ShapeError(
+                f"t: expected at most 2 axes, not {self.ndim}; use mT for a batch of matrices"
+            )
+        return self._of(build.permute(self.uop, range(self.ndim)[::-1]))
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - torch's name
+        """The transpose: all axes in reverse order."""
+        return self._of(build.permute(self.uop, range(self.ndim)[::-1]))
+
+    @property
+    def mT(self) -> Self:  # noqa: N802 - torch's name
+        """The last two axes exchanged: the transposes of a batch of matrices."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT: expected at least 2 axes, not {self.ndim}")
+        return self.transpose(-2, -1)
+
+    def flip(self, *dims: Any) -> Self:
+        """With the order along `dims` reversed."""
+        axes = axes_of(
+            dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims,
+            self.ndim, "dims",
+        )  # fmt: skip
+        return self._of(build.flip(self.uop, axes))
+
+    def roll(self, shifts: int, dim: int) -> Self:
+        """Moved by `shifts` along `dim`; what leaves one end enters at the other."""
+        axis = axis_of(dim, self.ndim)
+        size = self._static_size(axis, "roll")
+        shift = shifts % size if size else 0
+        if shift == 0:
+            return self._of(self.uop)
+        return cat([self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)], axis)
+
+    def _static_size(self, axis: int, name: str) -> int:
+        size = self.shape[axis]
+        if not isinstance(size, int):
+            raise ShapeError(
+                f"{name}: axis {axis} has the size {format_shape((size,))} known only at run "
+                "time; a fixed size is needed"
+            )
+        return size
+
+    # ---- parts
+
+    def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
+        """`length` elements of axis `dim` from `start` on."""
+        axis = axis_of(dim, self.ndim)
+        node = self.uop
+        end = build.total((start, length))
+        size = node.shape[axis]
+        low = start if isinstance(start, int) else start.vmin
+        spare = build.difference(size, end)
+        if low < 0 or (spare if isinstance(spare, int) else spare.vmin) < 0:
+            raise ShapeError(
+                f"start, length: {format_shape((start, end))} leaves axis {axis} of "
+                f"{format_shape(node.shape)}"
+            )
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, end)
+        return self._of(build.shrink(node, bounds))
+
+    def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
+        axis = axis_of(dim, self.ndim)
+        size = self._static_size(axis, "split")
+        if isinstance(split_size, int):
+            if split_size < 1:
+                raise ShapeError(f"split_size: expected at least 1, not {split_size}")
+            sizes = [min(split_size, size - i) for i in range(0, size, split_size)] or [0]
+        else:
+            sizes = list(split_size)
+            if sum(sizes) != size or min(sizes, default=0) < 0:
+                raise ShapeError(f"split_size: {sizes} does not add up to the {size} of axis {axis}")
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        return tuple(self.narrow(axis, at, n) for at, n in zip(starts, sizes, strict=True))
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+        """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
+        if chunks < 1:
+            raise ShapeError(f"chunks: expected at least 1, not {chunks}")
+        size = self._static_size(axis_of(dim, self.ndim), "chunk")
+        return self.split(max(1, math.ceil(size / chunks)), dim)
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The slices along `dim`, without that axis."""
+        axis = axis_of(dim, self.ndim)
+        size = self._static_size(axis, "unbind")
+        return tuple(self.narrow(axis, i, 1).squeeze(axis) for i in range(size))
+
+    def diagonal(self) -> Self:
+        """The main diagonal of the last two axes."""
+        if self.ndim < 2:
+            raise ShapeError(f"diagonal: expected at least 2 axes, not {self.ndim}")
+        rows = self._static_size(self.ndim - 2, "diagonal")
+        columns = self._static_size(self.ndim - 1, "diagonal")
+        n, lead = min(rows, columns), self.shape[:-2]
+        if n == 0:
+            return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
+        # In row-major order the diagonal is every (columns + 1)-th element: padded to whole rows
+        # of that length it is the first column.
+        part = self.narrow(-2, 0, n).narrow(-1, 0, n).reshape(*lead, n * n)
+        return part.pad((0, n)).reshape(*lead, n, n + 1).narrow(-1, 0, 1).squeeze(-1)
+
+    # ---- padding and triangles
+
+    def pad(
+        self, pad: Sequence[Dim], mode: str = "constant", value: float | None = None
+    ) -> Self:
+        """With elements added at the ends of axes.
+
+        Parameters
+        ----------
+        pad : sequence of int
+            Pairs (before, behind), the last axis first. Negative numbers cut elements off.
+        mode : "constant"
+            What to add; other modes are not there.
+        value : number, optional
+            The constant, 0 if not given.
+        """
+        if mode != "constant":
+            raise ShapeError(f"mode: expected 'constant', not {mode!r}")
+        if len(pad) % 2 or len(pad) > 2 * self.ndim:
+            raise ShapeError(
+                f"pad: expected pairs for at most {self.ndim} axes, not {len(pad)} numbers"
+            )
+        widths = shape_of(tuple(pad), "pad")
+        pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)][::-1]
+        return self._pad([(0, 0)] * (self.ndim - len(pairs)) + pairs, value or 0)
+
+    def _pad(self, pairs: Sequence[tuple[Dim, Dim]], value: float = 0) -> Self:
+        node = self.uop
+        cut: list[tuple[Dim, Dim]] = []
+        for d, (lo, hi) in zip(node.shape, pairs, strict=True):
+            low: Dim = -lo if isinstance(lo, int) and lo < 0 else 0
+            high = build.total((d, hi)) if isinstance(hi, int) and hi < 0 else d
+            room = build.difference(high, low)
+            if isinstance(room, int) and room < 0:
+                raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
+            cut.append((low, high))
+        node = build.shrink(node, cut)
+        grow = [
+            (0 if isinstance(lo, int) and lo < 0 else lo, 0 if isinstance(hi, int) and hi < 0 else hi)
+            for lo, hi in pairs
+        ]
+        padded = build.pad(node, grow)
+        if value != 0 and padded is not node:
+            inside = build.pad(build.full(True, dt.bool_, node.shape), grow)
+            padded = build.where(inside, padded, value)
+        return self._of(padded)
+
+    def tril(self, diagonal: int = 0) -> Self:
+        """With zeros above the given diagonal of the last two axes."""
+        return self._triangle(diagonal, lower=True)
+
+    def triu(self, diagonal: int = 0) -> Self:
+        """With zeros below the given diagonal of the last two axes."""
+        return self._triangle(diagonal, lower=False)
+
+    def _triangle(self, diagonal: int, *, lower: bool) -> Self:
+        if self.ndim < 2:
+            raise ShapeError(f"tril, triu: expected at least 2 axes, not {self.ndim}")
+        node = self.uop
+        shape = node.shape
+        row = build.add(build.iota_along(shape, self.ndim - 2), diagonal)
+        column = build.iota_along(shape, self.ndim - 1)
+        keep = column.alu(Op.LE, row) if lower else row.alu(Op.LE, column)
+        return self._of(build.where(keep, node, 0))
+
+    def contiguous(self) -> Self:
+        """This tensor, computed into memory of its own."""
+        return self._of(UOp(Op.CONTIGUOUS, self.dtype, (self.uop,)))
+
+    def detach(self) -> Self:
+        """This tensor's value without its history."""
+        from kernelrt.tensor.marks import detach
+
+        return self._of(detach(self.uop))
+
+    def clone(self) -> Self:
+        """A copy that an assignment to this tensor does not change."""
+        return self.contiguous()
+
+
+def _promoted(tensors: Sequence[Any], name: str) -> list[MovementMethods]:
+    if isinstance(tensors, TensorBase) or not len(tensors):
+        raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
+    for i, t in enumerate(tensors):
+        if not isinstance(t, MovementMethods):
+            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
+    dtype = dt.promote(*(t.dtype for t in tensors))
+    return [t.cast(dtype) for t in tensors]
+
+
+def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """`tensors`, which agree in all other axes, one behind the other along `dim`."""
+    parts = _promoted(tensors, "cat")
+    first = parts[0]
+    if first.ndim == 0:
+        raise ShapeError("tensors: scalars cannot be joined; use stack")
+    axis = axis_of(dim, first.ndim)
+    for i, part in enumerate(parts):
+        if part.ndim != first.ndim or not all(
+            a == axis or same(d, e)
+            for a, (d, e) in enumerate(zip(part.shape, first.shape, strict=True))
+        ):
+            raise ShapeError(
+                f"tensors[{i}]: shape {format_shape(part.shape)} does not fit "
+                f"{format_shape(first.shape)}; all axes but {axis} must agree"
+            )
+    return first._of(build.cat([p.uop for p in parts], axis))
+
+
+def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+    """`tensors` of one shape along a new axis `dim`."""
+    parts = _promoted(tensors, "stack")
+    first = parts[0]
+    axis = axis_of(dim, first.ndim + 1)
+    for i, part in enumerate(parts):
+        if not build.same_shape(part.shape, first.shape):
+            raise ShapeError(
+                f"tensors[{i}]: shape {format_shape(part.shape)} is not the "
+                f"{format_shape(first.shape)} of tensors[0]"
+            )
+    return cat([p.unsqueeze(axis) for p in parts], axis)
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+    """Coordinates of a grid from vectors: tensor `i` varies along axis `i`.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Vectors.
+    indexing : "ij" or "xy"
+        "xy" exchanges the first two axes.
+    """
+    if indexing not in ("ij", "xy"):
+        raise ShapeError(f"indexing: expected 'ij' or 'xy', not {indexing!r}")
+    shape = tuple(t.shape[0] for t in tensors)
+    grids = [
+        t.reshape(tuple(d if k == i else 1 for k, d in enumerate(shape))).expand(shape)
+        for i, t in enumerate(tensors)
+    ]
+    if indexing == "xy" and len(grids) > 1:
+        grids = [g.transpose(0, 1) for g in grids]
+    return tuple(grids)

@@ -1,0 +1,130 @@
+"""Pooling over windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_max
+from kernelrt.tensor import build
+from kernelrt.tensor.contraction import ContractionMethods, PerAxis, per_axis
+from kernelrt.tensor.marks import custom
+
+__all__ = ["PoolingMethods"]
+
+
+class PoolingMethods(ContractionMethods):
+    """Pooling over the last axes."""
+
+    __slots__ = ()
+
+    def max_pool2d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+    ) -> Self:  # fmt: skip
+        """Greatest element of each window over the last two axes.
+
+        The gradient goes to the first greatest element of a window. `stride` is `kernel_size`
+        where it is not given; padding counts as minus infinity.
+        """
+        return self._max_pool(2, kernel_size, stride, padding, dilation)
+
+    def max_pool1d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        dilation: PerAxis = 1,
+    ) -> Self:  # fmt: skip
+        """Greatest element of each window over the last axis; as :meth:`max_pool2d`."""
+        return self._max_pool(1, kernel_size, stride, padding, dilation)
+
+    def avg_pool2d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        count_include_pad: bool = True,
+    ) -> Self:  # fmt: skip
+        """Mean of each window over the last two axes; zeros of the padding count unless told."""
+        return self._avg_pool(2, kernel_size, stride, padding, count_include_pad)
+
+    def avg_pool1d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        count_include_pad: bool = True,
+    ) -> Self:  # fmt: skip
+        """Mean of each window over the last axis; as :meth:`avg_pool2d`."""
+        return self._avg_pool(1, kernel_size, stride, padding, count_include_pad)
+
+    def _max_pool(
+        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
+    ) -> Self:
+        low = self.dtype.min
+        seen, taps = self._windows(n, f"max_pool{n}d", kernel, stride, padding, dilation, low)
+        out = build.reduce(seen, Op.MAX, taps)
+        return self._of(custom(out, _first_maximum, seen, arg=taps))
+
+    def _avg_pool(
+        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, pad_counts: bool
+    ) -> Self:
+        name = f"avg_pool{n}d"
+        x = self._of(self._floats(name))
+        seen, taps = x._windows(n, name, kernel, stride, padding, 1, 0)
+        total = build.reduce(seen, Op.ADD, taps)
+        if pad_counts or not any(per_axis(padding, n, "padding")):
+            return self._of(build.div(total, math.prod(per_axis(kernel, n, "kernel_size"))))
+        ones = x._of(build.full(1, x.dtype, x.shape))
+        inside, _ = ones._windows(n, name, kernel, stride, padding, 1, 0)
+        return self._of(total.alu(Op.DIV, build.reduce(inside, Op.ADD, taps)))
+
+    def _windows(
+        self, n: int, name: str, kernel_size: PerAxis, stride: PerAxis | None, padding: PerAxis,
+        dilation: PerAxis, fill: float,
+    ) -> tuple[UOp, tuple[int, ...]]:  # fmt: skip
+        """The windows over the last `n` axes, and the axes of their taps."""
+        kernel = per_axis(kernel_size, n, "kernel_size", least=1)
+        strides = kernel if stride is None else per_axis(stride, n, "stride", least=1)
+        widths = per_axis(padding, n, "padding")
+        dilations = per_axis(dilation, n, "dilation", least=1)
+        if not n < self.ndim <= n + 2:
+            raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
+        for p, k in zip(widths, kernel, strict=True):
+            if 2 * p > k:
+                raise ShapeError(f"padding: expected at most half of kernel_size {k}, not {p}")
+        first = self.ndim - n
+        x = self._pad([(0, 0)] * first + [(p, p) for p in widths], fill).uop
+        for size, k, d in zip(x.shape[first:], kernel, dilations, strict=True):
+            if dim_max(size) < d * (k - 1) + 1:
+                raise ShapeError(f"{name}: a window of {k} does not fit in {size} elements")
+        if strides == kernel and all(d == 1 for d in dilations):
+            return _tiles(x, first, kernel)
+        windows = tuple(
+            (first + i, *w) for i, w in enumerate(zip(kernel, strides, dilations, strict=True))
+        )
+        return UOp(Op.WINDOW, x.dtype, (x,), windows), tuple(range(self.ndim, self.ndim + n))
+
+
+def _tiles(x: UOp, first: int, kernel: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
+    """Windows that neither overlap nor leave gaps: a reshape."""
+    counts = [build.quotient(d, k) for d, k in zip(x.shape[first:], kernel, strict=True)]
+    whole = [build.volume((c, k)) for c, k in zip(counts, kernel, strict=True)]
+    x = build.shrink(x, [(0, d) for d in (*x.shape[:first], *whole)])
+    pairs = [d for pair in zip(counts, kernel, strict=True) for d in pair]
+    taps = tuple(first + 1 + 2 * i for i in range(len(kernel)))
+    return build.reshape(x, (*x.shape[:first], *pairs)), taps
+
+
+def _first_maximum(node: UOp, g: UOp, i: int) -> UOp:
+    (seen,), taps = node.arg.inputs, node.arg.arg
+    shape = build.keep_axes(seen.shape, taps)
+    top = build.expand(build.reshape(node.src[0], shape), seen.shape)
+    number = build.full(0, dt.int64, seen.shape)
+    count = 1
+    for axis in reversed(taps):
+        step = build.iota_along(seen.shape, axis)
+        number = build.add(build.mul(step, count), number)
+        count *= seen.shape[axis]
+    hit = seen.eq(top)
+    if seen.dtype.is_float:
+        hit = hit.alu(Op.OR, seen.ne(seen))
+    first = build.reduce(build.where(hit, number, count), Op.MIN, taps)
+    first = build.expand(build.reshape(first, shape), seen.shape)
+    spread = build.expand(build.reshape(g, shape), seen.shape)
+    return build.where(number.eq(first), spread, 0)

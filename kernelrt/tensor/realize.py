@@ -1,0 +1,227 @@
+"""From lazy tensors to data: what has to be computed together, and what must not be overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import VariableError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.tensor import build, execute, state
+from kernelrt.tensor.marks import Stale, mark, strip
+from kernelrt.tensor.trace import forbid
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["before_writes", "flush", "materialize", "prepare", "realize"]
+
+
+def realize(*tensors: TensorBase) -> None:
+    """Compute `tensors`, and commit what was assigned, in one plan.
+
+    Raises
+    ------
+    JitError
+        A function is being traced.
+    VariableError
+        A tensor has a dimension that is known only at run time.
+    IndexBoundsError
+        An index read from data was out of range. Assignments that were part of the run are
+        undone then: those tensors read what they held before.
+    """
+    forbid("realize()")
+    for tensor in tensors:
+        _check_static(tensor)
+    with state.lock:
+        _run([t for t in tensors if not t.is_realized and t._uop is not None])
+
+
+def flush() -> None:
+    """Commit what was assigned."""
+    if state.pending:
+        with state.lock:
+            _run([])
+
+
+def materialize(tensors: Sequence[TensorBase]) -> None:
+    """Compute `tensors` without asking whether a trace is active."""
+    for tensor in tensors:
+        _check_static(tensor)
+    with state.lock:
+        _compute(tensors, (), set())
+
+
+def before_writes(buffers: Iterable[Buffer]) -> None:
+    """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
+
+    Whoever executes a plan with commits calls this first, unless ``state.lazy`` is empty. So a
+    tensor keeps the value it had when its expression was written.
+    """
+    written = set(buffers)
+    with state.lock:
+        readers = _readers(list(state.lazy.values()), written)
+        _compute(readers, (), set(map(id, readers)))
+        _expire(written)
+
+
+def prepare(*tensors: Any) -> Any:
+    """One plan that computes `tensors` each time it is executed.
+
+    The plan reads the data of the tensors they are made of in place. A tensor among the arguments
+    that was assigned to, and not read since, is committed by each execute.
+
+    Returns
+    -------
+    ExecutionPlan
+        Its outputs are `tensors` in order.
+
+    Raises
+    ------
+    JitError
+        A function is being traced.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelrt as krt
+    >>> x = krt.from_numpy(np.arange(3, dtype=np.float32))
+    >>> plan = krt.prepare(x * 2)
+    >>> plan.execute()
+    """
+    forbid("prepare()")
+    with state.lock:
+        commits = [t for t in tensors if id(t) in state.pending]
+        nodes = strip(t._uop if id(t) in state.pending else t.uop for t in tensors)
+        plan = execute.prepare(nodes, [_commit(t, n) for t, n in zip(tensors, nodes, strict=True)
+                                       if id(t) in state.pending])  # fmt: skip
+        for t in commits:
+            _reset(t)
+    return plan
+
+
+def _check_static(tensor: TensorBase) -> None:
+    if not is_static(tensor.shape):
+        raise VariableError(
+            f"a tensor of shape {format_shape(tensor.shape)} has no value before its Variables "
+            "have; prepare() it and pass them to execute_with_vars, or use jit(dynamic=...)"
+        )
+
+
+def _run(targets: list[TensorBase]) -> None:
+    """Compute `targets` and everything pending; tensors that read what changes come along."""
+    commits = list(state.pending.values())
+    chosen = {id(t): t for t in targets}
+    readers: set[int] = set()
+    if commits:
+        written = {b for t in commits if (b := t._memory) is not None}
+        found = _readers([t for t in state.lazy.values() if is_static(t.shape)], written)
+        readers = {id(t) for t in found}
+        chosen |= {id(t): t for t in found}
+    _compute(list(chosen.values()), commits, readers)
+    if commits:
+        _expire(written)
+
+
+def _compute(
+    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int]
+) -> None:
+    """Give `targets` data and carry `commits` out; the histories of `readers` go stale."""
+    if not targets and not commits:
+        return
+    nodes = strip(t._uop for t in (*targets, *commits))
+    values = nodes[: len(targets)]
+    writes = [
+        w for t, n in zip(commits, nodes[len(targets) :], strict=True)
+        if (w := _commit(t, n))[0] is not w[1]
+    ]  # fmt: skip
+    ready = {i: b for i, v in enumerate(values) if (b := _without_kernel(v)) is not None}
+    rest = [i for i in range(len(values)) if i not in ready]
+    try:
+        if rest or writes:
+            buffers = execute.compute([values[i] for i in rest], writes)
+            ready |= dict(zip(rest, buffers, strict=True))
+    finally:
+        for t in commits:
+            _reset(t)
+    for i, t in enumerate(targets):
+        t._settle(ready[i], tuple(map(int, t.shape)), stale=id(t) in readers)  # type: ignore[arg-type]
+
+
+def _commit(tensor: TensorBase, value: UOp) -> tuple[UOp, UOp]:
+    buffer: Buffer = tensor._memory
+    return UOp(Op.BUFFER, buffer.dtype, (), buffer), build.reshape(value, (buffer.size,))
+
+
+def _reset(tensor: TensorBase) -> None:
+    """Let an assigned tensor read its storage again."""
+    state.pending.pop(id(tensor), None)
+    shape = tensor._shape
+    assert shape is not None
+    tensor._settle(tensor._memory, shape, stale=True)
+
+
+def _without_kernel(value: UOp) -> Buffer | None:
+    """The data of a value that no kernel is needed for: a constant, a copy, nothing at all."""
+    shape = value.shape
+    if build.has_zero(shape):
+        return Buffer(0, value.dtype)
+    number = build.const_value(value)
+    if number is not None and value.dtype is not dt.bfloat16:
+        buffer = Buffer(int(build.volume(shape)), value.dtype)  # type: ignore[arg-type]
+        buffer.numpy()[...] = np.array(number).astype(dt.to_numpy(value.dtype))
+        return buffer
+    while value.op is Op.RESHAPE:
+        value = value.src[0]
+    if value.op is Op.BUFFER and isinstance(value.arg, Buffer):
+        buffer = Buffer(value.arg.size, value.dtype)
+        buffer.raw()[...] = value.arg.raw()
+        return buffer
+    return None
+
+
+def _readers(tensors: Iterable[TensorBase], written: set[Buffer]) -> list[TensorBase]:
+    """Those of `tensors` whose expressions read one of the buffers."""
+    hit: dict[UOp, bool] = {}
+    out = []
+    for tensor in tensors:
+        (root,) = strip([tensor._uop])
+        for node in toposort([root], stop=hit.__contains__):
+            if node not in hit:
+                own = node.op is Op.BUFFER and _overlaps(node.arg, written)
+                hit[node] = own or any(hit[s] for s in node.src)
+        if hit[root]:
+            out.append(tensor)
+    return out
+
+
+def _overlaps(buffer: object, written: set[Buffer]) -> bool:
+    if not isinstance(buffer, Buffer):
+        return False
+    if buffer in written:
+        return True
+    if not buffer.nbytes or not buffer.allocated:
+        return False
+    start, end = buffer.address, buffer.address + buffer.nbytes
+    return any(
+        w.nbytes and w.allocated and w.address < end and start < w.address + w.nbytes
+        for w in written
+    )
+
+
+def _expire(written: set[Buffer]) -> None:
+    """Give up the histories that went over `written`, which changed."""
+    for tensor in list(state.kept.values()):
+        kept = tensor._uop
+        if kept.op is not Op.DETACH or _history_reads(kept.src[0], written):
+            state.kept.pop(id(tensor), None)
+            if kept.op is Op.DETACH:
+                tensor._uop = mark(kept.arg.storage, Stale())
+
+
+def _history_reads(node: UOp, written: set[Buffer]) -> bool:
+    return any(n.op is Op.BUFFER and _overlaps(n.arg, written) for n in toposort([node]))

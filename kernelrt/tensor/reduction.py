@@ -1,0 +1,323 @@
+"""Reductions over axes, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_max, format_shape
+from kernelrt.tensor import build
+from kernelrt.tensor.base import axes_of, axis_of
+from kernelrt.tensor.marks import custom, detach
+from kernelrt.tensor.movement import MovementMethods
+
+__all__ = ["Dims", "Extremum", "ReductionMethods", "logsumexp", "normalize"]
+
+Dims: TypeAlias = int | Sequence[int] | None
+
+
+class Extremum(NamedTuple):
+    """What ``x.max(dim)`` and ``x.min(dim)`` give."""
+
+    values: Any
+    indices: Any
+
+
+class ReductionMethods(MovementMethods):
+    """Sums, extrema, statistics and softmax."""
+
+    __slots__ = ()
+
+    def _reduce(self, node: UOp, op: Op, dim: Dims, keepdim: bool) -> Self:
+        axes = axes_of(dim, len(node.shape))
+        out = build.reduce(node, op, axes)
+        return self._of(build.reshape(out, build.keep_axes(node.shape, axes)) if keepdim else out)
+
+    def _summand(self, dtype: object) -> UOp:
+        """Bools and integers add up in int64 unless `dtype` says otherwise."""
+        node = self.uop
+        if dtype is not None:
+            return node.cast(dt.parse(dtype))
+        return node if node.dtype.is_float else node.cast(dt.int64)
+
+    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Sum over `dim`, or over all axes; bools and integers add up in int64."""
+        return self._reduce(self._summand(dtype), Op.ADD, dim, keepdim)
+
+    def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Product over `dim`, or over all axes; bools and integers multiply in int64."""
+        return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
+
+    def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Mean over `dim`, or over all axes; NaN over no elements.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        """
+        node = self.uop if dtype is None else self.uop.cast(dt.parse(dtype))
+        if not node.dtype.is_float:
+            raise DTypeError(
+                f"mean: expected a floating type, not {node.dtype.name}; cast the tensor first, "
+                "as in x.float()"
+            )
+        axes = axes_of(dim, self.ndim)
+        out = _mean(node.cast(node.dtype.accumulator), axes).cast(node.dtype)
+        return self._of(out if keepdim else _drop(out, axes))
+
+    def var(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
+        """Variance over `dim`: squared deviations over the count less `correction`."""
+        x = self._floats("var")
+        axes = axes_of(dim, self.ndim)
+        count = _float_count(x, axes, correction)
+        mean = _mean(x, axes)
+        deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+        squares = build.reduce(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
+        shape = build.keep_axes(x.shape, axes)
+        out = build.reshape(squares, shape).alu(Op.DIV, build.broadcast_to(count, shape))
+        out = custom(out, _var_rule, x, arg=(mean, count))
+        return self._of(out if keepdim else _drop(out, axes))
+
+    def std(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
+        """Standard deviation over `dim`: the root of :meth:`var`."""
+        return self.var(dim, keepdim, correction=correction).sqrt()
+
+    # ---- extrema
+
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Greatest element over `dim`, NaN where there is one.
+
+        The gradient is shared equally among equal greatest elements.
+        """
+        self._check_filled("amax", dim)
+        return self._reduce(self.uop, Op.MAX, dim, keepdim)
+
+    def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Least element over `dim`, NaN where there is one; the gradient is as in amax."""
+        self._check_filled("amin", dim)
+        return self._reduce(self.uop, Op.MIN, dim, keepdim)
+
+    def max(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Greatest element of all, or (values, indices) along `dim`.
+
+        The gradient is shared equally among equal greatest elements.
+        """
+        if dim is None:
+            return self.amax()
+        self._check_one("max", dim)
+        return Extremum(self.amax(dim, keepdim), self.argmax(dim, keepdim))
+
+    def min(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """Least element of all, or (values, indices) along `dim`; the gradient is as in max."""
+        if dim is None:
+            return self.amin()
+        self._check_one("min", dim)
+        return Extremum(self.amin(dim, keepdim), self.argmin(dim, keepdim))
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """Position of the first greatest element (or NaN), in the flat tensor or along `dim`."""
+        return self._position(Op.MAX, dim, keepdim)
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """Position of the first least element (or NaN), in the flat tensor or along `dim`."""
+        return self._position(Op.MIN, dim, keepdim)
+
+    def _position(self, op: Op, dim: int | None, keepdim: bool) -> Self:
+        name = "argmax" if op is Op.MAX else "argmin"
+        if dim is not None:
+            self._check_one(name, dim)
+        self._check_filled(name, dim)
+        source = self.reshape(-1) if dim is None or self.ndim == 0 else self
+        axis = 0 if dim is None else axis_of(dim, self.ndim)
+        node = detach(source.uop)
+        best = build.reduce(node, op, (axis,))
+        best = build.expand(build.reshape(best, build.keep_axes(node.shape, (axis,))), node.shape)
+        hit = node.eq(best)
+        if node.dtype.is_float:
+            hit = hit.alu(Op.OR, node.ne(node))
+        place = build.iota_along(node.shape, axis)
+        size = build.full(node.shape[axis], dt.int64, node.shape)
+        out = source._reduce(build.where(hit, place, size), Op.MIN, axis, dim is not None and keepdim)
+        return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
+
+    def _check_one(self, name: str, dim: object) -> None:
+        if not isinstance(dim, int):
+            raise DTypeError(
+                f"{name}: expected one axis, not {type(dim).__name__}; use a{name[-3:]} for "
+                f"several axes, or {name[-3:]}imum for two tensors"
+            )
+
+    def _check_filled(self, name: str, dim: Dims) -> None:
+        for axis in axes_of(dim, self.ndim):
+            if dim_max(self.shape[axis]) == 0:
+                raise ShapeError(
+                    f"{name}: axis {axis} of {format_shape(self.shape)} is empty and has no such "
+                    "element"
+                )
+
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Whether some element over `dim` is not zero."""
+        return self._reduce(self.cast(dt.bool_).uop, Op.MAX, dim, keepdim)
+
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Whether every element over `dim` is not zero."""
+        return self._reduce(self.cast(dt.bool_).uop, Op.MIN, dim, keepdim)
+
+    def count_nonzero(self, dim: Dims = None) -> Self:
+        """How many elements over `dim` are not zero."""
+        return self.cast(dt.bool_).sum(dim)
+
+    def norm(self, p: float = 2, dim: Dims = None, keepdim: bool = False) -> Self:
+        """The `p`-norm over `dim`."""
+        if p == 2:
+            return self.square().sum(dim, keepdim).sqrt()
+        if p == math.inf:
+            return self.abs().amax(dim, keepdim)
+        if p == 1:
+            return self.abs().sum(dim, keepdim)
+        return (self.abs() ** p).sum(dim, keepdim) ** (1 / p)
+
+    # ---- softmax
+
+    def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
+        """``log(sum(exp(self)))`` over `dim` without overflow."""
+        x = self._floats("logsumexp")
+        axes = axes_of(dim, self.ndim)
+        out = logsumexp(x, axes)
+        return self._of(out if keepdim else _drop(out, axes))
+
+    def softmax(self, dim: int = -1, dtype: object = None) -> Self:
+        """``exp(self)`` over its sum along `dim`."""
+        x, axes = self._softmax_input(dim, dtype)
+        top = _kept(detach(x), Op.MAX, axes)
+        powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
+        total = build.expand(_kept(powers, Op.ADD, axes), x.shape)
+        return self._of(custom(powers.alu(Op.DIV, total), _softmax_rule, x, arg=axes))
+
+    def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
+        """The logarithm of :meth:`softmax` without overflow."""
+        x, axes = self._softmax_input(dim, dtype)
+        out = x.alu(Op.SUB, build.expand(logsumexp(x, axes), x.shape))
+        return self._of(custom(out, _log_softmax_rule, x, arg=axes))
+
+    def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...]]:
+        x = (self if dtype is None else self.cast(dtype))._floats("softmax")
+        return x, axes_of(axis_of(dim, self.ndim), self.ndim)
+
+    # ---- running sums
+
+    def cumsum(self, dim: int, dtype: object = None) -> Self:
+        """Sums of the elements up to each one along `dim`.
+
+        Blocks of 64 are summed as windows and their totals added recursively, so that n elements
+        cost about 64 n additions.
+        """
+        source = self._of(self._summand(dtype))
+        if self.ndim == 0:
+            return source
+        axis = axis_of(dim, self.ndim)
+        source._static_size(axis, "cumsum")
+        return source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
+
+    def _cumsum_last(self, block: int = 64) -> Self:
+        size = self._static_size(self.ndim - 1, "cumsum")
+        if size <= block:
+            return self._running_windows(size)
+        lead = self.shape[:-1]
+        blocks = -(-size // block)
+        rows = self.pad((0, blocks * block - size)).reshape(*lead, blocks, block)
+        within = rows._running_windows(block)
+        totals = rows.sum(-1)._cumsum_last(block)
+        before = totals.pad((1, -1)).unsqueeze(-1)
+        return (within + before).reshape(*lead, blocks * block).narrow(-1, 0, size)
+
+    def _running_windows(self, size: int) -> Self:
+        if size <= 1:
+            return self
+        padded = self.pad((size - 1, 0)).uop
+        windows = UOp(Op.WINDOW, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
+        return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
+
+
+def _drop(x: UOp, axes: tuple[int, ...]) -> UOp:
+    return build.reshape(x, tuple(d for a, d in enumerate(x.shape) if a not in axes))
+
+
+def _kept(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
+    """`x` reduced over `axes`, which stay with size 1."""
+    return build.reshape(build.reduce(x, op, axes), build.keep_axes(x.shape, axes))
+
+
+def _float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
+    """How many elements of `x` one reduction over `axes` takes, as a number of its type."""
+    count = build.scalar(build.volume(x.shape, axes), x.dtype)
+    return build.sub(count, less)
+
+
+def _mean(x: UOp, axes: tuple[int, ...]) -> UOp:
+    total = _kept(x, Op.ADD, axes)
+    count = build.broadcast_to(_float_count(x, axes), total.shape)
+    return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
+
+
+def logsumexp(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """``log(sum(exp(x)))`` over `axes`, which stay with size 1."""
+    top = _kept(detach(x), Op.MAX, axes)
+    # An infinite maximum would make infinity - infinity of the elements that equal it.
+    infinite = top.alu(Op.ABS).eq(build.full(math.inf, x.dtype, top.shape))
+    top = build.where(infinite, 0, top)
+    powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
+    out = _kept(powers, Op.ADD, axes).alu(Op.LOG).alu(Op.ADD, top)
+    return custom(out, _logsumexp_rule, x)
+
+
+def _logsumexp_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x,) = node.arg.inputs
+    share = x.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
+    return build.mul(build.expand(g, x.shape), share)
+
+
+def _softmax_rule(node: UOp, g: UOp, i: int) -> UOp:
+    u, axes = node.src[0], node.arg.arg
+    inner = build.expand(_kept(build.mul(g, u), Op.ADD, axes), u.shape)
+    return build.mul(u, build.sub(g, inner))
+
+
+def _log_softmax_rule(node: UOp, g: UOp, i: int) -> UOp:
+    u, axes = node.src[0], node.arg.arg
+    total = build.expand(_kept(g, Op.ADD, axes), u.shape)
+    return build.sub(g, build.mul(u.alu(Op.EXP), total))
+
+
+def _var_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x,), (mean, count) = node.arg.inputs, node.arg.arg
+    share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
+    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+    return build.mul(build.expand(share, x.shape), deviation)
+
+
+def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+    """`x` less its mean over `axes`, over its standard deviation; also mean and variance.
+
+    The variance divides by the count. Mean and variance keep the axes with size 1.
+    """
+    mean = _mean(x, axes)
+    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+    variance = _mean(deviation.alu(Op.MUL, deviation), axes)
+    root = build.add(variance, eps).alu(Op.SQRT)
+    scale = build.full(1, x.dtype, root.shape).alu(Op.DIV, root)
+    out = deviation.alu(Op.MUL, build.expand(scale, x.shape))
+    return custom(out, _normalize_rule, x, arg=(axes, scale)), mean, variance
+
+
+def _normalize_rule(node: UOp, g: UOp, i: int) -> UOp:
+    u, (axes, scale) = node.src[0], node.arg.arg
+    mean = build.expand(_mean(g, axes), u.shape)
+    slope = build.expand(_mean(build.mul(g, u), axes), u.shape)
+    inner = build.sub(build.sub(g, mean), build.mul(u, slope))
+    return build.mul(build.expand(scale, u.shape), inner)

@@ -1,0 +1,257 @@
+"""The derivative of each op.
+
+``RULES[op](node, g, i)`` is the gradient of operand `i` of `node`, given the gradient `g` of the
+node's value; None where there is none. Rules use the node's value, rather than its operands,
+where that is enough, because it is stored already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.tensor import build
+
+__all__ = ["RULES", "Rule", "unwindow"]
+
+Rule = Callable[[UOp, UOp, int], UOp | None]
+
+
+def _neg(u: UOp, g: UOp, i: int) -> UOp:
+    return build.neg(g)
+
+
+def _abs(u: UOp, g: UOp, i: int) -> UOp:
+    x = u.src[0]
+    zero = build.zeros_like(x)
+    negative = build.where(x.alu(Op.LT, zero), build.neg(g), zero)
+    return build.where(zero.alu(Op.LT, x), g, negative)
+
+
+def _sqrt(u: UOp, g: UOp, i: int) -> UOp:
+    return build.div(build.mul(g, 0.5), u)
+
+
+def _exp(u: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(g, u)
+
+
+def _log(u: UOp, g: UOp, i: int) -> UOp:
+    return build.div(g, u.src[0])
+
+
+def _sin(u: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(g, u.src[0].alu(Op.COS))
+
+
+def _cos(u: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(build.neg(g), u.src[0].alu(Op.SIN))
+
+
+def _tanh(u: UOp, g: UOp, i: int) -> UOp:
+    one = build.full(1, u.dtype, u.shape)
+    return build.mul(g, one.alu(Op.SUB, u.alu(Op.MUL, u)))
+
+
+def _erf(u: UOp, g: UOp, i: int) -> UOp:
+    x = u.src[0]
+    bell = x.alu(Op.MUL, x).alu(Op.NEG).alu(Op.EXP)
+    return build.mul(build.mul(g, 2 / math.sqrt(math.pi)), bell)
+
+
+def _cast(u: UOp, g: UOp, i: int) -> UOp | None:
+    return g.cast(u.src[0].dtype) if u.src[0].dtype.is_float else None
+
+
+def _add(u: UOp, g: UOp, i: int) -> UOp:
+    return g
+
+
+def _sub(u: UOp, g: UOp, i: int) -> UOp:
+    return build.neg(g) if i else g
+
+
+def _mul(u: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(g, u.src[1 - i])
+
+
+def _div(u: UOp, g: UOp, i: int) -> UOp:
+    if i == 0:
+        return build.div(g, u.src[1])
+    return build.neg(build.div(build.mul(g, u), u.src[1]))
+
+
+def _pow(u: UOp, g: UOp, i: int) -> UOp:
+    a, b = u.src
+    zero = build.zeros_like(a)
+    if i == 0:
+        slope = build.mul(b, a.alu(Op.POW, build.sub(b, 1)))
+        if build.const_value(b) is None:  # 0 * 0**-1 is 0, not NaN
+            slope = build.where(b.eq(zero), zero, slope)
+        return build.mul(g, slope)
+    flat = a.eq(zero).alu(Op.AND, zero.alu(Op.LE, b))
+    return build.mul(g, build.where(flat, zero, u.alu(Op.MUL, a.alu(Op.LOG))))
+
+
+def _extremum(u: UOp, g: UOp, i: int) -> UOp:
+    a, b = u.src
+    x, other = (b, a) if i else (a, b)
+    ahead = other.alu(Op.LT, x) if u.op is Op.MAX else x.alu(Op.LT, other)
+    half = build.where(a.eq(b), build.mul(g, 0.5), 0)
+    return build.where(ahead, g, half)
+
+
+def _where(u: UOp, g: UOp, i: int) -> UOp | None:
+    condition, yes, no = u.src
+    if i == 0:
+        return None
+    zero = build.const_value(yes) == 0 and build.const_value(condition.src[-1]) == 0
+    if condition.op is Op.LE and zero and condition.src[0] is no:
+        condition = u.alu(Op.LE, condition.src[1])  # relu: the output tells as much
+    return build.where(condition, g, 0) if i == 1 else build.where(condition, 0, g)
+
+
+def _fma(u: UOp, g: UOp, i: int) -> UOp:
+    return g if i == 2 else build.mul(g, u.src[1 - i])
+
+
+def _reshape(u: UOp, g: UOp, i: int) -> UOp:
+    return build.reshape(g, u.src[0].shape)
+
+
+def _permute(u: UOp, g: UOp, i: int) -> UOp:
+    return build.permute(g, [u.arg.index(a) for a in range(len(u.arg))])
+
+
+def _expand(u: UOp, g: UOp, i: int) -> UOp:
+    return build.sum_to(g, u.src[0].shape)
+
+
+def _shrink(u: UOp, g: UOp, i: int) -> UOp:
+    shape = u.src[0].shape
+    return build.pad(
+        g, [(lo, build.difference(d, hi)) for (lo, hi), d in zip(u.arg, shape, strict=True)]
+    )
+
+
+def _pad(u: UOp, g: UOp, i: int) -> UOp:
+    shape = u.src[0].shape
+    return build.shrink(
+        g,
+        [(lo, as_dim(as_uop(lo) + as_uop(d))) for (lo, _), d in zip(u.arg, shape, strict=True)],
+    )
+
+
+def _flip(u: UOp, g: UOp, i: int) -> UOp:
+    return build.flip(g, u.arg)
+
+
+def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, int, int, int], ...]) -> UOp:
+    """The adjoint gather of WINDOW; see docs/architecture.md."""
+    return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
+
+
+def _window(u: UOp, g: UOp, i: int) -> UOp:
+    shape = u.src[0].shape
+    taps = range(len(shape), len(shape) + len(u.arg))
+    return build.reduce(unwindow(g, shape, u.arg), Op.ADD, taps)
+
+
+def _unwindow(u: UOp, g: UOp, i: int) -> UOp:
+    # y[j, k] went to [j * stride + k * dilation, k]: of the windows over g, which carry the taps
+    # twice, those where both agree.
+    shape, windows = u.arg
+    rank, n = len(shape), len(windows)
+    seen = UOp(Op.WINDOW, g.dtype, (g,), windows)
+    for k in range(n):
+        agree = build.iota_along(seen.shape, rank + k).eq(build.iota_along(seen.shape, rank + n + k))
+        seen = build.where(agree, seen, 0)
+    return build.reduce(seen, Op.ADD, range(rank, rank + n))
+
+
+def _reduce(u: UOp, g: UOp, i: int) -> UOp:
+    x = u.src[0]
+    op, axes = u.arg
+    shape = build.keep_axes(x.shape, axes)
+    g = build.reshape(g, shape)
+    if op is Op.ADD:
+        return build.expand(g, x.shape)
+    if op is Op.MUL:
+        return _product(x, g, axes)
+    top = build.expand(build.reshape(u, shape), x.shape)
+    hit = x.eq(top)
+    count = build.reshape(build.reduce(hit.cast(x.dtype), Op.ADD, axes), shape)
+    return build.where(hit, build.expand(build.div(g, count), x.shape), 0)
+
+
+def _product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
+    """The product of the other elements, without dividing by a zero."""
+    shape = build.keep_axes(x.shape, axes)
+    zero = x.eq(build.zeros_like(x))
+    filled = build.where(zero, 1, x)
+    product = build.reshape(build.reduce(filled, Op.MUL, axes), shape)
+    zeros = build.reshape(build.reduce(zero.cast(x.dtype), Op.ADD, axes), shape)
+    alone = build.where(zeros.eq(build.full(1, x.dtype, shape)), product, 0)
+    none = build.where(zeros.eq(build.full(0, x.dtype, shape)), product, 0)
+    others = build.where(
+        zero, build.expand(alone, x.shape), build.expand(none, x.shape).alu(Op.DIV, filled)
+    )
+    return build.mul(build.expand(g, x.shape), others)
+
+
+def _gather(u: UOp, g: UOp, i: int) -> UOp | None:
+    if i:
+        return None
+    return UOp(Op.SCATTER_ADD, g.dtype, (build.zeros_like(u.src[0]), g, *u.src[1:]))
+
+
+def _scatter_add(u: UOp, g: UOp, i: int) -> UOp | None:
+    if i == 0:
+        return g
+    return UOp(Op.GATHER, g.dtype, (g, *u.src[2:])) if i == 1 else None
+
+
+def _cat(u: UOp, g: UOp, i: int) -> UOp:
+    start = build.total(s.shape[u.arg] for s in u.src[:i])
+    bounds: list[tuple[build.Dim, build.Dim]] = [(0, d) for d in g.shape]
+    bounds[u.arg] = (start, build.total((start, u.src[i].shape[u.arg])))
+    return build.shrink(g, bounds)
+
+
+RULES: dict[Op, Rule] = {
+    Op.NEG: _neg,
+    Op.ABS: _abs,
+    Op.SQRT: _sqrt,
+    Op.EXP: _exp,
+    Op.LOG: _log,
+    Op.SIN: _sin,
+    Op.COS: _cos,
+    Op.TANH: _tanh,
+    Op.ERF: _erf,
+    Op.CAST: _cast,
+    Op.ADD: _add,
+    Op.SUB: _sub,
+    Op.MUL: _mul,
+    Op.DIV: _div,
+    Op.POW: _pow,
+    Op.MAX: _extremum,
+    Op.MIN: _extremum,
+    Op.WHERE: _where,
+    Op.FMA: _fma,
+    Op.RESHAPE: _reshape,
+    Op.PERMUTE: _permute,
+    Op.EXPAND: _expand,
+    Op.SHRINK: _shrink,
+    Op.PAD: _pad,
+    Op.FLIP: _flip,
+    Op.WINDOW: _window,
+    Op.UNWINDOW: _unwindow,
+    Op.REDUCE_AXIS: _reduce,
+    Op.GATHER: _gather,
+    Op.SCATTER_ADD: _scatter_add,
+    Op.CAT: _cat,
+    Op.CONTIGUOUS: _add,
+    Op.DETACH: _add,
+}

@@ -1,0 +1,76 @@
+"""What the tensors of this process share: pending assignments, live tensors, modes.
+
+The registers hold tensors by identity. They exist so that lazy evaluation is never seen: a
+tensor keeps the value that its expression had when it was written down, whatever is assigned to
+the tensors it reads before it is computed.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.marks import Leaf
+    from kernelrt.tensor.trace import Trace
+
+__all__ = ["enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local", "lock", "no_grad",
+           "pending"]  # fmt: skip
+
+#: Live tensors that have no data yet.
+lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+#: Live tensors that gradients are collected for, by the mark on their value.
+leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
+#: Live tensors that have data and, for gradients, still the expression behind them.
+kept: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+#: Tensors whose storage does not hold yet what was assigned to them.
+pending: dict[int, TensorBase] = {}
+#: Held while tensors are given data.
+lock = threading.RLock()
+
+
+class _Local(threading.local):
+    trace: Trace | None = None
+    grad: bool = True
+
+
+local = _Local()
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations of this thread are recorded for gradients."""
+    return local.grad
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Within it, results have no history: gradients do not pass through them.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> w = krt.tensor([1.0], requires_grad=True)
+    >>> with krt.no_grad():
+    ...     y = w * 2
+    >>> y.requires_grad
+    False
+    """
+    before, local.grad = local.grad, False
+    try:
+        yield
+    finally:
+        local.grad = before
+
+
+@contextmanager
+def enable_grad() -> Iterator[None]:
+    """Within it, histories are recorded, also inside :func:`no_grad`."""
+    before, local.grad = local.grad, True
+    try:
+        yield
+    finally:
+        local.grad = before

@@ -1,0 +1,211 @@
+"""Tensor: the public class, on top of its method families."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape, same
+from kernelrt.tensor import build, gradient, random, realize, state
+from kernelrt.tensor.base import Operand
+from kernelrt.tensor.conversion import ConversionMethods
+from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.marks import detach, mark
+
+__all__ = ["Tensor"]
+
+
+class Tensor(ConversionMethods):
+    """An array whose value is an expression until it is needed.
+
+    Operations give tensors with PyTorch's names and semantics; nothing is computed before a
+    value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called. A tensor
+    is a value: views do not share memory, and an assignment to one tensor changes no other.
+
+    Parameters
+    ----------
+    data : number, nested list of numbers, NumPy array, Tensor, or array-like
+        What to copy. Python floats become float32 and ints int64; arrays keep their type.
+    dtype : DType, str or NumPy dtype, optional
+        Type to convert to.
+    device : str, optional
+        "cpu".
+    requires_grad : bool
+        Whether :meth:`backward` collects a gradient in ``grad``.
+
+    Examples
+    --------
+    >>> x = Tensor([1.0, 2.0], requires_grad=True)
+    >>> (x * x).sum().backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, data: object, dtype: object = None, device: object = None,
+        requires_grad: bool = False,
+    ) -> None:  # fmt: skip
+        check_device(device)
+        made = from_data(Tensor, data, "data", dtype)
+        self._grad = None
+        self._leaf = None
+        self._born = made._born
+        self._plain = made._plain
+        self._uop = made._uop
+        if made._memory is not None:
+            self._bind(made._memory, made._address or 0, made._dtype_code, made._shape or ())
+        else:
+            state.lazy[id(self)] = self
+        if requires_grad:
+            self.requires_grad_()
+
+    # ---- computing
+
+    def realize(self) -> Self:
+        """Compute this tensor, and commit what was assigned; see :func:`kernelrt.realize`."""
+        realize.realize(self)
+        return self
+
+    def prepare(self) -> Any:
+        """A plan that computes this tensor each time; see :func:`kernelrt.prepare`."""
+        return realize.prepare(self)
+
+    # ---- gradients
+
+    def backward(self, gradient: Tensor | None = None, *, create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to the ``grad`` of the tensors it is computed from.
+
+        Parameters
+        ----------
+        gradient : Tensor, optional
+            Gradient of this tensor; needed where it has more than one element.
+        create_graph : bool
+            Let the gradients be differentiated again.
+
+        Raises
+        ------
+        GradientError
+            This tensor has more than one element and no `gradient` is given, its type is not
+            floating, or no tensor it depends on requires a gradient.
+        """
+        _backward(self, gradient, create_graph=create_graph)
+
+    def zero_grad(self) -> None:
+        """Set ``grad`` to None."""
+        self.grad = None
+
+    # ---- random
+
+    def dropout(self, p: float = 0.5, training: bool = True) -> Self:
+        """Zeros with probability `p`, the other elements divided by ``1 - p``.
+
+        Each run of a jitted function draws afresh.
+        """
+        if not 0 <= p <= 1:
+            raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+        if not training or p == 0:
+            return self
+        node = self._floats("dropout")
+        if p == 1:
+            return self * 0
+        drop = random.bernoulli(self.shape, p)
+        return self._of(build.where(drop.uop, 0, build.mul(node, 1 / (1 - p))))
+
+    # ---- state
+
+    def assign(self, value: Operand) -> Self:
+        """Give this tensor another value of its shape and type.
+
+        A tensor with storage keeps it: the value is written there, in place, when something is
+        computed or this tensor is read next; a plan that reads the storage sees it. No other
+        tensor changes. The value's history does not come along.
+
+        Parameters
+        ----------
+        value : Tensor, number or array
+            Broadcast to this shape; floats of other widths are converted.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        ShapeError
+            `value` does not broadcast to this shape, or this tensor's memory is read-only.
+        DTypeError
+            `value` is of another kind, as floats for integers.
+        """
+        new = self._lift(value, "value")
+        self._assign(new._fitted(self))
+        return self
+
+    copy_ = assign
+
+    def _fitted(self, target: Self) -> Self:
+        shape = target.shape
+        fits = all(
+            same(d, e) or same(d, 1)
+            for d, e in zip(self.shape[::-1], shape[::-1], strict=False)
+        )
+        if self.ndim > len(shape) or not fits:
+            raise ShapeError(
+                f"value: shape {format_shape(self.shape)} does not broadcast to the "
+                f"{format_shape(shape)} of the tensor"
+            )
+        if self.dtype is not target.dtype and self.dtype.kind > target.dtype.kind:
+            raise DTypeError(
+                f"value: {self.dtype.name} cannot be assigned to {target.dtype.name} without "
+                f"loss; cast it, as in value.cast({target.dtype.name!r})"
+            )
+        return self.cast(target.dtype).expand(shape)
+
+    def _assign(self, value: Self) -> None:
+        """Take `value`, of the same shape and type, as the new value."""
+        node = detach(value.uop)
+        buffer = self._buffer
+        trace = state.local.trace
+        if buffer is None and trace is not None and self._born is not trace:
+            trace.admit(self)
+            buffer = self._buffer
+        if buffer is not None:
+            if buffer.readonly:
+                raise ShapeError(
+                    "value: the tensor shares read-only memory and cannot be assigned to; copy "
+                    "it first with kernelrt.tensor"
+                )
+            if trace is not None:
+                trace.record(self)
+            else:
+                state.pending[id(self)] = self
+        self._uop = node if self._leaf is None else mark(node, self._leaf)
+
+    def zero_(self) -> Self:
+        """Assign zeros."""
+        return self.assign(0 if not self.dtype.is_bool else False)
+
+    def fill_(self, value: bool | int | float) -> Self:
+        """Assign one number to all elements."""
+        return self.assign(self._of(build.full(value, self.dtype, self.shape)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        bits = self.cast(dt.float32).numpy() if self.dtype is dt.bfloat16 else self.numpy()
+        return Tensor, (bits, self.dtype, None, self._leaf is not None)
+
+    def __copy__(self) -> Self:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        copy = self._over(Buffer.wrap(self.numpy()), tuple(self._shape or ()))
+        if self._leaf is not None:
+            copy.requires_grad_()
+        memo[id(self)] = copy
+        return copy
+
+
+_backward = gradient.backward
