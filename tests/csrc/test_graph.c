@@ -1,0 +1,219 @@
+/* test_graph.c - random graphs of ops over overlapping slices of one buffer. The expected bytes
+ * are computed while the graph is generated; a missing order shows as a wrong byte, or as a race
+ * under ThreadSanitizer. */
+#include "check.h"
+
+enum { BYTES = 512, MOST_OPS = 300, MOST_DEPS = MOST_OPS, MOST_CHUNKS = 5 };
+
+/* Mix vals[1] bytes of a source slice into a target slice; chunk vals[0] of vals[2] does its
+ * share. Slices may be the same, but share no byte otherwise. */
+static void mix(void *const *bufs, const int64_t *vals)
+{
+    uint8_t *target = bufs[0];
+    const uint8_t *source = bufs[1];
+    int64_t begin = vals[1] * vals[0] / vals[2], end = vals[1] * (vals[0] + 1) / vals[2];
+    for (int64_t i = begin; i < end; ++i)
+        target[i] = (uint8_t)(target[i] * 5 + source[i] * 3 + vals[3]);
+}
+
+typedef struct slice {
+    size_t begin, end;
+} slice;
+
+static bool overlap(slice a, slice b) { return a.begin < b.end && b.begin < a.end; }
+
+typedef struct generated {
+    krt_op ops[MOST_OPS];
+    void *bufs[MOST_OPS][2];
+    int64_t vals[MOST_OPS][4];
+    size_t deps[MOST_OPS][MOST_DEPS];
+    slice writes[MOST_OPS], reads[MOST_OPS];
+    uint8_t memory[BYTES], expected[BYTES];
+} generated;
+
+static bool ordered(const generated *g, size_t before, size_t after)
+{
+    return overlap(g->writes[before], g->writes[after]) ||
+           overlap(g->writes[before], g->reads[after]) ||
+           overlap(g->reads[before], g->writes[after]);
+}
+
+static void generate_op(generated *g, size_t i)
+{
+    size_t length = 1 + random_below(48);
+    size_t source = random_below((uint32_t)(BYTES - length));
+    size_t target = random_below((uint32_t)(BYTES - length));
+    g->writes[i] = (slice){target, target + length};
+    g->reads[i] = (slice){source, source + length};
+    if (overlap(g->writes[i], g->reads[i]))
+        g->reads[i] = g->writes[i];
+    unsigned kind = random_below(10);
+    krt_op *op = &g->ops[i];
+    *op = (krt_op){.kind = kind == 0 ? KRT_COPY : kind == 1 ? KRT_NOP : KRT_KERNEL,
+                   .fn = mix,
+                   .bufs = g->bufs[i],
+                   .n_bufs = 2,
+                   .vals = g->vals[i],
+                   .n_vals = kind == 0 ? 1 : 4,
+                   .chunks = kind < 2 ? 1 : (int64_t)random_below(MOST_CHUNKS + 1),
+                   .core_slot = kind < 2 ? -1 : 0,
+                   .flags = random_below(30) ? KRT_HOST_PARALLEL_SAFE : 0,
+                   .cost_ns = random_below(2) ? random_below(100000) : 0,
+                   .deps = g->deps[i]};
+    if (random_below(20) == 0)
+        op->flags |= KRT_MAY_FAIL;
+    if (random_below(20) == 0)
+        op->flags |= KRT_COMMIT;
+    g->bufs[i][0] = g->memory + g->writes[i].begin;
+    g->bufs[i][1] = g->memory + g->reads[i].begin;
+    int64_t vals[4] = {0, (int64_t)length, op->chunks, (int64_t)random_below(256)};
+    if (op->kind == KRT_COPY)
+        vals[0] = (int64_t)length;
+    memcpy(g->vals[i], vals, sizeof vals);
+    for (size_t k = 0; k < i; ++k)
+        if (ordered(g, k, i))
+            g->deps[i][op->n_deps++] = k;
+}
+
+static void expect_op(generated *g, size_t i)
+{
+    uint8_t *target = g->expected + g->writes[i].begin;
+    const uint8_t *source = g->expected + g->reads[i].begin;
+    size_t length = g->writes[i].end - g->writes[i].begin;
+    if (g->ops[i].kind == KRT_COPY)
+        memmove(target, source, length);
+    else if (g->ops[i].kind == KRT_KERNEL && g->ops[i].chunks)
+        mix((void *[]){target, (void *)source}, (int64_t[]){0, (int64_t)length, 1, g->vals[i][3]});
+}
+
+static void test_graph(generated *g, size_t n, int times)
+{
+    memset(g, 0, sizeof *g);
+    for (size_t i = 0; i < BYTES; ++i)
+        g->memory[i] = g->expected[i] = (uint8_t)random_below(256);
+    for (size_t i = 0; i < n; ++i)
+        generate_op(g, i);
+    krt_plan *plan = make_plan(g->ops, n, quiet_host);
+    krt_sample samples[MOST_OPS];
+    for (int t = 0; t < times; ++t) {
+        size_t failed_op;
+        for (size_t i = 0; i < n; ++i)
+            expect_op(g, i);
+        if (t % 2)
+            CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_OK);
+        else
+            run_plan(plan);
+        CHECK(!memcmp(g->memory, g->expected, BYTES));
+    }
+    for (size_t i = 0; i < n && times > 1; ++i) {
+        bool runs = g->ops[i].kind != KRT_NOP && g->ops[i].chunks;
+        CHECK(samples[i].chunks == (runs ? g->ops[i].chunks : 0));
+        CHECK(samples[i].elapsed_ns >= 0 && samples[i].start_ns >= 0);
+        for (size_t k = 0; runs && k < g->ops[i].n_deps; ++k) {
+            const krt_sample *dep = &samples[g->deps[i][k]];
+            CHECK(dep->start_ns + dep->elapsed_ns <= samples[i].start_ns);
+        }
+    }
+    krt_plan_destroy(plan);
+}
+
+/* ---- Stopping ---------------------------------------------------------------------------- */
+
+static _Atomic int64_t started;
+
+static void count_start(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    atomic_fetch_add(&started, 1);
+    int64_t until = krt_clock_ns() + vals[0];
+    while (krt_clock_ns() < until)
+        krt_relax();
+}
+
+static void set_status(void *const *bufs, const int64_t *vals)
+{
+    __atomic_store_n((int64_t *)bufs[0], vals[0], __ATOMIC_RELAXED);
+}
+
+static _Atomic int64_t committed;
+
+static void commit(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    (void)vals;
+    atomic_fetch_add(&committed, 1);
+}
+
+/* n_before ops that take 20 us, one that fails, then a commit, all without edges. */
+static void test_a_failing_op_comes_before_commits(void)
+{
+    enum { BEFORE = 20 };
+    const int64_t time[] = {20000}, failure[] = {1};
+    krt_op ops[BEFORE + 2];
+    for (int i = 0; i < BEFORE; ++i)
+        ops[i] = (krt_op){.fn = count_start, .vals = time, .n_vals = 1,
+                          .chunks = 1, .core_slot = -1, .flags = KRT_HOST_PARALLEL_SAFE,
+                          .cost_ns = 20000};
+    ops[BEFORE] = (krt_op){.fn = set_status, .bufs = (void *[]){&status_word}, .n_bufs = 1,
+                           .vals = failure, .n_vals = 1, .chunks = 1, .core_slot = -1,
+                           .flags = KRT_HOST_PARALLEL_SAFE | KRT_MAY_FAIL, .cost_ns = 20000};
+    ops[BEFORE + 1] = (krt_op){.fn = commit, .chunks = 1, .core_slot = -1,
+                               .flags = KRT_HOST_PARALLEL_SAFE | KRT_COMMIT, .cost_ns = 20000};
+    krt_plan *plan = make_plan(ops, BEFORE + 2, quiet_host);
+    krt_fault fault;
+    for (int i = 0; i < 50; ++i) {
+        size_t failed_op = 0;
+        CHECK(krt_plan_set_value(plan, BEFORE, 0, i % 2, &fault) == KRT_OK);
+        committed = 0;
+        krt_status status = krt_plan_execute(plan, &failed_op);
+        CHECK(status == (i % 2 ? KRT_OUT_OF_BOUNDS : KRT_OK));
+        CHECK(committed == !(i % 2));
+        CHECK(i % 2 == 0 || failed_op == BEFORE);
+    }
+    krt_plan_destroy(plan);
+}
+
+static krt_status stop_now(void *self)
+{
+    (void)self;
+    return KRT_INTERRUPTED;
+}
+
+/* 100 ops of 1 ms: the host is asked after 20 ms at the latest. A commit among the first ops
+ * means that the plan runs to its end. */
+static void test_interrupts(void)
+{
+    enum { N = 100 };
+    const int64_t time[] = {1000000};
+    krt_op ops[N];
+    for (int first_commits = 0; first_commits < 2; ++first_commits) {
+        for (size_t i = 0; i < N; ++i)
+            ops[i] = (krt_op){.fn = count_start, .vals = time, .n_vals = 1,
+                              .chunks = 1, .core_slot = -1, .flags = KRT_HOST_PARALLEL_SAFE,
+                              .cost_ns = 1000000};
+        if (first_commits)
+            ops[0].flags |= KRT_COMMIT;
+        krt_plan *plan = make_plan(ops, N, (krt_host){.custom = never_custom, .poll = stop_now});
+        size_t failed_op;
+        started = 0;
+        krt_status status = krt_plan_execute(plan, &failed_op);
+        CHECK(status == (first_commits ? KRT_OK : KRT_INTERRUPTED));
+        CHECK(first_commits ? started == N : started < N);
+        krt_plan_destroy(plan);
+    }
+}
+
+int main(void)
+{
+    static generated g;
+    static const int thread_counts[] = {1, 2, 3, 8};
+    long graphs = rounds("KRT_ROUNDS", 60);
+    for (size_t t = 0; t < sizeof thread_counts / sizeof *thread_counts; ++t) {
+        krt_test_set_pool_limit(thread_counts[t]);
+        for (long i = 0; i < graphs; ++i)
+            test_graph(&g, random_below(MOST_OPS + 1), 6);
+        test_a_failing_op_comes_before_commits();
+        test_interrupts();
+    }
+    return 0;
+}

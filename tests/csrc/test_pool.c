@@ -1,0 +1,139 @@
+/* test_pool.c - the ladder for one chunked op: it completes, in bounds, all items, each once,
+ * many times, under contention, on pools from one thread to far more than there are CPUs. */
+#include "check.h"
+
+#include <pthread.h>
+
+enum { MOST_ITEMS = 4096 };
+
+typedef struct counters {
+    _Atomic int64_t items[MOST_ITEMS + 1]; /* the last one stays 0 */
+    _Atomic int64_t out_of_bounds;
+    int64_t n;
+} counters;
+
+static void count_item(void *const *bufs, const int64_t *vals)
+{
+    counters *seen = bufs[0];
+    int64_t item = vals[0];
+    if (item < 0 || item >= seen->n)
+        atomic_fetch_add(&seen->out_of_bounds, 1);
+    else
+        atomic_fetch_add(&seen->items[item], 1);
+}
+
+static krt_op chunked(void *const *bufs, int64_t chunks, int64_t cost_ns)
+{
+    static const int64_t zero[1];
+    return (krt_op){.kind = KRT_KERNEL,
+                    .fn = count_item,
+                    .bufs = bufs,
+                    .n_bufs = 1,
+                    .vals = zero,
+                    .n_vals = 1,
+                    .chunks = chunks,
+                    .core_slot = 0,
+                    .flags = KRT_HOST_PARALLEL_SAFE,
+                    .cost_ns = cost_ns};
+}
+
+static void expect(const counters *seen, int64_t n, int64_t times)
+{
+    CHECK(seen->out_of_bounds == 0);
+    for (int64_t i = 0; i <= MOST_ITEMS; ++i)
+        CHECK(seen->items[i] == (i < n ? times : 0));
+}
+
+static void climb(int64_t chunks, int64_t cost_ns, long times)
+{
+    counters *seen = calloc(1, sizeof *seen);
+    CHECK(seen);
+    seen->n = chunks;
+    krt_op op = chunked((void *[]){seen}, chunks, cost_ns);
+    krt_plan *plan = make_plan(&op, 1, quiet_host);
+    for (long i = 0; i < times; ++i)
+        run_plan(plan);
+    expect(seen, chunks, times);
+    krt_plan_destroy(plan);
+    free(seen);
+}
+
+static void test_ladder(void)
+{
+    static const int64_t chunk_counts[] = {0, 1, 2, 3, 7, 8, 64, 1000, MOST_ITEMS};
+    static const int thread_counts[] = {1, 2, 3, 8, 64};
+    for (size_t t = 0; t < sizeof thread_counts / sizeof *thread_counts; ++t) {
+        krt_test_set_pool_limit(thread_counts[t]);
+        for (size_t c = 0; c < sizeof chunk_counts / sizeof *chunk_counts; ++c) {
+            climb(chunk_counts[c], 1000000, 1);      /* waking whoever sleeps */
+            climb(chunk_counts[c], 1000000, 50);     /* with workers awake */
+            climb(chunk_counts[c], 1000000000, 2);   /* one chunk a claim */
+            climb(chunk_counts[c], 0, 2);            /* serial */
+        }
+    }
+}
+
+/* Chunks that cost nothing, claimed one by one: threads meet at every one of them. */
+static void test_high_contention(void)
+{
+    krt_test_set_pool_limit(4);
+    climb(MOST_ITEMS, INT64_MAX / 2, rounds("KRT_ROUNDS", 200));
+}
+
+/* Executions that come after the workers went to sleep must wake them again. */
+static void test_sleep_between(void)
+{
+    krt_test_set_pool_limit(4);
+    counters *seen = calloc(1, sizeof *seen);
+    CHECK(seen);
+    seen->n = 8;
+    krt_op op = chunked((void *[]){seen}, 8, 1000000);
+    krt_plan *plan = make_plan(&op, 1, quiet_host);
+    for (int i = 0; i < 100; ++i) {
+        run_plan(plan);
+        usleep((useconds_t)random_below(400));
+    }
+    expect(seen, 8, 100);
+    usleep(50000);
+    CHECK(!krt_pool_is_hot());
+    krt_plan_destroy(plan);
+    free(seen);
+}
+
+static void *climb_alone(void *unused)
+{
+    climb(100, 1000000000, rounds("KRT_ROUNDS", 200));
+    return unused;
+}
+
+/* Plans in several threads: one has the pool, the others run alone. */
+static void test_many_callers(void)
+{
+    pthread_t threads[8];
+    krt_test_set_pool_limit(3);
+    for (int i = 0; i < 8; ++i)
+        CHECK(!pthread_create(&threads[i], NULL, climb_alone, NULL));
+    for (int i = 0; i < 8; ++i)
+        CHECK(!pthread_join(threads[i], NULL));
+}
+
+static void test_changing_the_thread_count(void)
+{
+    krt_test_set_pool_limit(8);
+    for (int i = 0; i < 200; ++i) {
+        krt_set_num_threads(1 + (int)random_below(8));
+        CHECK(krt_get_num_threads() <= 8);
+        climb(64, 10000000, 3);
+    }
+    krt_set_num_threads(8);
+}
+
+int main(void)
+{
+    test_ladder();
+    test_high_contention();
+    test_sleep_between();
+    test_many_callers();
+    test_changing_the_thread_count();
+    return 0;
+}
