@@ -7,6 +7,7 @@ the register file wins; everything else takes vectors along the unit stride of w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import Dim, UOp
@@ -85,8 +86,10 @@ def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
     def tiles(r: UOp) -> int:
         return -(-_extent(r) // tiling.tile(r).factor)
 
+    # Splitting the outermost loop keeps what the inner ones share in cache.
     outermost = tiling.order[0]
-    r = outermost if outermost in common and tiles(outermost) >= wanted else max(common, key=tiles)
+    enough = outermost in common and tiles(outermost) >= min(wanted, 16)
+    r = outermost if enough else max(common, key=tiles)
     if tiles(r) >= 2:
         tiling.chunked = r
         tiling.share = -(-tiles(r) // wanted) * tiling.tile(r).factor
@@ -105,6 +108,7 @@ class _Chooser:
         self.reserved = 2 if target.triple.startswith("x86_64") else 6
         # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
         self.rate = 1 if target.vector_bits >= 512 else 2
+        self.cache = target.l2_bytes
         self.tiling = Tiling()
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._reads: dict[UOp, list[UOp]] = {}
@@ -143,6 +147,8 @@ class _Chooser:
             self._reduction(u, along)
         if not self.info.reduces:
             self._transposing(stores, along)
+        elif along is not None:
+            self._outermost(along)
         return self.tiling
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
@@ -212,8 +218,10 @@ class _Chooser:
         )
         depths = (4, 8, 16) if strided else (4,)
         # Transposing two blocks at a time leaves too few registers for a tile.
-        widest = 1 if strided else min(4, most)
-        for vectors in range(1, widest + 1):
+        # Without reuse a wide strip walks the rows in long runs.
+        reused = any(along not in self.info.deps[x] for x in self.loads(u))
+        widths = (1,) if strided else (1, 2, 3, 4) if reused else (1, 2, 4, 8, 16)
+        for vectors in (w for w in widths if w <= most):
             factor = min(vectors * lanes, extent) if _is_fixed(along) else vectors * lanes
             base = {along: Tile(factor, lanes)}
             for unrolled in self._unrolls(u, free):
@@ -354,6 +362,37 @@ class _Chooser:
             and tile.factor & (tile.factor - 1) == 0
             and self.stride(x, vector) is not None
         )
+
+    # Cache ----------------------------------------------------------------------------------------
+
+    def _outermost(self, along: UOp) -> None:
+        """Move the vector range outside where that streams fewer bytes past the cache.
+
+        With rows outside, the operand that varies with `along` is read again for every tile of
+        rows; with `along` outside, the other one is read again for every tile of columns.
+        """
+        if along not in self.tiling.order[1:]:
+            return
+        for u in self.info.reduces:
+            if along not in self.info.deps[u] or self.info.deps[u] != set(self.tiling.order):
+                return
+        inner = self._streamed(lambda deps: along in deps)
+        outer = self._streamed(lambda deps: along not in deps)
+        rows = math.prod(self._tiles(r) for r in self.tiling.order if r is not along)
+        if inner * (rows if inner > self.cache else 1) > outer * (
+            self._tiles(along) if outer > self.cache else 1
+        ) and inner > self.cache:
+            self.tiling.order = [along, *(r for r in self.tiling.order if r is not along)]
+
+    def _streamed(self, wanted: Callable[[frozenset[UOp]], bool]) -> int:
+        """Bytes behind the reductions' LOADs whose ranges are `wanted`."""
+        params = {
+            x.src[0] for u in self.info.reduces for x in self.loads(u) if wanted(self.info.deps[x])
+        }
+        return sum(p.arg[1] * p.dtype.itemsize for p in params)
+
+    def _tiles(self, r: UOp) -> int:
+        return -(-_extent(r) // self.tiling.tile(r).factor)
 
     # Copies that change the layout ----------------------------------------------------------------
 
