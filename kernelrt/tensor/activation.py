@@ -123,7 +123,7 @@ def sigmoid(x: UOp) -> UOp:
     return custom(value, _sigmoid_rule, x)
 
 
-def _sigmoid_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
     u = node.src[0]
     return build.mul(g, u.alu(Op.MUL, build.sub(build.full(1, u.dtype, u.shape), u)))
 
@@ -135,6 +135,6 @@ def softplus(x: UOp) -> UOp:
     return custom(x.alu(Op.MAX, zero).alu(Op.ADD, small), _softplus_rule, x)
 
 
-def _softplus_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _softplus_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,) = node.arg.inputs
     return build.mul(g, sigmoid(x))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -16,6 +15,8 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, mark
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
     from kernelrt.tensor.trace import Trace
@@ -69,7 +70,7 @@ class TensorBase(ArrayHandle):
 
         shape = self._shape
         if shape is None:
-            raise GradientError("this tensor was never given a value; make one with kernelrt.tensor")
+            raise DTypeError("this tensor was never given a value; make one with kernelrt.tensor")
         buffer = Buffer.wrap(self._memory, self.dtype)
         self._grad = None
         self._leaf = None
@@ -103,7 +104,8 @@ class TensorBase(ArrayHandle):
         """The storage, where there is one."""
         if self._uop is None:
             self._adopt()
-        return self._memory  # type: ignore[no-any-return]
+        buffer: Buffer | None = self._memory
+        return buffer
 
     def _settle(self, buffer: Buffer, shape: tuple[int, ...], *, stale: bool = False) -> None:
         """Take `buffer` as the data; a history stays beside them unless it went stale."""
@@ -126,13 +128,20 @@ class TensorBase(ArrayHandle):
     @property
     def shape(self) -> tuple[Dim, ...]:
         """Size of each axis: an int, or an expression over Variables."""
-        return self._uop.shape if self._shape is None else self._shape  # type: ignore[no-any-return]
+        known = self._shape
+        if known is not None:
+            return known
+        node: UOp = self._uop
+        return node.shape
 
     @property
     def dtype(self) -> DType:
         """Scalar type of the elements."""
         code = self._dtype_code
-        return self._uop.dtype if code < 0 else _BY_CODE[code]  # type: ignore[no-any-return]
+        if code >= 0:
+            return _BY_CODE[code]
+        node: UOp = self._uop
+        return node.dtype
 
     @property
     def ndim(self) -> int:

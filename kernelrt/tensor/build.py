@@ -7,12 +7,16 @@ no more than what has to be computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.dtype import DType
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.shape import as_dim, as_uop, broadcast, prod, same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.dtype import DType
 
 __all__ = [
     "Shape",
@@ -70,7 +74,8 @@ def const_value(u: UOp) -> Number | None:
     """The number that every element of `u` is, where that is plain to see."""
     while u.op in _PASSES_CONST:
         u = u.src[0]
-    return u.arg if u.op is Op.CONST else None  # type: ignore[no-any-return]
+    value: Number = u.arg
+    return value if u.op is Op.CONST else None
 
 
 # ---- movement
@@ -262,8 +267,10 @@ def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
     return tuple(1 if a in gone else d for a, d in enumerate(shape))
 
 
-_IDENTITY = {Op.ADD: lambda d: 0, Op.MUL: lambda d: 1, Op.MAX: lambda d: d.min,
-             Op.MIN: lambda d: d.max}  # fmt: skip
+def _identity(op: Op, dtype: DType) -> Number:
+    if op in (Op.MAX, Op.MIN):
+        return dtype.min if op is Op.MAX else dtype.max
+    return 0 if op is Op.ADD else 1
 
 
 def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
@@ -273,13 +280,10 @@ def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
     if not gone:
         return x
     if has_zero(x.shape):
-        return full(_IDENTITY[op](x.dtype), x.dtype, shape)
+        return full(_identity(op, x.dtype), x.dtype, shape)
     real = {a for a in gone if not same(x.shape[a], 1)}
     x, real, count = _unexpand(x, op, real)
-    if real:
-        node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real))))
-    else:
-        node = x
+    node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real)))) if real else x
     node = reshape(node, shape)
     return node if same(count, 1) else mul(node, full(count, node.dtype, node.shape))
 
@@ -318,8 +322,10 @@ def total(dims: Iterable[Dim]) -> Dim:
     """The sum of dimensions."""
     out: Dim = 0
     for d in dims:
-        both = isinstance(out, int) and isinstance(d, int)
-        out = out + d if both else as_dim(as_uop(out) + as_uop(d))  # type: ignore[operator]
+        if isinstance(out, int) and isinstance(d, int):
+            out += d
+        else:
+            out = as_dim(as_uop(out) + as_uop(d))
     return out
 
 

@@ -7,17 +7,19 @@ indices say. Their gradients are of the same form.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.rules import unwindow
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import Operand, TensorBase
 
 __all__ = ["ContractionMethods", "PerAxis", "per_axis"]
 

@@ -152,7 +152,8 @@ class ConversionMethods(LossMethods):
             return f"<Tensor, {head}>" if self.is_realized else f"<Tensor, lazy, {head}>"
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         text = np.array2string(source.numpy(), separator=", ", prefix="tensor(")
-        tail = "" if self.dtype in (dt.float32, dt.int64, dt.bool_) else f", dtype={self.dtype.name}"
+        usual = self.dtype in (dt.float32, dt.int64, dt.bool_)
+        tail = "" if usual else f", dtype={self.dtype.name}"
         if self.requires_grad:
             tail += ", requires_grad=True"
         return f"tensor({text}{tail})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +16,8 @@ from kernelrt.tensor import build
 from kernelrt.tensor.base import TensorBase, shape_of, storage_node
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.dtype import DType
     from kernelrt.tensor.tensor import Tensor
 
@@ -47,7 +48,7 @@ def from_data(
     """A tensor of class `kind` with a copy of `data`."""
     if isinstance(data, TensorBase):
         copy = kind._of(UOp(Op.CONTIGUOUS, data.dtype, (data.uop,)))
-        return copy if dtype is None else copy.cast(dtype)  # type: ignore[attr-defined, no-any-return]
+        return copy if dtype is None else copy.cast(dtype)  # type: ignore[attr-defined]
     if isinstance(data, UOp):
         node = build.scalar(data, dt.int64 if dtype is None else dt.parse(dtype))
         return kind._of(node)
@@ -58,7 +59,7 @@ def from_data(
         wanted = source if hasattr(data, "dtype") else _python_default(source)
     if wanted is dt.bfloat16:
         wide = _over_copy(kind, array.astype(np.float32), dt.float32)
-        return wide.cast(wanted)  # type: ignore[attr-defined, no-any-return]
+        return wide.cast(wanted)  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
 
@@ -87,7 +88,7 @@ def _as_array(data: object, name: str) -> np.ndarray[Any, Any]:
         )
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
-            return np.from_dlpack(data)  # type: ignore[arg-type]
+            return np.from_dlpack(data)
         array = np.asarray(data)
     except (ValueError, TypeError, OverflowError) as error:
         raise DTypeError(f"{name}: {type(data).__name__} does not convert: {error}") from None
@@ -209,7 +210,7 @@ def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
 
 
 def full(
-    size: Any, fill_value: bool | int | float, dtype: object = None, device: object = None,
+    size: Any, fill_value: bool | float, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of shape `size` with `fill_value` everywhere."""
@@ -254,7 +255,7 @@ def empty(*size: Any, dtype: object = None, device: object = None) -> Tensor:
     return _class()._of(storage_node(buffer, shape))
 
 
-def full_like(input: TensorBase, fill_value: bool | int | float, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def full_like(input: TensorBase, fill_value: bool | float, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
     """`fill_value` in the shape, and unless told otherwise the type, of `input`."""
     return full(input.shape, fill_value, dtype or input.dtype)
 

@@ -325,18 +325,18 @@ class ElementwiseMethods(TensorBase):
     def isnan(self) -> Self:
         """Whether each element is NaN."""
         x = self.uop
-        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool, x.shape))
+        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
 
     def isinf(self) -> Self:
         """Whether each element is infinite."""
         if not self.dtype.is_float:
-            return self._of(build.full(False, dt.bool, self.shape))
-        return self.abs() == math.inf
+            return self._of(build.full(False, dt.bool_, self.shape))
+        return self.abs().eq(math.inf)
 
     def isfinite(self) -> Self:
         """Whether each element is neither infinite nor NaN."""
         if not self.dtype.is_float:
-            return self._of(build.full(True, dt.bool, self.shape))
+            return self._of(build.full(True, dt.bool_, self.shape))
         return self.abs() < math.inf
 
     def where(self, condition: Operand, other: Operand) -> Self:
@@ -372,7 +372,7 @@ class ElementwiseMethods(TensorBase):
         return self._unary(op) if self.dtype.is_float else self
 
     def exp(self) -> Self:
-        """e to the power of each element."""
+        """The exponential function."""
         return self._function(Op.EXP)
 
     def exp2(self) -> Self:
@@ -534,15 +534,15 @@ def expm1(x: UOp) -> UOp:
     return build.where(u.eq(one), x, build.where(extreme, less, corrected))
 
 
-def _rsqrt_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
     u = node.src[0]
     return build.mul(build.mul(g, -0.5), u.alu(Op.MUL, u.alu(Op.MUL, u)))
 
 
-def _log1p_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _log1p_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,) = node.arg.inputs
     return build.div(g, build.add(x, 1))
 
 
-def _expm1_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _expm1_rule(node: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(g, build.add(node.src[0], 1))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.ir import UOp
-
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.device.buffer import Buffer
+    from kernelrt.ir import UOp
 
 __all__ = ["compute", "prepare"]
 

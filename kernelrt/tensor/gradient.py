@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -13,6 +12,8 @@ from kernelrt.tensor.marks import Custom, Leaf, Stale, detach
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["backward", "grad", "gradients"]

@@ -44,7 +44,7 @@ class IndexingMethods(ReductionMethods):
                 out = out._slice(axis, item)
                 axis += 1
             elif _is_array(item):
-                tensors.append((axis, self._index_tensor(item, axis)))
+                tensors.append((axis, self._index_tensor(item)))
                 axis += 1
             else:
                 out = out._pick(axis, item)
@@ -101,7 +101,7 @@ class IndexingMethods(ReductionMethods):
         shape = (*out.shape[:axis], count, step, *out.shape[axis + 1 :])
         return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
 
-    def _index_tensor(self, item: Any, axis: int) -> IndexingMethods:
+    def _index_tensor(self, item: Any) -> IndexingMethods:
         tensor = self._lift(np.asarray(item) if isinstance(item, list) else item, "index")
         if tensor.dtype.is_bool:
             raise ShapeError(
@@ -250,7 +250,7 @@ class IndexingMethods(ReductionMethods):
         IndexBoundsError
             At run time, where a class lies outside [0, `num_classes`).
         """
-        if not isinstance(num_classes, int) or num_classes < 1:
+        if num_classes < 1:
             raise ShapeError(
                 f"num_classes: expected a number of at least 1, not {num_classes!r}; it cannot be "
                 "found from data before they are computed"
@@ -306,7 +306,7 @@ class IndexingMethods(ReductionMethods):
             if not isinstance(item, slice):
                 start = _position(item, size, axis)
                 before, behind, step = start, build.difference(size, build.total((start, 1))), 1
-            elif (item.step or 1) == 1:
+            elif item.step is None or item.step == 1:
                 start, count = _limit(item.start, 0, size, axis), node.shape[axis]
                 before = start
                 behind, step = build.difference(size, build.total((start, count))), 1

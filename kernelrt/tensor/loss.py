@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -11,10 +10,14 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import softplus
-from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.reduction import logsumexp, normalize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.base import Operand, TensorBase
 
 __all__ = ["LossMethods"]
 
@@ -253,7 +256,7 @@ class LossMethods(PoolingMethods):
             factors = table.detach()[self._of(labels)]
         if ignore_index is not None:
             given = self._lift(target, "target")
-            factors = (given == ignore_index)._select(given == ignore_index, 0.0, factors)
+            factors = factors.masked_fill(given.eq(ignore_index), 0)
         losses = self * factors
         if reduction == "mean":
             return losses.sum() / factors.sum()
@@ -271,7 +274,7 @@ class LossMethods(PoolingMethods):
         factors = table[self._of(labels)]
         if ignore_index is not None:
             given = self._lift(target, "target")
-            ignored = given == ignore_index
+            ignored = given.eq(ignore_index)
             factors, even = factors.masked_fill(ignored, 0), even.masked_fill(ignored, 0)
         losses = self._of(build.neg(picked)) * factors * (1 - smooth) + even * smooth
         if reduction == "mean":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -13,6 +12,9 @@ from kernelrt.ir.shape import as_dim, as_uop, format_shape, prod, same
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["MovementMethods", "cat", "meshgrid", "stack"]
 
@@ -217,7 +219,8 @@ class MovementMethods(ActivationMethods):
         shift = shifts % size if size else 0
         if shift == 0:
             return self._of(self.uop)
-        return cat([self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)], axis)
+        parts = [self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)]
+        return self._of(build.cat([p.uop for p in parts], axis))
 
     def _static_size(self, axis: int, name: str) -> int:
         size = self.shape[axis]
@@ -258,7 +261,9 @@ class MovementMethods(ActivationMethods):
         else:
             sizes = list(split_size)
             if sum(sizes) != size or min(sizes, default=0) < 0:
-                raise ShapeError(f"split_size: {sizes} does not add up to the {size} of axis {axis}")
+                raise ShapeError(
+                    f"split_size: {sizes} does not add up to the {size} of axis {axis}"
+                )
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         return tuple(self.narrow(axis, at, n) for at, n in zip(starts, sizes, strict=True))
 
@@ -326,10 +331,7 @@ class MovementMethods(ActivationMethods):
                 raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
             cut.append((low, high))
         node = build.shrink(node, cut)
-        grow = [
-            (0 if isinstance(lo, int) and lo < 0 else lo, 0 if isinstance(hi, int) and hi < 0 else hi)
-            for lo, hi in pairs
-        ]
+        grow = [(_grown(lo), _grown(hi)) for lo, hi in pairs]
         padded = build.pad(node, grow)
         if value != 0 and padded is not node:
             inside = build.pad(build.full(True, dt.bool_, node.shape), grow)
@@ -367,6 +369,10 @@ class MovementMethods(ActivationMethods):
     def clone(self) -> Self:
         """A copy that an assignment to this tensor does not change."""
         return self.contiguous()
+
+
+def _grown(width: Dim) -> Dim:
+    return 0 if isinstance(width, int) and width < 0 else width
 
 
 def _promoted(tensors: Sequence[Any], name: str) -> list[MovementMethods]:

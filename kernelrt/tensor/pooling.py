@@ -111,7 +111,7 @@ def _tiles(x: UOp, first: int, kernel: tuple[int, ...]) -> tuple[UOp, tuple[int,
     return build.reshape(x, (*x.shape[:first], *pairs)), taps
 
 
-def _first_maximum(node: UOp, g: UOp, i: int) -> UOp:
+def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     (seen,), taps = node.arg.inputs, node.arg.arg
     shape = build.keep_axes(seen.shape, taps)
     top = build.expand(build.reshape(node.src[0], shape), seen.shape)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
@@ -21,6 +20,8 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.creation import check_device, check_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.dtype import DType
     from kernelrt.tensor.tensor import Tensor
 
@@ -243,7 +244,7 @@ def randint(low: int, high: int, size: Sequence[Dim], dtype: object = None) -> T
     if not 0 < width <= 1 << 32:
         raise ShapeError(f"low, high: expected low < high <= low + 2**32, not {low} and {high}")
 
-    def scaled(x: UOp, y: UOp) -> UOp:
+    def scaled(x: UOp, _y: UOp) -> UOp:
         product = x.cast(dt.uint64).alu(Op.MUL, build.full(width, dt.uint64, x.shape))
         top = product.alu(Op.SHR, build.full(32, dt.uint64, x.shape)).cast(dt.int64)
         return build.add(top, low).cast(wanted)
@@ -255,7 +256,7 @@ def bernoulli(size: Sequence[Dim], p: float) -> Tensor:
     """Bools that are true with probability `p`."""
     limit = round(p * (1 << 24))
 
-    def chosen(x: UOp, y: UOp) -> UOp:
+    def chosen(x: UOp, _y: UOp) -> UOp:
         top = x.alu(Op.SHR, build.full(8, dt.uint32, x.shape)).cast(dt.int32)
         return top.alu(Op.LT, build.full(limit, dt.int32, x.shape))
 

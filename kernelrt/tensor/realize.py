@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,8 @@ from kernelrt.tensor.marks import Stale, mark, strip
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["before_writes", "flush", "materialize", "prepare", "realize"]

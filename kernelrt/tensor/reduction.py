@@ -142,7 +142,8 @@ class ReductionMethods(MovementMethods):
             hit = hit.alu(Op.OR, node.ne(node))
         place = build.iota_along(node.shape, axis)
         size = build.full(node.shape[axis], dt.int64, node.shape)
-        out = source._reduce(build.where(hit, place, size), Op.MIN, axis, dim is not None and keepdim)
+        first = build.where(hit, place, size)
+        out = source._reduce(first, Op.MIN, axis, dim is not None and keepdim)
         return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
 
     def _check_one(self, name: str, dim: object) -> None:
@@ -276,25 +277,25 @@ def logsumexp(x: UOp, axes: tuple[int, ...]) -> UOp:
     return custom(out, _logsumexp_rule, x)
 
 
-def _logsumexp_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _logsumexp_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,) = node.arg.inputs
     share = x.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
     return build.mul(build.expand(g, x.shape), share)
 
 
-def _softmax_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
     u, axes = node.src[0], node.arg.arg
     inner = build.expand(_kept(build.mul(g, u), Op.ADD, axes), u.shape)
     return build.mul(u, build.sub(g, inner))
 
 
-def _log_softmax_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
     u, axes = node.src[0], node.arg.arg
     total = build.expand(_kept(g, Op.ADD, axes), u.shape)
     return build.sub(g, build.mul(u.alu(Op.EXP), total))
 
 
-def _var_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _var_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (mean, count) = node.arg.inputs, node.arg.arg
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
@@ -315,7 +316,7 @@ def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]
     return custom(out, _normalize_rule, x, arg=(axes, scale)), mean, variance
 
 
-def _normalize_rule(node: UOp, g: UOp, i: int) -> UOp:
+def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
     u, (axes, scale) = node.src[0], node.arg.arg
     mean = build.expand(_mean(g, axes), u.shape)
     slope = build.expand(_mean(build.mul(g, u), axes), u.shape)

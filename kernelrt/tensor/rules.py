@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.tensor import build
 
@@ -19,57 +19,57 @@ __all__ = ["RULES", "Rule", "unwindow"]
 Rule = Callable[[UOp, UOp, int], UOp | None]
 
 
-def _neg(u: UOp, g: UOp, i: int) -> UOp:
+def _neg(_u: UOp, g: UOp, _i: int) -> UOp:
     return build.neg(g)
 
 
-def _abs(u: UOp, g: UOp, i: int) -> UOp:
+def _abs(u: UOp, g: UOp, _i: int) -> UOp:
     x = u.src[0]
     zero = build.zeros_like(x)
     negative = build.where(x.alu(Op.LT, zero), build.neg(g), zero)
     return build.where(zero.alu(Op.LT, x), g, negative)
 
 
-def _sqrt(u: UOp, g: UOp, i: int) -> UOp:
+def _sqrt(u: UOp, g: UOp, _i: int) -> UOp:
     return build.div(build.mul(g, 0.5), u)
 
 
-def _exp(u: UOp, g: UOp, i: int) -> UOp:
+def _exp(u: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(g, u)
 
 
-def _log(u: UOp, g: UOp, i: int) -> UOp:
+def _log(u: UOp, g: UOp, _i: int) -> UOp:
     return build.div(g, u.src[0])
 
 
-def _sin(u: UOp, g: UOp, i: int) -> UOp:
+def _sin(u: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(g, u.src[0].alu(Op.COS))
 
 
-def _cos(u: UOp, g: UOp, i: int) -> UOp:
+def _cos(u: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(build.neg(g), u.src[0].alu(Op.SIN))
 
 
-def _tanh(u: UOp, g: UOp, i: int) -> UOp:
+def _tanh(u: UOp, g: UOp, _i: int) -> UOp:
     one = build.full(1, u.dtype, u.shape)
     return build.mul(g, one.alu(Op.SUB, u.alu(Op.MUL, u)))
 
 
-def _erf(u: UOp, g: UOp, i: int) -> UOp:
+def _erf(u: UOp, g: UOp, _i: int) -> UOp:
     x = u.src[0]
     bell = x.alu(Op.MUL, x).alu(Op.NEG).alu(Op.EXP)
     return build.mul(build.mul(g, 2 / math.sqrt(math.pi)), bell)
 
 
-def _cast(u: UOp, g: UOp, i: int) -> UOp | None:
+def _cast(u: UOp, g: UOp, _i: int) -> UOp | None:
     return g.cast(u.src[0].dtype) if u.src[0].dtype.is_float else None
 
 
-def _add(u: UOp, g: UOp, i: int) -> UOp:
+def _add(_u: UOp, g: UOp, _i: int) -> UOp:
     return g
 
 
-def _sub(u: UOp, g: UOp, i: int) -> UOp:
+def _sub(_u: UOp, g: UOp, i: int) -> UOp:
     return build.neg(g) if i else g
 
 
@@ -117,26 +117,26 @@ def _fma(u: UOp, g: UOp, i: int) -> UOp:
     return g if i == 2 else build.mul(g, u.src[1 - i])
 
 
-def _reshape(u: UOp, g: UOp, i: int) -> UOp:
+def _reshape(u: UOp, g: UOp, _i: int) -> UOp:
     return build.reshape(g, u.src[0].shape)
 
 
-def _permute(u: UOp, g: UOp, i: int) -> UOp:
+def _permute(u: UOp, g: UOp, _i: int) -> UOp:
     return build.permute(g, [u.arg.index(a) for a in range(len(u.arg))])
 
 
-def _expand(u: UOp, g: UOp, i: int) -> UOp:
+def _expand(u: UOp, g: UOp, _i: int) -> UOp:
     return build.sum_to(g, u.src[0].shape)
 
 
-def _shrink(u: UOp, g: UOp, i: int) -> UOp:
+def _shrink(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
     return build.pad(
         g, [(lo, build.difference(d, hi)) for (lo, hi), d in zip(u.arg, shape, strict=True)]
     )
 
 
-def _pad(u: UOp, g: UOp, i: int) -> UOp:
+def _pad(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
     return build.shrink(
         g,
@@ -144,7 +144,7 @@ def _pad(u: UOp, g: UOp, i: int) -> UOp:
     )
 
 
-def _flip(u: UOp, g: UOp, i: int) -> UOp:
+def _flip(u: UOp, g: UOp, _i: int) -> UOp:
     return build.flip(g, u.arg)
 
 
@@ -153,25 +153,26 @@ def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, int, int, int
     return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
 
 
-def _window(u: UOp, g: UOp, i: int) -> UOp:
+def _window(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
     taps = range(len(shape), len(shape) + len(u.arg))
     return build.reduce(unwindow(g, shape, u.arg), Op.ADD, taps)
 
 
-def _unwindow(u: UOp, g: UOp, i: int) -> UOp:
+def _unwindow(u: UOp, g: UOp, _i: int) -> UOp:
     # y[j, k] went to [j * stride + k * dilation, k]: of the windows over g, which carry the taps
     # twice, those where both agree.
     shape, windows = u.arg
     rank, n = len(shape), len(windows)
     seen = UOp(Op.WINDOW, g.dtype, (g,), windows)
     for k in range(n):
-        agree = build.iota_along(seen.shape, rank + k).eq(build.iota_along(seen.shape, rank + n + k))
-        seen = build.where(agree, seen, 0)
+        first = build.iota_along(seen.shape, rank + k)
+        second = build.iota_along(seen.shape, rank + n + k)
+        seen = build.where(first.eq(second), seen, 0)
     return build.reduce(seen, Op.ADD, range(rank, rank + n))
 
 
-def _reduce(u: UOp, g: UOp, i: int) -> UOp:
+def _reduce(u: UOp, g: UOp, _i: int) -> UOp:
     x = u.src[0]
     op, axes = u.arg
     shape = build.keep_axes(x.shape, axes)
@@ -215,7 +216,7 @@ def _scatter_add(u: UOp, g: UOp, i: int) -> UOp | None:
 
 def _cat(u: UOp, g: UOp, i: int) -> UOp:
     start = build.total(s.shape[u.arg] for s in u.src[:i])
-    bounds: list[tuple[build.Dim, build.Dim]] = [(0, d) for d in g.shape]
+    bounds: list[tuple[Dim, Dim]] = [(0, d) for d in g.shape]
     bounds[u.arg] = (start, build.total((start, u.src[i].shape[u.arg])))
     return build.shrink(g, bounds)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.trace import Trace

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, random, realize, state
-from kernelrt.tensor.base import Operand
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import detach, mark
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import Operand
 
 __all__ = ["Tensor"]
 
@@ -189,7 +191,7 @@ class Tensor(ConversionMethods):
         """Assign zeros."""
         return self.assign(0 if not self.dtype.is_bool else False)
 
-    def fill_(self, value: bool | int | float) -> Self:
+    def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements."""
         return self.assign(self._of(build.full(value, self.dtype, self.shape)))
 

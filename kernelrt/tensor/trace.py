@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kernelrt.errors import JitError
@@ -11,6 +10,8 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["Trace", "forbid", "is_tracing"]
@@ -74,9 +75,9 @@ class Trace:
             buffer = tensor._buffer
             assert buffer is not None
             storage = UOp(Op.BUFFER, buffer.dtype, (), buffer)
-            value = build.reshape(value, (buffer.size,))
-            if value is not storage:
-                out.append((storage, value))
+            flat = build.reshape(value, (buffer.size,))
+            if flat is not storage:
+                out.append((storage, flat))
         return out
 
     def record(self, tensor: TensorBase) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import IndexBoundsError
 from kernelrt.ir import Dim, Op, UOp, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
 
@@ -119,8 +121,8 @@ def _unwindow(e: Evaluator, u: UOp, y: Array) -> Array:
                 at = [slice(None)] * out.ndim
                 at[rank + t] = slice(k, k + 1)
                 to = list(at)
-                at[axis], to[axis] = slice(j, j + 1), slice(j * stride + k * dilation,
-                                                            j * stride + k * dilation + 1)  # fmt: skip
+                place = j * stride + k * dilation
+                at[axis], to[axis] = slice(j, j + 1), slice(place, place + 1)
                 moved[tuple(to)] = out[tuple(at)]
         out = moved
     return out
@@ -150,24 +152,24 @@ _RULES: dict[Op, Any] = {
     Op.CONST: lambda e, u: np.array(u.arg).astype(e.type(u.dtype)),
     Op.VAR: lambda e, u: np.int64(e.variables[u.arg[0]]),
     Op.BUFFER: _buffer,
-    Op.IOTA: lambda e, u, n: np.arange(int(n)),
+    Op.IOTA: lambda _e, _u, n: np.arange(int(n)),
     Op.CAST: _cast,
     Op.BITCAST: lambda e, u, x: x.view(e.type(u.dtype)),
     Op.BOUND: _bound,
     Op.RESHAPE: lambda e, u, x: x.reshape(e.shape(u.arg)),
     Op.EXPAND: lambda e, u, x: np.broadcast_to(x, e.shape(u.arg)),
-    Op.PERMUTE: lambda e, u, x: x.transpose(u.arg),
+    Op.PERMUTE: lambda _e, u, x: x.transpose(u.arg),
     Op.SHRINK: lambda e, u, x: x[_slices(e, u.arg)],
     Op.PAD: _pad,
-    Op.FLIP: lambda e, u, x: np.flip(x, u.arg),
+    Op.FLIP: lambda _e, u, x: np.flip(x, u.arg),
     Op.WINDOW: _window,
     Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXIS: _reduce,
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
-    Op.CAT: lambda e, u, *parts: np.concatenate(parts, u.arg),
-    Op.CONTIGUOUS: lambda e, u, x: x,
-    Op.DETACH: lambda e, u, x: x,
+    Op.CAT: lambda _e, u, *parts: np.concatenate(parts, u.arg),
+    Op.CONTIGUOUS: lambda _e, _u, x: x,
+    Op.DETACH: lambda _e, _u, x: x,
 }
 
 
