@@ -1,0 +1,85 @@
+"""Imports run one way: a lower floor never knows a higher one."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernelrt
+
+PACKAGE = Path(kernelrt.__file__).parent
+
+#: Floors from the bottom; a module may import from its own number or a lower one.
+FLOORS = {
+    "_version": 0, "dtype": 0, "errors": 0, "_dispatch": 1, "_replay": 1, "ir": 1, "device": 2,
+    "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,
+    "data": 7, "cli": 8, "__main__": 8, "__init__": 8,
+}  # fmt: skip
+#: Rooms of one floor that still must not know each other.
+APART = {("schedule", "codegen"), ("codegen", "schedule")}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Top-level rooms of kernelrt that a file imports, typing-only imports left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for child in ast.walk(node)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "kernelrt":
+                names = [f"kernelrt.{alias.name}" for alias in node.names]
+        found |= {n.split(".")[1] for n in names if n.startswith("kernelrt.")}
+    return found & set(FLOORS)
+
+
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent != PACKAGE)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_file_imports_only_its_own_floor_and_lower_ones(path):
+    room = room_of(path)
+    assert room in FLOORS, f"{room} has no floor; give it one here and in docs/architecture.md"
+    for other in imports(path):
+        assert FLOORS[other] <= FLOORS[room], f"{room} must not import kernelrt.{other}"
+        assert (room, other) not in APART, f"{room} and {other} are separate stages"
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_import_does_not_load_llvm_or_any_peer():
+    loaded = run("import kernelrt, sys; print(*sorted(sys.modules))").split()
+    unwanted = ("llvmlite", "torch", "jax", "numba", "onnxruntime", "scipy", "matplotlib", "pytest")
+    assert not [m for m in loaded if m.split(".")[0] in unwanted]
+
+
+def test_building_a_graph_needs_no_compiler():
+    code = (
+        "import kernelrt as krt, sys;"
+        "x = krt.zeros(4, 4); y = (x @ x + 1).relu();"
+        "assert y.shape == (4, 4);"
+        "print('llvmlite' in sys.modules)"
+    )
+    assert run(code) == "False"
