@@ -110,7 +110,7 @@ class PlanCore:
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
     ) -> list[tuple[int, int, int, int]]:
-        """Run as `execute_with` (or `execute`) does and give (start_ns, elapsed_ns, worker, chunks) for each op.
+        """Run as `execute_with` or `execute` does; (start_ns, elapsed_ns, worker, chunks) an op.
 
         `start_ns` counts from the start of the plan. `worker` is 0 for the calling thread. A
         skipped op has four zeros but its place.

@@ -9,9 +9,8 @@ from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcmp, memcpy
 
-from kernelrt._dispatch cimport (
-    KRT_OK, Memory, PlanCore, krt_frame, krt_status, new_memory,
-)
+from kernelrt._dispatch cimport Memory, PlanCore, new_memory
+from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
 
 from kernelrt import errors
 

@@ -27,8 +27,9 @@ def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Pa
 class Kernels:
     """Addresses of the functions in kernels.c."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(path)
 
     def __getattr__(self, name: str) -> int:
         address = ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value
@@ -40,4 +41,4 @@ class Kernels:
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     folder = tmp_path_factory.mktemp("kernels")
     library = compile_c([HERE / "kernels.c"], folder / "kernels.so", ["-O2", "-shared", "-fPIC"])
-    return Kernels(ctypes.CDLL(str(library)))
+    return Kernels(str(library))

@@ -1,0 +1,102 @@
+# cython: language_level=3
+"""csrc/krt.h as Cython sees it."""
+
+from libc.stdint cimport int64_t
+
+cdef extern from "krt.h" nogil:
+    ctypedef enum krt_status:
+        KRT_OK
+        KRT_NO_MEMORY
+        KRT_INVALID
+        KRT_BUSY
+        KRT_TIMEOUT
+        KRT_OUT_OF_BOUNDS
+        KRT_CUSTOM_FAILED
+        KRT_INTERRUPTED
+
+    int64_t krt_clock_ns()
+    void *krt_memory_alloc(size_t nbytes, size_t alignment, bint zero)
+    void krt_memory_free(void *memory)
+
+    ctypedef void (*krt_kernel)(void *const *bufs, const int64_t *vals) noexcept
+
+    ctypedef enum krt_kind:
+        KRT_KERNEL
+        KRT_COPY
+        KRT_CUSTOM
+        KRT_NOP
+
+    enum:
+        KRT_HOST_PARALLEL_SAFE
+        KRT_MAY_FAIL
+        KRT_COMMIT
+
+    ctypedef struct krt_op:
+        krt_kind kind
+        krt_kernel fn
+        void *const *bufs
+        size_t n_bufs
+        const int64_t *vals
+        size_t n_vals
+        int64_t chunks
+        int64_t core_slot
+        unsigned int flags
+        int64_t cost_ns
+        const size_t *deps
+        size_t n_deps
+
+    ctypedef struct krt_fault:
+        size_t op
+        const char *field
+        const char *reason
+
+    ctypedef struct krt_host:
+        void *self
+        krt_status (*custom)(void *self, size_t op) noexcept nogil
+        krt_status (*poll)(void *self) noexcept nogil
+
+    ctypedef struct krt_lock:
+        pass
+
+    ctypedef struct krt_frame:
+        pass
+
+    krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns)
+    void krt_lock_release(krt_frame *frame)
+
+    ctypedef struct krt_plan:
+        pass
+
+    krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
+                               krt_plan **out, krt_fault *fault)
+    void krt_plan_destroy(krt_plan *plan)
+    krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
+
+    ctypedef struct krt_sample:
+        int64_t start_ns
+        int64_t elapsed_ns
+        int64_t worker
+        int64_t chunks
+
+    krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+    size_t krt_plan_n_ops(const krt_plan *plan)
+    void krt_plan_set_threads(krt_plan *plan, int threads)
+    int64_t krt_plan_cost_ns(krt_plan *plan)
+    krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
+                                    krt_fault *fault)
+    krt_status krt_plan_set_pointer(krt_plan *plan, size_t op, size_t slot, void *address,
+                                    krt_fault *fault)
+    krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int64_t *out,
+                                  krt_fault *fault)
+    krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
+                                  krt_fault *fault)
+    krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out,
+                                   krt_fault *fault)
+    krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
+
+    int krt_affinity_count()
+    int64_t krt_cgroup_milli_cpus()
+    int krt_pool_limit()
+    int krt_get_num_threads()
+    void krt_set_num_threads(int n)
+    bint krt_pool_take_start_failure()

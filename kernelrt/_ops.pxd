@@ -1,0 +1,24 @@
+# cython: language_level=3
+"""Op tuples as C structures, and the conversions that name op and field where they fail."""
+
+from libc.stdint cimport int64_t
+
+from kernelrt._krt cimport krt_op
+
+
+cdef class Ops:
+    """A sequence of op tuples. The structures live as long as this object."""
+
+    cdef krt_op *ops
+    cdef void **bufs
+    cdef int64_t *vals
+    cdef size_t *deps
+    cdef size_t n
+    cdef dict customs  # op -> callable
+
+    cdef int allocate(self, list rows) except -1
+    cdef int fill(self, list rows) except -1
+
+
+cdef int64_t integer(size_t op, str field, value) except? -7
+cdef void *address_of(size_t op, str field, value) except? NULL

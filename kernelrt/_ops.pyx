@@ -1,0 +1,121 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""Takes op tuples apart into the C structures that krt_plan_create reads."""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport int64_t
+
+from kernelrt._krt cimport KRT_CUSTOM, KRT_KERNEL, krt_kernel, krt_kind, krt_op
+
+from kernelrt import errors
+
+
+cdef class Ops:
+    """A sequence of op tuples as C structures, which live as long as this object."""
+
+    def __init__(self, ops):
+        cdef list rows = op_rows(ops)
+        self.allocate(rows)
+        self.fill(rows)
+
+    cdef int allocate(self, list rows) except -1:
+        cdef size_t n_bufs = 0, n_vals = 0, n_deps = 0
+        for row in rows:
+            n_bufs += <size_t> len(row[2])
+            n_vals += <size_t> len(row[3])
+            n_deps += <size_t> len(row[8])
+        self.n = <size_t> len(rows)
+        self.customs = {}
+        self.ops = <krt_op *> PyMem_Calloc(self.n + 1, sizeof(krt_op))
+        self.bufs = <void **> PyMem_Calloc(n_bufs + 1, sizeof(void *))
+        self.vals = <int64_t *> PyMem_Calloc(n_vals + 1, sizeof(int64_t))
+        self.deps = <size_t *> PyMem_Calloc(n_deps + 1, sizeof(size_t))
+        if not (self.ops and self.bufs and self.vals and self.deps):
+            raise errors.OutOfMemoryError("no memory to build a plan")
+        return 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.ops)
+        PyMem_Free(self.bufs)
+        PyMem_Free(self.vals)
+        PyMem_Free(self.deps)
+
+    cdef int fill(self, list rows) except -1:
+        cdef void **bufs = self.bufs
+        cdef int64_t *vals = self.vals
+        cdef size_t *deps = self.deps
+        cdef krt_op *op
+        cdef size_t i
+        for i in range(self.n):
+            kind, fn, buf_row, val_row, chunks, core_slot, flags, cost_ns, dep_row = rows[i]
+            op = self.ops + i
+            op.kind = <krt_kind> small_int(i, "kind", kind)
+            op.fn = NULL
+            if op.kind == KRT_KERNEL:
+                op.fn = <krt_kernel> address_of(i, "fn", fn)
+            elif op.kind == KRT_CUSTOM:
+                if not callable(fn):
+                    raise errors.PlanBuildError(f"op {i}: fn: must be callable, not {fn!r}")
+                self.customs[i] = fn
+            op.bufs = bufs
+            op.vals = vals
+            op.deps = deps
+            op.n_bufs = <size_t> len(buf_row)
+            op.n_vals = <size_t> len(val_row)
+            op.n_deps = <size_t> len(dep_row)
+            for item in buf_row:
+                bufs[0] = address_of(i, "bufs", item)
+                bufs += 1
+            for item in val_row:
+                vals[0] = integer(i, "vals", item)
+                vals += 1
+            for item in dep_row:
+                deps[0] = <size_t> address_of(i, "deps", item)
+                deps += 1
+            op.chunks = integer(i, "chunks", chunks)
+            op.core_slot = integer(i, "core_slot", core_slot)
+            op.flags = <unsigned int> small_int(i, "flags", flags)
+            op.cost_ns = integer(i, "cost_ns", cost_ns)
+        return 0
+
+
+cdef list op_rows(ops):
+    """`ops` with its inner sequences as tuples, so that no later code can change their length."""
+    rows = []
+    for i, row in enumerate(ops):
+        try:
+            kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, deps = row
+            rows.append((kind, fn, tuple(bufs), tuple(vals), chunks, core_slot, flags, cost_ns,
+                         tuple(deps)))
+        except (TypeError, ValueError) as error:
+            raise errors.PlanBuildError(
+                f"op {i}: expected (kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, "
+                f"deps), not {row!r}: {error}"
+            ) from None
+    return rows
+
+
+cdef int64_t integer(size_t op, str field, value) except? -7:
+    try:
+        return PyNumber_Index(value)
+    except (TypeError, OverflowError):
+        raise errors.PlanBuildError(
+            f"op {op}: {field}: must be an integer of 64 bits, not {value!r}"
+        ) from None
+
+
+cdef int small_int(size_t op, str field, value) except? -7:
+    cdef int64_t wide = integer(op, field, value)
+    if wide < 0 or wide > 255:
+        raise errors.PlanBuildError(f"op {op}: {field}: {value!r} is out of range")
+    return <int> wide
+
+
+cdef void *address_of(size_t op, str field, value) except? NULL:
+    try:
+        return <void *> <size_t> PyNumber_Index(value)
+    except (TypeError, OverflowError):
+        what = "the index of an earlier op" if field == "deps" else "an address"
+        raise errors.PlanBuildError(
+            f"op {op}: {field}: must be {what}, not {value!r}"
+        ) from None

@@ -1,0 +1,330 @@
+"""Living in a process: fork, exit, signals, sleep, sizing, and no allocation.
+
+Each test runs a script in an interpreter of its own, on two threads whatever the machine has.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from kernelrt._dispatch import affinity_count
+
+from .conftest import HERE, compile_c
+
+ROUNDS = int(os.environ.get("KERNELRT_SOAK", "20"))
+
+PRELUDE = """
+import ctypes, os, signal, sys, threading, time, warnings
+import numpy as np
+from kernelrt._dispatch import (
+    CUSTOM, HOST_PARALLEL_SAFE, KERNEL, PlanCore, get_num_threads, pool_limit, set_num_threads)
+
+library = ctypes.CDLL(sys.argv[1])
+address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+counter = np.zeros(1, np.int64)
+
+def burner(us, chunks, ops=1):
+    op = (KERNEL, address("burn"), (counter.ctypes.data,), (us, 0), chunks, 1,
+          HOST_PARALLEL_SAFE, 1000 * us * chunks, ())
+    return PlanCore([op] * ops)
+
+def run(plan, times=1):
+    before = counter[0]
+    for _ in range(times):
+        plan.execute()
+    return counter[0] - before
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+"""
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and LD_PRELOAD")
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+two_cpus = pytest.mark.skipif(affinity_count() < 2, reason="needs two CPUs")
+
+
+@pytest.fixture
+def script(kernels, tmp_path):
+    def run(body: str, timeout: float = 60, **environment: str) -> str:
+        source = PRELUDE + textwrap.dedent(body)
+        done = subprocess.run(
+            [sys.executable, "-c", source, kernels.path],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+FORK = f"""
+def fork_and_expect(plan):
+    child = os.fork()
+    if child == 0:
+        try:
+            ok = run(plan, 3) == 24
+            os._exit(0 if ok else 1)
+        except BaseException:
+            os._exit(2)
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            assert status == 0, status
+            return
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    raise AssertionError("the child hangs")
+
+plan = burner(50, 8)
+rounds = {ROUNDS}
+"""
+
+
+def test_fork_before_first_use(script):
+    script(FORK + "for _ in range(rounds): fork_and_expect(plan)")
+
+
+def test_fork_after_use(script):
+    script(
+        FORK
+        + """
+for _ in range(rounds):
+    assert run(plan) == 8
+    fork_and_expect(plan)
+    assert run(plan) == 8
+"""
+    )
+
+
+def test_fork_from_another_thread(script):
+    script(
+        FORK
+        + """
+run(plan)
+failures = []
+def forks():
+    try:
+        for _ in range(rounds):
+            fork_and_expect(plan)
+            run(plan)
+    except BaseException as error:
+        failures.append(error)
+thread = threading.Thread(target=forks)
+thread.start()
+thread.join()
+assert not failures, failures
+"""
+    )
+
+
+def test_fork_while_another_thread_executes(script):
+    """The child finds the plan's lock held by a thread that it does not have."""
+    script(
+        FORK
+        + """
+stop = False
+def execute():
+    while not stop:
+        plan.execute()
+thread = threading.Thread(target=execute)
+thread.start()
+try:
+    for _ in range(rounds):
+        fork_and_expect(plan)
+finally:
+    stop = True
+    thread.join()
+"""
+    )
+
+
+def test_fork_within_a_custom_function(script):
+    script(
+        FORK
+        + """
+def forks():
+    fork_and_expect(plan)
+outer = PlanCore([(CUSTOM, forks, (), (), 1, -1, 0, 0, ())])
+for _ in range(3):
+    outer.execute()
+assert run(plan) == 8
+"""
+    )
+
+
+def test_exit_with_live_plans(script):
+    script("plan = burner(100, 8); run(plan, 10)", timeout=10)
+
+
+def test_exit_while_a_daemon_thread_executes(script):
+    script(
+        """
+        plan = burner(2000, 8)
+        threading.Thread(target=lambda: [plan.execute() for _ in iter(int, 1)], daemon=True).start()
+        time.sleep(0.05)
+        """,
+        timeout=10,
+    )
+
+
+def test_interrupt_ends_a_parallel_plan(script):
+    script(
+        """
+        plan = burner(1000, 2, ops=2000)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        try:
+            plan.execute()
+        except KeyboardInterrupt:
+            assert time.monotonic() - start < 0.3
+        else:
+            raise AssertionError("not interrupted")
+        assert counter[0] < 2000
+        plan = burner(10, 8)
+        assert run(plan, 5) == 40
+        """
+    )
+
+
+@linux
+@two_cpus
+def test_nothing_spins_after_the_last_execute(script):
+    script(
+        """
+        plan = burner(100, 8)
+        run(plan, 10)
+        assert threads() == get_num_threads(), (threads(), get_num_threads())
+        time.sleep(0.05)
+        before = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before < 0.01
+        """
+    )
+
+
+@linux
+@two_cpus
+def test_small_plans_start_no_thread(script):
+    script(
+        """
+        plan = burner(0, 8, ops=100)
+        run(plan, 100)
+        assert threads() == 1
+        """
+    )
+
+
+@linux
+@two_cpus
+@pytest.mark.parametrize("how", ["environment", "process", "plan"])
+def test_one_thread_when_asked(script, how):
+    environment = {"KERNELRT_THREADS": "1"} if how == "environment" else {}
+    script(
+        f"""
+        how = {how!r}
+        plan = burner(100, 8)
+        if how == "environment":
+            assert pool_limit() == 1
+            set_num_threads(2)
+            assert get_num_threads() == 1
+        elif how == "process":
+            set_num_threads(1)
+        else:
+            plan.set_threads(1)
+        assert run(plan, 10) == 80
+        assert threads() == 1
+        """,
+        **environment,
+    )
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "many", "", "99999999999999999999"])
+def test_senseless_thread_counts_are_no_limit(script, text):
+    script(
+        "from kernelrt._dispatch import affinity_count\n"
+        "assert 1 <= pool_limit() <= affinity_count()",
+        KERNELRT_THREADS=text,
+    )
+
+
+@linux
+@glibc
+@two_cpus
+def test_threads_that_cannot_start_mean_fewer_and_one_warning(script, tmp_path):
+    preload = compile_c(
+        [HERE / "preload.c"], tmp_path / "preload.so", ["-shared", "-fPIC", "-DNO_THREADS"]
+    )
+    script(
+        """
+        plan = burner(100, 8)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert run(plan, 10) == 80
+        assert [w.category for w in caught] == [RuntimeWarning], caught
+        set_num_threads(2)
+        warnings.simplefilter("error")
+        try:
+            plan.execute()
+        except RuntimeWarning:
+            pass
+        else:
+            raise AssertionError("no warning")
+        assert run(plan, 10) == 80
+        """,
+        LD_PRELOAD=str(preload),
+    )
+
+
+@linux
+@glibc
+def test_a_plan_of_a_thousand_kernels_does_not_allocate(script, tmp_path):
+    preload = compile_c([HERE / "preload.c"], tmp_path / "preload.so", ["-shared", "-fPIC"])
+    script(
+        """
+        allocations = ctypes.CDLL(os.environ["LD_PRELOAD"]).allocations
+        allocations.restype = ctypes.c_int64
+        nothing = (KERNEL, address("nothing"), (), (), 1, -1, HOST_PARALLEL_SAFE, 0, ())
+        serial = PlanCore([nothing] * 1000)
+        parallel = burner(1, 8, ops=1000)
+        for plan in (serial, parallel):
+            def allocated(times):
+                before = allocations()
+                for _ in range(times):
+                    plan.execute()
+                return allocations() - before
+            allocated(3)
+            assert allocated(1) == allocated(50), (allocated(1), allocated(50))
+        """,
+        LD_PRELOAD=str(preload),
+        PYTHONMALLOC="malloc",
+    )
+
+
+@linux
+def test_memory_does_not_grow(script):
+    script(
+        f"""
+        def resident():
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1])
+        plan = burner(0, 4, ops=50)
+        def work(times):
+            for _ in range(times):
+                plan.execute()
+                burner(1, 4, ops=20).execute()
+        work(2000)
+        before = resident()
+        work({100 * ROUNDS})
+        assert resident() - before < 64
+        """
+    )
