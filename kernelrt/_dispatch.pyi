@@ -124,7 +124,8 @@ class PlanCore:
     def chunks(self, op: int) -> int: ...
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
-        allocates."""
+        allocates.
+        """
     def set_with(self, bind: Callable[[], Bindings]) -> None:
         """Call `bind` in a turn of the plan and set what it returns, all or nothing.
 

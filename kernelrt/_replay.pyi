@@ -62,7 +62,9 @@ STATIC: Final = 2
 
 Site: TypeAlias = tuple[int, int, int]
 InputSpec: TypeAlias = (
-    tuple[int, int, tuple[int, ...], int, Sequence[Site]] | tuple[int, int, int] | tuple[int, object]
+    tuple[int, int, tuple[int, ...], int, Sequence[Site]]
+    | tuple[int, int, int]
+    | tuple[int, object]
 )
 OutputSpec: TypeAlias = tuple[int, int, tuple[int, ...]]
 """(address in the plan's memory, dtype_code, shape)"""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"

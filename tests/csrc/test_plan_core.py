@@ -206,8 +206,8 @@ def test_status_word_stops_the_plan(kernels, log):
     plan.set_value(1, 0, 0)
     plan.execute()
     assert log[:2].tolist() == [4, 3]
+    plan.set_value(1, 0, 1)
     with pytest.raises(IndexError):
-        plan.set_value(1, 0, 1)
         plan.execute_profiled_raw()
 
 
@@ -221,8 +221,10 @@ def test_custom_functions_run_in_place(kernels, log):
 
 
 def test_a_custom_function_that_raises(kernels, log):
-    plan = PlanCore([NOTHING, custom(lambda: 1 / 0), kernel(kernels.mark, (log.ctypes.data,), (1, 0))])
-    with pytest.raises(errors.CustomFunctionError, match="op 1.*ZeroDivisionError") as caught:
+    plan = PlanCore(
+        [NOTHING, custom(lambda: 1 / 0), kernel(kernels.mark, (log.ctypes.data,), (1, 0))]
+    )
+    with pytest.raises(errors.CustomFunctionError, match=r"op 1.*ZeroDivisionError") as caught:
         plan.execute()
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert log[0] == 0
@@ -277,16 +279,18 @@ def test_profile(kernels, log):
     rows = plan.execute_profiled_raw()
     assert [row[3] for row in rows] == [1, 0, 1, 3]
     assert rows[1] == (0, 0, 0, 0)
-    assert 300_000 <= rows[0][1]
-    assert 1_000_000 <= rows[2][1]
+    assert rows[0][1] >= 300_000
+    assert rows[2][1] >= 1_000_000
     assert rows[0][0] + rows[0][1] <= rows[2][0]
     assert log[:3].tolist() == [2, 1, 1]
 
 
 def test_threads_take_turns(kernels, log):
     plan = PlanCore(
-        [kernel(kernels.mark, (log.ctypes.data,), (1, 0), cost_ns=20_000)]
-        + [kernel(kernels.burn, (log.ctypes.data + 8,), (1,))]
+        [
+            kernel(kernels.mark, (log.ctypes.data,), (1, 0), cost_ns=20000),
+            kernel(kernels.burn, (log.ctypes.data + 8,), (1,)),
+        ]
     )
     threads = [
         threading.Thread(target=lambda: [plan.execute() for _ in range(500)]) for _ in range(4)
@@ -342,7 +346,9 @@ def test_a_signal_ends_a_long_plan_between_ops(kernels, log):
 def test_no_python_call_within_a_plan(kernels):
     plan = PlanCore([kernel(kernels.nothing, (), (), flags=HOST_PARALLEL_SAFE)] * 1000)
     events = []
-    sys.setprofile(lambda _frame, event, what: events.append((event, getattr(what, "__name__", ""))))
+    sys.setprofile(
+        lambda _frame, event, what: events.append((event, getattr(what, "__name__", "")))
+    )
     plan.execute()
     sys.setprofile(None)
     assert [event for event in events if event[1] != "setprofile"] in (

@@ -71,6 +71,7 @@ def adder(kernels):
 
 
 X = np.arange(16, dtype=np.float32).reshape(4, 4)
+UNALIGNED = np.frombuffer(b"x" + X.tobytes(), np.uint8)[1:].view("f4").reshape(4, 4)
 
 
 def test_a_hit_copies_in_and_out(adder):
@@ -97,7 +98,7 @@ def test_a_handle_goes_in_like_an_array(adder):
 @pytest.mark.parametrize(
     "x",
     [X.T, X[::-1], np.arange(32, dtype=np.float32).reshape(4, 8)[:, ::2],
-     np.broadcast_to(X[0], (4, 4)), np.frombuffer(b"x" + X.tobytes(), np.uint8)[1:].view("f4").reshape(4, 4)],
+     np.broadcast_to(X[0], (4, 4)), UNALIGNED],
     ids=["transposed", "reversed", "sliced", "broadcast", "unaligned"],
 )  # fmt: skip
 @pytest.mark.parametrize("sites", [False, True])
@@ -172,9 +173,7 @@ def test_a_static_that_cannot_be_compared_is_a_mismatch():
 def test_every_dtype(scalar):
     if scalar is dtype.bfloat16:
         replay = Replay(PlanCore([]), [(ARRAY, scalar.code, (3,), 64, ())], [], Handle)
-        assert all(
-            replay(np.zeros(3, d.name)) is MISMATCH for d in dtype.ALL if d is not scalar
-        )
+        assert all(replay(np.zeros(3, d.name)) is MISMATCH for d in dtype.ALL if d is not scalar)
         return
     home = np.zeros(3, scalar.name)
     replay = Replay(
@@ -249,9 +248,7 @@ def test_site_offsets(kernels):
     out, home = np.zeros(4, np.float32), np.zeros(16, np.float32)
     plan = PlanCore([(KERNEL, kernels.add, (out.ctypes.data, home[4:].ctypes.data), (4,),
                       1, -1, 0, 0, ())])  # fmt: skip
-    replay = Replay(
-        plan, [(ARRAY, F32, (16,), home.ctypes.data, [(0, 1, 16)])], [], Handle
-    )
+    replay = Replay(plan, [(ARRAY, F32, (16,), home.ctypes.data, [(0, 1, 16)])], [], Handle)
     assert replay(np.arange(16, dtype=np.float32)) == ()
     assert out.tolist() == [4, 5, 6, 7]
 
