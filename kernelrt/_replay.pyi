@@ -1,6 +1,6 @@
 """Types of the compiled hot path of jit: check a signature, copy in, run a plan, hand out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kernelrt._dispatch import PlanCore
@@ -138,6 +138,8 @@ class JitCore:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
+    def _require_empty(self, registers: Iterable[dict[Any, Any]]) -> None:
+        """Call `_slow` as long as any of these dicts holds something."""
     def _add_replay(self, replay: Replay) -> None: ...
     def _clear_replays(self) -> None: ...
     @property

@@ -2,6 +2,7 @@
 """The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
 
 cimport numpy as cnp
+from cpython.dict cimport PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -499,15 +500,17 @@ cdef class JitCore:
 
     cdef Replay latest
     cdef list replays
+    cdef tuple registers
 
     def __cinit__(self, *args, **kwargs):
         self.replays = []
+        self.registers = ()
 
     def __call__(self, *args, **kwargs):
         # Held here: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
-        if not kwargs and latest is not None:
+        if not kwargs and latest is not None and self.undisturbed():
             result = latest.attempt(args)
             if result is not mismatch:
                 return result
@@ -519,8 +522,21 @@ cdef class JitCore:
                         return result
         return self._slow(args, kwargs)
 
+    cdef bint undisturbed(self):
+        for register in self.registers:
+            if PyDict_Size(<dict> register) != 0:
+                return False
+        return True
+
     def _slow(self, args, kwargs):
         raise NotImplementedError("a subclass traces here")
+
+    def _require_empty(self, registers):
+        registers = tuple(registers)
+        for register in registers:
+            if not isinstance(register, dict):
+                raise errors.JitError(f"a register must be a dict, not {register!r}")
+        self.registers = registers
 
     def _add_replay(self, Replay replay not None):
         # A new list, so that a call which is going through the old one is not disturbed.
