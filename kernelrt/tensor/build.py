@@ -181,7 +181,7 @@ def bound(index: UOp, size: Dim) -> UOp:
     """`index`, checked when it runs to lie in [0, size)."""
     if index.vmin >= 0 and isinstance(size, int) and index.vmax < size:
         return index
-    return UOp(Op.BOUND, index.dtype, (index, full(size, index.dtype, index.shape)))
+    return UOp(Op.BOUND, index.dtype, (index, as_uop(size)))
 
 
 # ---- elementwise

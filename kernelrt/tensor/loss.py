@@ -253,7 +253,7 @@ class LossMethods(PoolingMethods):
             table = self._lift(weight, "weight")
             if table.ndim != 1:
                 raise ShapeError(f"weight: expected one axis, not {table.ndim}")
-            factors = table.detach()[self._of(labels)]
+            factors = table.detach().cast(self.dtype)[self._of(labels)]
         if ignore_index is not None:
             given = self._lift(target, "target")
             factors = factors.masked_fill(given.eq(ignore_index), 0)
@@ -267,7 +267,7 @@ class LossMethods(PoolingMethods):
         smooth: float, axis: int,
     ) -> Self:  # fmt: skip
         """Smoothed cross entropy of log-probabilities with weights of classes."""
-        table = self._lift(weight, "weight").detach()
+        table = self._lift(weight, "weight").detach().cast(self.dtype)
         line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
         even = -(self * table.reshape(line)).sum(axis) / float(_size(self.shape[axis]))
         picked, labels = self._chosen(self.uop, target, axis, ignore_index, "cross_entropy")
