@@ -9,7 +9,9 @@ import math
 from typing import Final
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor import Tensor, no_grad
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import full
+from kernelrt.tensor.random import normal, uniform
 
 __all__ = [
     "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
@@ -28,18 +30,18 @@ _GAINS: Final = {
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Fill with draws from the uniform distribution over [a, b)."""
     _check(tensor)
-    return _fill(tensor, Tensor.uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
+    return tensor.assign(uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Fill with draws from the normal distribution."""
     _check(tensor)
-    return _fill(tensor, Tensor.randn(*tensor.shape, dtype=tensor.dtype) * std + mean)
+    return tensor.assign(normal(*tensor.shape, mean=mean, std=std, dtype=tensor.dtype))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with `val`."""
-    return _fill(tensor, Tensor.full(tensor.shape, val, dtype=tensor.dtype))
+    return tensor.assign(full(tensor.shape, val, tensor.dtype))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -108,11 +110,6 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         names = ", ".join([*_GAINS, "leaky_relu"])
         raise ShapeError(f"nonlinearity: {nonlinearity!r} is unknown; expected one of {names}")
     return _GAINS[nonlinearity]
-
-
-def _fill(tensor: Tensor, value: Tensor) -> Tensor:
-    with no_grad():
-        return tensor.assign(value)
 
 
 def _check(tensor: Tensor) -> None:

@@ -10,10 +10,12 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
-from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import empty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kernelrt.tensor import Tensor
 
 __all__ = [
     "GELU", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU", "Linear",
@@ -35,7 +37,7 @@ def parameter(shape: tuple[int, ...], dtype: object) -> Tensor:
     parsed = dt.parse(dtype)
     if not parsed.is_float:
         raise DTypeError(f"dtype: a layer needs a floating type, not {parsed.name}")
-    return Tensor.empty(*shape, dtype=parsed, requires_grad=True)
+    return empty(shape, dtype=parsed).requires_grad_()
 
 
 def bias_bound(fan_in: int) -> float:

@@ -15,7 +15,9 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
-from kernelrt.tensor import Tensor, no_grad, realize, tensor
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.realize import realize
 
 __all__ = ["IncompatibleKeys", "load", "load_state_dict", "overwrite", "save", "state_dict"]
 
@@ -186,7 +188,6 @@ def _read(name: str, value: object) -> Tensor:
 def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Give each target the value of its source now, in the memory that the target has."""
     pairs = list(pairs)
-    with no_grad():
-        for target, source in pairs:
-            target.assign(source)
+    for target, source in pairs:
+        target.assign(source)
     realize(*(target for target, _ in pairs))

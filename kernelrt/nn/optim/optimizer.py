@@ -11,7 +11,10 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.nn import state
-from kernelrt.tensor import Tensor, is_tracing, no_grad, realize, tensor
+from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.realize import realize
+from kernelrt.tensor.state import no_grad
 
 __all__ = ["Optimizer", "non_negative"]
 
@@ -70,8 +73,7 @@ class Optimizer:
             raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
         value = value.detach().cast(self._lr.dtype)
         if is_tracing():
-            with no_grad():
-                self._lr.assign(value)
+            self._lr.assign(value)
         else:
             state.overwrite([(self._lr, value)])
 

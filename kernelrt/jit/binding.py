@@ -1,0 +1,101 @@
+"""The calling convention of a plan: where arguments are copied or bound, and results lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
+from kernelrt.dtype import float32
+from kernelrt.jit.signature import Array, Spec, Static
+from kernelrt.runtime import PreparedCopy, PreparedKernel
+from kernelrt.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt._replay import InputSpec, Site
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.jit.tracing import Traced
+    from kernelrt.runtime import ExecutionPlan
+
+__all__ = ["make_replay", "raw"]
+
+BIND_FROM_BYTES: Final = 2048
+"""Arguments of at least this size are read where they lie; smaller ones are copied in."""
+MOST_WRITTEN_RANGES: Final = 64
+"""Arguments of plans that write to more places than this are always copied in."""
+
+
+def make_replay(plan: ExecutionPlan, traced: Traced, specs: Sequence[Spec]) -> Replay:
+    """Join a plan with the arguments it takes and the results it gives."""
+    writes = _written_ranges(plan)
+    bindable = len(writes) <= MOST_WRITTEN_RANGES
+    return Replay(
+        plan,
+        [
+            _input_spec(spec, home, _sites(plan, home) if home and bindable else ())
+            for spec, home in zip(specs, traced.homes, strict=True)
+        ],
+        [
+            (buffer.address, node.dtype.code, cast("tuple[int, ...]", node.shape))
+            for buffer, node in zip(plan.output_buffers, traced.nodes, strict=True)
+        ],
+        Tensor,
+        build=traced.builder,
+        guards=traced.guards,
+        writes=writes if bindable else (),
+        keep=(plan, traced.homes, traced.targets),
+    )
+
+
+def raw(leaf: object) -> Any:
+    """The elements of a leaf, bfloat16 as its bits."""
+    if isinstance(leaf, Tensor):
+        buffer = leaf._buffer
+        assert buffer is not None
+        return buffer.raw()
+    return np.reshape(cast("Any", leaf), -1)
+
+
+def _input_spec(spec: Spec, home: Buffer | None, sites: Sequence[Site]) -> InputSpec:
+    if home is None:
+        assert isinstance(spec, Static)
+        return (STATIC, spec.value)
+    if isinstance(spec, Array):
+        shape = cast("tuple[int, ...]", spec.shape)
+        return (ARRAY, spec.dtype.code, shape, home.address, sites)
+    return (FLOAT, float32.code, home.address)
+
+
+def _sites(plan: ExecutionPlan, home: Buffer) -> list[Site]:
+    """Where the plan takes the address of an argument, if it can be bound to the caller's."""
+    if home.nbytes < BIND_FROM_BYTES or any(b.storage is home.storage for b in plan.output_buffers):
+        return []
+    sites: list[Site] = []
+    for op, prepared in enumerate(plan.prepared_ops):
+        for slot, index in enumerate(prepared.buffer_indices):
+            buffer = plan.buffers[index]
+            if buffer.storage is home.storage:
+                if not isinstance(prepared, PreparedKernel | PreparedCopy):
+                    return []
+                sites.append((op, slot, buffer.address - home.address))
+    return sites
+
+
+def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:
+    """The address ranges that the plan writes, merged."""
+    found = sorted(
+        (buffer.address, buffer.address + buffer.nbytes)
+        for op in plan.prepared_ops
+        for slot in op.output_indices
+        if (buffer := plan.buffers[op.buffer_indices[slot]]).nbytes
+    )
+    merged: list[tuple[int, int]] = []
+    for begin, end in found:
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged

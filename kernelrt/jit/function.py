@@ -1,0 +1,368 @@
+"""jit: a function of tensors becomes one plan for each kind of arguments, replayed in C."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
+
+from kernelrt._replay import MISMATCH, JitCore, Replay
+from kernelrt.errors import DTypeError, JitError
+from kernelrt.jit import tracing
+from kernelrt.jit.binding import make_replay, raw
+from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
+from kernelrt.jit.tracing import Call, Traced, trace
+from kernelrt.nn import modes
+from kernelrt.tensor import execute, is_tracing, state
+from kernelrt.tensor.realize import before_writes, flush
+from kernelrt.tensor.trace import forbid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kernelrt.ir import UOp
+    from kernelrt.runtime import ExecutionPlan, KernelProfile
+
+__all__ = ["JitFunction", "jit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+RETRACES_BEFORE_WARNING: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Variant:
+    """A function traced for one kind of arguments, and its plan."""
+
+    call: Call
+    specs: tuple[Spec, ...]
+    traced: Traced
+    plan: ExecutionPlan
+    replay: Replay
+    why: str
+
+    def fits_modes(self) -> bool:
+        """Whether every module whose mode was read is in the mode that was read."""
+        return all(module.training is training for module, training in self.traced.modes)
+
+
+class JitFunction(JitCore, Generic[P, R]):
+    """A function that is traced once for each kind of arguments and replayed from then on.
+
+    Made by :func:`jit`. Calls are thread-safe; two threads that run the same plan take turns.
+    """
+
+    def __init__(
+        self, fn: Callable[P, R], *, dynamic: object = None, threads: int | None = None
+    ) -> None:
+        if not callable(fn):
+            raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
+        functools.update_wrapper(self, fn)
+        self._fn = fn
+        self._dynamic = dynamic
+        self._threads = threads
+        self._variants: dict[object, list[_Variant]] = {}
+        self._order: list[_Variant] = []
+        self._name = _name_of(fn)
+        self._attribute = self._name
+        self.instance: object = None
+        """The object that a jitted method is bound to."""
+        self._require_empty((tracing.active, state.pending, state.lazy.data, state.kept.data))
+        modes.listen(self)
+
+    # ---- calling
+
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call with arguments, or in a situation, that the replays do not take directly."""
+        if is_tracing():
+            return self._fn(*args, **kwargs)
+        while True:
+            variant, leaves = self._variant_for(args, kwargs)
+            self._make_way(variant)
+            result = variant.replay(*leaves)
+            if result is not MISMATCH:
+                return result
+            self._drop(variant)
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> ExecutionPlan:
+        """Give the plan for these arguments, made if need be, with the arguments copied in.
+
+        Executing it does what a call does, apart from taking arguments and handing out results.
+        """
+        return self._loaded(args, kwargs).plan
+
+    def profile(self, *args: P.args, **kwargs: P.kwargs) -> list[KernelProfile]:
+        """Run once as a call does, and give the time that each kernel took."""
+        variant = self._loaded(args, kwargs)
+        self._make_way(variant)
+        return variant.plan.execute_profiled()
+
+    def _loaded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Variant:
+        """Give the plan for these arguments, with the arguments copied in."""
+        forbid(f"{self._name}.plan()")
+        variant, leaves = self._variant_for(args, kwargs)
+        for home, leaf in zip(variant.traced.homes, leaves, strict=True):
+            if home is not None:
+                home.raw()[...] = raw(leaf)
+        return variant
+
+    @staticmethod
+    def _make_way(variant: _Variant) -> None:
+        """Commit assignments, and compute the lazy tensors that read what the plan will change."""
+        flush()
+        if state.lazy or state.kept:
+            before_writes(variant.traced.targets)
+
+    # ---- what was traced
+
+    @property
+    def plans(self) -> tuple[ExecutionPlan, ...]:
+        """The plans made so far, in order."""
+        return tuple(variant.plan for variant in self._order)
+
+    @property
+    def retraces(self) -> int:
+        """How often the function was traced after the first time."""
+        return max(0, len(self._order) - 1)
+
+    def explain(self) -> str:
+        """Say which plans there are, and for each but the first what it was made for.
+
+        Examples
+        --------
+        >>> import numpy as np, kernelrt as krt
+        >>> @krt.jit
+        ... def double(x):
+        ...     return x * 2
+        >>> _ = double(np.zeros(3, np.float32)), double(np.zeros(4, np.float32))
+        >>> print(double.explain())
+        double: 2 plans
+          1. x: float32 (3,)
+          2. x: float32 (4,); x changed its shape from (3,) to (4,)
+        """
+        count = len(self._order)
+        lines = [f"{self._name}: {count} plan" + ("" if count == 1 else "s")]
+        for i, variant in enumerate(self._order, 1):
+            named = zip(variant.call.leaves, variant.specs, strict=True)
+            text = ", ".join(f"{name}: {spec}" for name, spec in named) or "no arguments"
+            lines.append(f"  {i}. {text}" + (f"; {variant.why}" if variant.why else ""))
+        return "\n".join(lines)
+
+    def clear(self) -> None:
+        """Forget all plans; the next call traces anew."""
+        with state.lock:
+            self._clear_replays()
+            self._variants = {}
+            self._order = []
+
+    def modes_changed(self) -> None:
+        """Look again which plans fit: a module was put into training or evaluation mode."""
+        if any(variant.traced.modes for variant in self._order):
+            self._clear_replays()
+
+    # ---- finding or making a plan
+
+    def _variant_for(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[_Variant, list[Any]]:
+        """Give the plan for these arguments, made if need be, and their leaves."""
+        if kwargs:
+            args, kwargs = self._positional(args, kwargs)
+        names = [*self._names(len(args)), *kwargs]
+        values = (*args, *kwargs.values())
+        template, named = flatten_arguments(list(zip(names, values, strict=True)))
+        call = Call(len(args), tuple(kwargs), template, tuple(name for name, _ in named))
+        leaves = [normalize(name, leaf) for name, leaf in named]
+        specs = tuple(spec_of(leaf) for leaf in leaves)
+        with state.lock:
+            known = self._variants.setdefault((call, specs), [])
+            variant = next((v for v in known if v.fits_modes()), None)
+            if variant is None:
+                variant = self._make(call, specs, leaves)
+                known.append(variant)
+                self._order.append(variant)
+                self._warn_of_retraces()
+            if call.direct and variant.replay not in self._replays:
+                self._add_replay(variant.replay)
+        return variant, leaves
+
+    def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
+        traced = trace(self._fn, self._name, call, specs, leaves)
+        plan = execute.prepare(traced.nodes, traced.commits)
+        if self._threads is not None:
+            plan.set_threads(self._threads)
+        replay = make_replay(plan, traced, specs)
+        return _Variant(call, specs, traced, plan, replay, self._reason(call, specs))
+
+    def _positional(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Pass by position what can be, so that both ways of calling share a plan."""
+        try:
+            bound = inspect.signature(self._fn).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._name}(): {error}") from None
+        except ValueError:  # some builtins have no signature
+            return args, dict(kwargs)
+        return bound.args, bound.kwargs
+
+    def _names(self, count: int) -> list[str]:
+        """Names of the first `count` positional parameters."""
+        names: list[str] = []
+        try:
+            parameters = tuple(inspect.signature(self._fn).parameters.values())
+        except (TypeError, ValueError):
+            parameters = ()
+        for parameter in parameters:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+        names += [f"argument {i}" for i in range(len(names), count)]
+        return names[:count]
+
+    def _reason(self, call: Call, specs: tuple[Spec, ...]) -> str:
+        """Say what is new in comparison with the most similar plan."""
+        if not self._order:
+            return ""
+        alike = [v for v in self._order if v.call == call]
+        if not alike:
+            return "the arguments are nested, or passed, differently"
+        found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
+        return ", ".join(min(found, key=len)) or "a module changed between train() and eval()"
+
+    def _warn_of_retraces(self) -> None:
+        if self.retraces == RETRACES_BEFORE_WARNING:
+            warnings.warn(
+                f"{self._name} was traced {len(self._order)} times, the last time because "
+                f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
+                "changing axes dynamic, or pad them. explain() lists all plans.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _drop(self, variant: _Variant) -> None:
+        """Forget a plan whose state was moved to other memory."""
+        with state.lock:
+            for variants in self._variants.values():
+                if variant in variants:
+                    variants.remove(variant)
+            self._order.remove(variant)
+            self._clear_replays()
+
+    # ---- methods
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> JitFunction[..., R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        try:
+            held = instance.__dict__
+        except AttributeError:
+            raise JitError(
+                f"{self._name}: methods can be jitted in classes whose instances have a __dict__, "
+                f"not in {type(instance).__name__}; jit a function instead"
+            ) from None
+        key = f"_jit_{self._attribute}"
+        bound = held.get(key)
+        if bound is None or bound.instance is not instance:
+            # A copied instance brings its original's function along, hence the second test.
+            bound = JitFunction(
+                functools.partial(self._fn, instance), dynamic=self._dynamic, threads=self._threads
+            )
+            bound.instance = instance
+            bound._name = self._name
+            held[key] = bound
+        return bound
+
+    def __set__(self, instance: object, value: object) -> None:
+        raise AttributeError(f"{self._name} is a jitted method and cannot be replaced")
+
+    def tree_items(self) -> tuple[()]:
+        """Hide plans and closure from the search for parameters."""
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.instance is not None:
+            return _jitted_method, (self.instance, self._attribute)
+        return JitFunction, (self._fn,)
+
+    def __repr__(self) -> str:
+        return f"<jit {self._name}, {len(self._order)} plans>"
+
+
+def _jitted_method(instance: object, name: str) -> object:
+    return getattr(instance, name)
+
+
+def _name_of(fn: Callable[..., object]) -> str:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+@overload
+def jit(fn: Callable[P, R]) -> JitFunction[P, R]: ...
+@overload
+def jit(
+    fn: None = None, *, dynamic: Mapping[str, Mapping[int, UOp]] | None = None,
+    threads: int | None = None,
+) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...  # fmt: skip
+def jit(
+    fn: Callable[P, R] | None = None,
+    *,
+    dynamic: Mapping[str, Mapping[int, UOp]] | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Trace a function once for each kind of arguments, and replay the plan from then on.
+
+    Arrays, tensors and Python floats are inputs. Ints, bools, strings, None and modules are part
+    of the program: another value is traced anew, as is another shape or dtype. Tensors that the
+    function reaches in another way (parameters, moments, the state of random numbers) are read,
+    and if it assigns to them written, in place. Results are the caller's own.
+
+    Parameters
+    ----------
+    fn : callable
+        Takes arrays, tensors, floats and static values, also in lists, tuples and dicts, and
+        returns tensors, also in lists, tuples and dicts. May be a method.
+    dynamic : mapping of str to mapping of int to Variable, optional
+        Axes of arguments whose size may change without another plan, as in
+        ``{"x": {0: Variable("batch", 1, 256)}}``.
+    threads : int, optional
+        The most threads that the plans may use.
+
+    Returns
+    -------
+    JitFunction
+        Called like `fn`. Has `plan`, `profile`, `explain`, `retraces` and `clear`.
+
+    Raises
+    ------
+    JitError
+        From a call: the function reads a value while it is traced, assigns to an argument, takes
+        or returns something else than the above. State is as it was before the call.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelrt as krt
+    >>> total = krt.zeros(())
+    >>> @krt.jit
+    ... def add(x):
+    ...     total.assign(total + x.sum())
+    ...     return total
+    >>> add(np.ones(3, np.float32)).item(), add(np.ones(3, np.float32)).item()
+    (3.0, 6.0)
+    """
+    if fn is None:
+        return lambda fn: JitFunction(fn, dynamic=dynamic, threads=threads)
+    return JitFunction(fn, dynamic=dynamic, threads=threads)

@@ -1,0 +1,273 @@
+"""Arguments and results of traced functions as flat lists of leaves, and what a leaf is.
+
+A *leaf* is a value that is no list, tuple or dict. A *template* is what is left of nested
+containers when the leaves are taken out: it compares and hashes, and fills up again.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.dtype import DType
+from kernelrt.errors import JitError, KernelrtError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernelrt.ir import Dim
+
+__all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
+           "flatten_arguments", "normalize", "spec_of"]  # fmt: skip
+
+
+# ---- containers
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A container of `size` children: what it is, and the keys of a dict."""
+
+    kind: type
+    size: int
+    keys: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Nested containers without their leaves, in the order in which they are met (prefix)."""
+
+    nodes: tuple[_Node | None, ...]
+
+    @property
+    def flat(self) -> bool:
+        """Whether this is a plain tuple of leaves."""
+        return (
+            self.nodes[0] is not None
+            and self.nodes[0].kind is tuple
+            and len(self.nodes) == self.nodes[0].size + 1
+        )
+
+    @property
+    def single(self) -> bool:
+        """Whether this is one leaf."""
+        return self.nodes == (None,)
+
+    def fill(self, leaves: Sequence[object]) -> Any:
+        """The containers again, with `leaves` in them."""
+        remaining = iter(reversed(leaves))
+        built: list[object] = []
+        for node in reversed(self.nodes):
+            if node is None:
+                built.append(next(remaining))
+                continue
+            children = [built.pop() for _ in range(node.size)]
+            built.append(_container(node, children))
+        return built[0]
+
+
+def _container(node: _Node, children: list[object]) -> object:
+    if node.kind is dict:
+        return dict(zip(node.keys, children, strict=True))
+    if hasattr(node.kind, "_fields"):
+        return node.kind(*children)
+    return node.kind(children)
+
+
+def flatten(value: object, name: str) -> tuple[Template, list[tuple[str, object]]]:
+    """Take the leaves out of nested lists, tuples (also named ones) and dicts.
+
+    Returns
+    -------
+    template : Template
+        What is left.
+    leaves : list of (str, object)
+        Each with a name such as ``batch[0]["x"]``.
+    """
+    nodes, leaves = _walk([(name, value)])
+    return Template(tuple(nodes)), leaves
+
+
+def flatten_arguments(
+    named: Sequence[tuple[str, object]],
+) -> tuple[Template, list[tuple[str, object]]]:
+    """As :func:`flatten` for a tuple whose items have names of their own."""
+    nodes, leaves = _walk(list(reversed(named)))
+    return Template((_Node(tuple, len(named)), *nodes)), leaves
+
+
+def _walk(
+    stack: list[tuple[str, object]],
+) -> tuple[list[_Node | None], list[tuple[str, object]]]:
+    nodes: list[_Node | None] = []
+    leaves: list[tuple[str, object]] = []
+    while stack:
+        path, item = stack.pop()
+        kind = type(item)
+        if kind is dict:
+            assert isinstance(item, dict)
+            keys = tuple(item)
+            nodes.append(_Node(dict, len(keys), keys))
+            stack.extend((f"{path}[{key!r}]", item[key]) for key in reversed(keys))
+        elif kind in (tuple, list) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
+            assert isinstance(item, tuple | list)
+            nodes.append(_Node(kind, len(item)))
+            fields: Sequence[str] = getattr(kind, "_fields", ())
+            paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(item))]
+            stack.extend(reversed(list(zip(paths, item, strict=True))))
+        else:
+            nodes.append(None)
+            leaves.append((path, item))
+    return nodes, leaves
+
+
+# ---- leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array; the plan is made for its type and shape."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name} {format_shape(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A Python float: an input of shape () whose value may change from call to call."""
+
+    def __str__(self) -> str:
+        return "float"
+
+
+class Static:
+    """A value that is part of the traced program; another value needs another plan."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Static):
+            return NotImplemented
+        a, b = self.value, other.value
+        return a is b or (type(a) is type(b) and isinstance(a, _BY_VALUE) and a == b)
+
+    def __hash__(self) -> int:
+        value = self.value
+        return hash((type(value), value)) if isinstance(value, _BY_VALUE) else id(value)
+
+    def __str__(self) -> str:
+        return repr(self.value) if isinstance(self.value, _BY_VALUE) else type(self.value).__name__
+
+    __repr__ = __str__
+
+
+Spec: TypeAlias = Array | Float | Static
+_BY_VALUE = (int, str, bytes, type(None), DType, enum.Enum)
+
+
+def normalize(name: str, leaf: object) -> Any:
+    """`leaf` as a realized Tensor, a NumPy array, a float, or a static value.
+
+    Raises
+    ------
+    JitError
+        It is none of these and nothing that exposes memory.
+    DTypeError
+        Its elements are of a type that kernelrt does not hold.
+    """
+    if isinstance(leaf, Tensor):
+        if not leaf.is_realized:
+            leaf.realize()
+        return leaf
+    if type(leaf) is float or isinstance(leaf, _BY_VALUE):
+        return leaf
+    if isinstance(leaf, np.generic):
+        if isinstance(leaf, np.floating):
+            return float(leaf)
+        return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
+    if isinstance(leaf, np.ndarray):
+        return _plain_array(name, leaf)
+    if isinstance(leaf, float):
+        return float(leaf)
+    if callable(leaf):
+        return leaf  # a module or a function: its state is reached through it
+    return _from_memory(name, leaf)
+
+
+def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
+    if array.dtype.name == "bfloat16":
+        return Tensor._over(Buffer.wrap(np.ascontiguousarray(array)), array.shape)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    dt.from_numpy(array.dtype, name)
+    return np.asarray(array)
+
+
+def _from_memory(name: str, leaf: object) -> Any:
+    try:
+        buffer = Buffer.wrap(leaf)
+    except KernelrtError:
+        try:
+            array = np.asarray(leaf) if hasattr(leaf, "__array__") else np.from_dlpack(leaf)  # type: ignore[arg-type]
+        except (AttributeError, TypeError, ValueError, BufferError, RuntimeError):
+            return _refuse(name, leaf)
+        return _plain_array(name, array)
+    shape = getattr(leaf, "shape", None)
+    shape = (buffer.size,) if shape is None else tuple(int(size) for size in shape)
+    if buffer.dtype is dt.bfloat16:
+        return Tensor._over(buffer, shape)
+    return buffer.numpy().reshape(shape)
+
+
+def _refuse(name: str, leaf: object) -> Any:
+    raise JitError(
+        f"{name}: a {type(leaf).__name__} cannot be an argument of a jitted function; expected "
+        "arrays and tensors, floats, ints, bools, strings, None, modules, and lists, tuples and "
+        "dicts of these"
+    )
+
+
+def spec_of(leaf: Any) -> Spec:
+    """What a normalized leaf is to a plan."""
+    if isinstance(leaf, Tensor):
+        return Array(leaf.dtype, leaf.shape)
+    if isinstance(leaf, np.ndarray):
+        return Array(dt.from_numpy(leaf.dtype), leaf.shape)
+    if type(leaf) is float:
+        return Float()
+    return Static(leaf)
+
+
+def differences(
+    names: Sequence[str], before: Sequence[Spec], after: Sequence[Spec]
+) -> Iterator[str]:
+    """One clause for each argument that differs."""
+    for name, old, new in zip(names, before, after, strict=True):
+        if old == new:
+            continue
+        if isinstance(old, Array) and isinstance(new, Array):
+            if old.dtype is new.dtype:
+                yield f"{name} changed its shape from {_shape(old)} to {_shape(new)}"
+            elif old.shape == new.shape:
+                yield f"{name} changed its dtype from {old.dtype.name} to {new.dtype.name}"
+            else:
+                yield f"{name} changed from {old} to {new}"
+        else:
+            yield f"{name} changed from {old} to {new}"
+
+
+def _shape(spec: Array) -> str:
+    return format_shape(spec.shape)

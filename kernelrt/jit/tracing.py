@@ -1,0 +1,154 @@
+"""From a function and its arguments to graphs: what it computes, and what it does to state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from kernelrt.device.buffer import Buffer
+from kernelrt.dtype import float32
+from kernelrt.errors import JitError
+from kernelrt.ir import Op, UOp
+from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
+from kernelrt.nn import modes
+from kernelrt.tensor import Tensor, Trace, state
+from kernelrt.tensor.marks import strip
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.nn import Module
+
+__all__ = ["Call", "Traced", "active", "trace"]
+
+active: dict[int, str] = {}
+"""Functions that are being traced; while there are any, no call goes straight to its plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a function was called, apart from what the leaves are."""
+
+    positional: int
+    keywords: tuple[str, ...]
+    template: Template
+    leaves: tuple[str, ...]
+
+    @property
+    def direct(self) -> bool:
+        """Whether the leaves are the arguments themselves, all by position."""
+        return self.template.flat and not self.keywords
+
+    def arguments(self, leaves: Sequence[object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments with `leaves` in them."""
+        values = self.template.fill(leaves)
+        by_name = zip(self.keywords, values[self.positional :], strict=True)
+        return values[: self.positional], dict(by_name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traced:
+    """What a trace found: graphs, state, and where arguments go."""
+
+    nodes: list[UOp]
+    commits: list[tuple[UOp, UOp]]
+    targets: tuple[Buffer, ...]
+    guards: list[tuple[Tensor, int]]
+    homes: tuple[Buffer | None, ...]
+    modes: tuple[tuple[Module, bool], ...]
+    builder: Callable[..., object] | None
+
+
+def trace(
+    fn: Callable[..., Any], name: str, call: Call, specs: Sequence[Spec], leaves: Sequence[Any]
+) -> Traced:
+    """Call `fn` with placeholders and collect what it computes and assigns.
+
+    Raises
+    ------
+    JitError
+        It assigns to an argument, returns something else than tensors and numbers, or reads a
+        value. What it raises itself comes through. State is as before in every case.
+    """
+    key = id(call)
+    active[key] = name
+    try:
+        with Trace() as current, modes.observe() as observed, state.enable_grad():
+            pairs = [_placeholder(*both) for both in zip(specs, leaves, strict=True)]
+            homes = [home for home, _ in pairs]
+            args, kwargs = call.arguments([value for _, value in pairs])
+            template, named = flatten(fn(*args, **kwargs), "result")
+            results = [_check_result(path, value, name) for path, value in named]
+            tensors = [value for value in results if isinstance(value, Tensor)]
+            nodes = strip(tensor.uop for tensor in tensors)
+            commits = current.commits()
+            assigned = current.assigned
+    finally:
+        active.pop(key)
+    for leaf, home in zip(call.leaves, homes, strict=True):
+        if home is not None and any(tensor._buffer is home for tensor in assigned):
+            raise JitError(
+                f"{leaf}: {name} assigns to its argument, where the new value would be "
+                "lost; return it, or reach the tensor through the closure or an attribute"
+            )
+    targets = tuple(storage.arg for storage, _ in commits)
+    changed = set(targets)
+    return Traced(
+        nodes=[_apart(node, changed) for node in nodes],
+        commits=commits,
+        targets=targets,
+        guards=[(t, t._address) for t in assigned if t._buffer in changed and t._address],
+        homes=tuple(homes),
+        modes=tuple(observed.values()),
+        builder=_builder(template, results),
+    )
+
+
+def _placeholder(spec: Spec, leaf: object) -> tuple[Buffer | None, object]:
+    """The memory an argument is copied to, if any, and what the function sees of it."""
+    if isinstance(spec, Static):
+        return None, leaf
+    if isinstance(spec, Float):
+        home = Buffer(1, float32)
+        return home, Tensor._over(home, ())
+    shape = cast("tuple[int, ...]", spec.shape)
+    home = Buffer(math.prod(shape), spec.dtype)
+    return home, Tensor._over(home, shape)
+
+
+def _check_result(name: str, value: object, function: str) -> object:
+    if value is None or isinstance(value, Tensor | bool | int | float | str):
+        return value
+    raise JitError(
+        f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
+        "None, and lists, tuples and dicts of these"
+    )
+
+
+def _builder(template: Template, results: Sequence[object]) -> Callable[..., object] | None:
+    """What makes the returned value of the result tensors; None for one, or a tuple of several."""
+    tensors = [isinstance(value, Tensor) for value in results]
+    if all(tensors) and (template.single or (template.flat and len(results) > 1)):
+        return None
+    fixed = [None if is_tensor else v for is_tensor, v in zip(tensors, results, strict=True)]
+
+    def build(*handles: object) -> object:
+        fresh = iter(handles)
+        leaves = [
+            next(fresh) if is_tensor else value
+            for is_tensor, value in zip(tensors, fixed, strict=True)
+        ]
+        return template.fill(leaves)
+
+    return build
+
+
+def _apart(node: UOp, targets: set[Buffer]) -> UOp:
+    """`node`, copied if it is the old value of state that the plan will have overwritten."""
+    base = node
+    while base.op is Op.RESHAPE:
+        base = base.src[0]
+    if base.op is Op.BUFFER and base.arg in targets:
+        return UOp(Op.CONTIGUOUS, node.dtype, (node,))
+    return node
