@@ -156,8 +156,8 @@ class _Settling:
         if commit.source in self._outputs or commit.source in self._taken:
             if not isinstance(draft, KernelDraft) or base is not None:
                 return
-            also = draft.store_of(self._taken.get(commit.source, commit.source))
-            draft.stores.append(also.replace(src=(commit.target, *also.src[1:])))
+            for also in draft.stores_to(self._taken.get(commit.source, commit.source)):
+                draft.stores.append(also.replace(src=(commit.target, *also.src[1:])))
         else:
             self._redirect(commit)
         if base is not None:
@@ -187,10 +187,10 @@ class _Settling:
             return not overlap(draft.src, commit.target)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
-        at = draft.store_of(self._taken.get(commit.source, commit.source)).src[1]
+        stores = draft.stores_to(self._taken.get(commit.source, commit.source))
         for buffer, indices in draft.loads.items():
             if buffer is commit.target:
-                if any(index is not at for index in indices):
+                if len(stores) > 1 or any(index is not stores[0].src[1] for index in indices):
                     return False
             elif overlap(buffer, commit.target):
                 return False

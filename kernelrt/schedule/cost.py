@@ -1,13 +1,12 @@
 """Counted work of tensor-level nodes: the numbers that fusion decides by.
 
-The unit is one vectorized flop of one element; on the machines measured a byte of traffic that
-misses the first cache costs about :data:`BYTE_COST` of it.
+The unit is one lane of one vector instruction, so that what is vectorized costs its flops.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import ALU, MOVEMENT
@@ -18,29 +17,34 @@ __all__ = [
     "FREE",
     "LAUNCH_COST",
     "MAX_KERNEL_NODES",
-    "OPERAND_WORK",
     "PARALLEL_WORK",
-    "TILE_REUSE",
+    "ROW_BYTE_COST",
+    "SCALAR_COST",
+    "SHARED_BYTES",
     "WORK_LIMIT",
+    "byte_cost",
     "contraction_reuse",
     "elements",
     "strip",
     "work_of",
+    "worth_storing",
 ]
 
-#: Work that one byte to or from a buffer is worth.
-BYTE_COST = 1.5
+#: Work that a byte to or from a buffer is worth, by the size of the buffer: in the first cache,
+#: in the second, beyond.
+BYTE_COST = ((32 << 10, 0.4), (1 << 20, 0.8), (1 << 62, 1.5))
+#: The same within one kernel, where a buffer would tear the kernel apart and its rows leave the
+#: cache in between.
+ROW_BYTE_COST = 1.5
 #: Work that one more kernel is worth: its call, loop set-up and tail.
-LAUNCH_COST = 100.0
-#: Work per element that an operand of a contraction may carry into the inner loop (a cast, or
-#: a compare and select); anything dearer is stored first.
-OPERAND_WORK = 3.0
-#: A register tile uses an operand this many times once it is loaded, so cheap arithmetic on
-#: operands is done once for so many uses.
-TILE_REUSE = 8
+LAUNCH_COST = 500.0
+#: What is computed once for a whole kernel is computed on scalars, lane by lane.
+SCALAR_COST = 8.0
 #: Work from which a reduction to few elements is a kernel of its own, so that the kernel that
 #: uses it can be split over cores without repeating it.
 PARALLEL_WORK = 32768.0
+#: A shared input of at least this many bytes does not stay in the first cache between kernels.
+SHARED_BYTES = 32 << 10
 #: Values of one kernel; past it the code generator's time grows faster than the saved traffic.
 MAX_KERNEL_NODES = 600
 #: Where estimates saturate.
@@ -62,6 +66,11 @@ def elements(shape: Iterable[Dim]) -> int:
     return math.prod(dim_max(d) for d in shape)
 
 
+def byte_cost(nbytes: int) -> float:
+    """Work that each byte to or from a buffer of `nbytes` is worth."""
+    return next(cost for limit, cost in BYTE_COST if nbytes <= limit)
+
+
 def strip(node: UOp) -> UOp:
     """`node` without the reshapes on top of it: the same elements in the same order."""
     while node.op is Op.RESHAPE:
@@ -69,36 +78,47 @@ def strip(node: UOp) -> UOp:
     return node
 
 
-def work_of(order: Iterable[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
+def work_of(order: Sequence[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
     """Work to compute one element of each node from stored values.
+
+    What is dear and has several consumers will get a buffer whatever its consumers do, so for
+    them it counts as a read. What has one consumer counts in full: the consumer is where its
+    value would best be stored.
 
     Parameters
     ----------
-    order : iterable of UOp
+    order : sequence of UOp
         Nodes, operands first.
     stored : iterable of UOp
         Nodes that are sure to have a buffer: reading them costs 1.
     """
-    fixed = set(stored)
+    read = set(stored)
+    consumers: dict[UOp, int] = {}
+    for node in order:
+        for s in dict.fromkeys(node.src):
+            consumers[s] = consumers.get(s, 0) + 1
     work: dict[UOp, float] = {}
     for node in order:
-        if node.op in (Op.CONST, Op.VAR, Op.IOTA):
-            work[node] = 0.0
-            continue
-        if node.op is Op.BUFFER:
-            work[node] = 1.0
-            continue
-        total = _own(node) + sum(1.0 if s in fixed else work[s] for s in node.src)
+        total = _own(node) + sum(1.0 if s in read else work[s] for s in node.src)
         if node.op is Op.EXPAND:
             # What does not vary along a loop is moved out of it.
             total *= elements(node.src[0].shape) / max(1, elements(node.shape))
         elif node.op is Op.REDUCE_AXIS:
             total *= elements(node.src[0].shape[axis] for axis in node.arg[1])
         work[node] = min(total, WORK_LIMIT)
+        if consumers.get(node, 0) > 1 and total > worth_storing(node):
+            read.add(node)
     return work
 
 
+def worth_storing(node: UOp) -> float:
+    """Work per element from which storing beats repeating once."""
+    return 3 * ROW_BYTE_COST * node.dtype.itemsize
+
+
 def _own(node: UOp) -> float:
+    if node.op is Op.BUFFER:
+        return 1.0
     if node.op in _FLOPS:
         return _FLOPS[node.op]
     return 1.0 if node.op in ALU or node.op is Op.REDUCE_AXIS else 0.0

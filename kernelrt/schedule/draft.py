@@ -10,7 +10,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.hazards import extent
-from kernelrt.schedule.indexing import ZERO, Indexer
+from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import STATUS
 from kernelrt.schedule.types import CopyItem, KernelItem
 
@@ -55,9 +55,9 @@ class KernelDraft:
         """BUFFERs that are stored to."""
         return list(dict.fromkeys(s.src[0] for s in self.stores))
 
-    def store_of(self, buffer: UOp) -> UOp:
-        """The STORE to `buffer`."""
-        return next(s for s in self.stores if s.src[0] is buffer)
+    def stores_to(self, buffer: UOp) -> list[UOp]:
+        """The STOREs to `buffer`: one, or one for each operand of a CAT."""
+        return [s for s in self.stores if s.src[0] is buffer]
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Read and write `new` where it was `old`."""
@@ -69,8 +69,7 @@ class KernelDraft:
 
     def finish(self, indexer: Indexer) -> KernelItem:
         """The kernel with canonical loops and numbered slots."""
-        outer = [i for i in self.group.natural if i is not ZERO]
-        stores = canonical_loops(self.stores, outer, indexer)
+        stores = canonical_loops(self.stores, self.group.loops, indexer)
         nodes = list(toposort(stores))
         slots = {b: k for k, b in enumerate(dict.fromkeys(s.src[0] for s in stores))}
         writes = tuple(range(len(slots)))

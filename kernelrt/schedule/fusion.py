@@ -1,35 +1,40 @@
-"""Which values get a buffer, decided by counted work and bytes.
+"""Which values get a buffer and which kernels store them, decided by counted work and bytes.
 
 The graph is walked once, consumers first. By the time a node is visited it is known in which
 kernels and at which indices its value is wanted, so how often it would be computed if it were
-inlined there can be counted, and compared with what a buffer costs. A node that gets a buffer
-starts a kernel of its own; merging kernels with one iteration space comes after
-(:mod:`kernelrt.schedule.merge`).
+inlined there can be counted, and compared with what a buffer costs. There are three outcomes:
+
+- inline: the value is computed wherever it is wanted;
+- stored by a kernel that wants it element by element anyway (so that a weight's gradient, its
+  moments and its new value are one pass, and so are an activation and what it is made from);
+- stored by a kernel of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_uop
 from kernelrt.schedule.cost import (
-    BYTE_COST,
     FREE,
     LAUNCH_COST,
     MAX_KERNEL_NODES,
-    OPERAND_WORK,
     PARALLEL_WORK,
-    TILE_REUSE,
+    ROW_BYTE_COST,
+    SCALAR_COST,
+    SHARED_BYTES,
+    byte_cost,
     contraction_reuse,
     elements,
+    worth_storing,
     work_of,
 )
 from kernelrt.schedule.groups import Group
-from kernelrt.schedule.indexing import Index, Indexer
+from kernelrt.schedule.indexing import ZERO, Index, Indexer
 from kernelrt.schedule.types import Decision
 
 __all__ = ["Fusion", "fuse"]
@@ -39,6 +44,8 @@ _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD})
 #: Reductions to this many elements or fewer cannot keep several cores busy.
 _FEW = 16
 
+_Accesses = Collection[tuple[Group, Index]]
+
 
 @dataclass(slots=True)
 class Fusion:
@@ -47,9 +54,9 @@ class Fusion:
     Attributes
     ----------
     groups : list of Group
-        Kernels, consumers before producers.
+        Kernels, producers before consumers.
     home : dict
-        Stored node -> the group whose end it is complete at.
+        Stored node -> the group at whose end it is complete.
     decisions : list of Decision
         For the user who asks why.
     """
@@ -85,34 +92,64 @@ class _Walk:
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
         self._work = work_of(self._order, self._forced)
-        self._accesses: dict[UOp, dict[tuple[Group, Index], None]] = {}
-        self._fusion = Fusion()
+        self._wishes: dict[UOp, dict[tuple[Group, Index], None]] = {}
+        self._groups: list[Group] = []
+        self._home: dict[UOp, Group] = {}
+        self._decisions: list[Decision] = []
+        self._ranks: dict[Group, int] = {}
+        # Loops of reductions are numbered apart from those of stores, and across groups, so
+        # that groups can be merged. Lowering numbers all anew.
+        self._next_loop = 1 << 16
 
     def run(self) -> Fusion:
         for node in reversed(self._order):
-            accesses = self._accesses.pop(node, {})
-            if not accesses and node not in self._forced:
+            if node not in self._wishes and node not in self._forced:
                 continue
+            accesses = self._accesses(node)
             if not elements(node.shape):
                 continue
             if node.op is Op.BUFFER:
-                for group, index in accesses:
-                    group.read(node, index)
-            elif self._gets_buffer(node, accesses):
-                for group, index in accesses:
-                    group.read(node, index)
-                self._start(node)
+                self._share_input(node, accesses)
+                continue
+            if len(accesses) > 1 and self._work[node] >= worth_storing(node):
+                accesses = self._share_value(node, accesses)
+            if self._gets_buffer(node, accesses):
+                self._store(node, accesses)
             else:
                 for group, index in accesses:
                     self._descend(node, group, index)
-        return self._fusion
+        home = {node: group.now() for node, group in self._home.items()}
+        return Fusion(self._in_order(), home, self._decisions)
+
+    def _accesses(self, node: UOp) -> _Accesses:
+        """Where `node` is wanted, in terms of the groups as they are now."""
+        wishes = self._wishes.pop(node, {})
+        return dict.fromkeys((group.now(), index) for group, index in wishes).keys()
+
+    def _in_order(self) -> list[Group]:
+        """The groups, each after those that it needs."""
+        out: dict[Group, None] = {}
+        for last in reversed(self._groups):
+            stack = [(last.now(), False)]
+            while stack:
+                group, ready = stack.pop()
+                if ready:
+                    out[group] = None
+                elif group not in out:
+                    stack.append((group, True))
+                    needed = {g.now(): None for g in sorted(group.needs, key=self._rank)}
+                    stack.extend((g, False) for g in needed if g not in out)
+        return list(out)
+
+    def _rank(self, group: Group) -> int:
+        if len(self._ranks) < len(self._groups):
+            self._ranks = {g: k for k, g in enumerate(self._groups)}
+        return self._ranks[group]
 
     # The decision
 
-    def _gets_buffer(self, node: UOp, accesses: Iterable[tuple[Group, Index]]) -> bool:
+    def _gets_buffer(self, node: UOp, accesses: _Accesses) -> bool:
         if node in self._forced:
-            why = "SCATTER_ADD" if node.op is Op.SCATTER_ADD else "asked for"
-            self._note(node, "global", why)
             return True
         if node.op in FREE or self._work[node] == 0:
             return False
@@ -125,39 +162,45 @@ class _Walk:
             return True
         return self._cheaper_stored(node, accesses)
 
-    def _refusal(self, node: UOp, accesses: Iterable[tuple[Group, Index]]) -> str | None:
+    def _refusal(self, node: UOp, accesses: _Accesses) -> str | None:
         """A reason for a buffer that no count outweighs."""
         if node.op is Op.BOUND and any(group.targets for group, _ in accesses):
             return "a failing check must come before a commit"
         if node.op is not Op.REDUCE_AXIS:
             return None
-        count = elements(node.shape)
         if contraction_reuse(node):
             if any(group.inside_reduction(index) for group, index in accesses):
                 return "a contraction inside another reduction's loop"
             if any(group.contractions - {(node, index)} for group, index in accesses):
                 return "one contraction a kernel"
-        elif count <= _FEW and self._work[node] * count >= PARALLEL_WORK:
+        elif self._is_long(node):
             for group, index in accesses:
                 if group.hoisted(index) and not group.inside_reduction(index):
                     return "a long reduction to few elements, used by many"
         return None
 
-    def _cheaper_stored(self, node: UOp, accesses: Iterable[tuple[Group, Index]]) -> bool:
-        """Compare repeated work with the traffic of a buffer."""
-        work = self._work[node]
+    def _is_long(self, node: UOp) -> bool:
         count = elements(node.shape)
-        total = 0.0
-        for group, index in accesses:
-            times = group.evaluations(index)
-            if work <= OPERAND_WORK and group.inside_contraction(index):
-                times = max(min(times, count), times / TILE_REUSE)
-            total += times
-        if total <= count:
+        return count <= _FEW and self._work[node] * count >= PARALLEL_WORK
+
+    def _cheaper_stored(self, node: UOp, accesses: _Accesses) -> bool:
+        """Compare repeated work with the traffic of a buffer."""
+        count = elements(node.shape)
+        total = sum(group.evaluations(index) for group, index in accesses)
+        repeated = self._wasted(node, total)
+        if repeated == 0:
             return False
-        repeated = (total - count) * work
-        stored = 2 * BYTE_COST * node.dtype.itemsize * count + LAUNCH_COST
-        stored += BYTE_COST * node.dtype.itemsize * min(total, 2 * count)
+        if all(not group.ranges(index) for group, index in accesses):
+            repeated *= SCALAR_COST
+        nbytes = count * node.dtype.itemsize
+        apart = len({group for group, _ in accesses}) > 1 or any(
+            group.inside_contraction(index) for group, index in accesses
+        )
+        per_byte = byte_cost(nbytes) if apart else ROW_BYTE_COST
+        # Written (and fetched before that), then read; reads past the second find it in cache.
+        stored = per_byte * (2 + min(total / count, 2)) * nbytes
+        if self._host(node, accesses) is None:
+            stored += LAUNCH_COST
         choice = "global" if repeated > stored else "inline"
         self._note(
             node, choice,
@@ -166,30 +209,128 @@ class _Walk:
         )  # fmt: skip
         return repeated > stored
 
+    def _wasted(self, node: UOp, total: int) -> float:
+        """Work beyond what is needed, when `node` is computed `total` times."""
+        if node.op is Op.CAT:
+            # A select computes every part for every element.
+            return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
+        return max(0, total - elements(node.shape)) * self._work[node]
+
     def _note(self, node: UOp, choice: str, reason: str) -> None:
-        self._fusion.decisions.append(Decision(node, choice, reason))
+        self._decisions.append(Decision(node, choice, reason))
+
+    # Kernels that store several values
+
+    def _host(self, node: UOp, accesses: _Accesses) -> tuple[Group, Index] | None:
+        """A group that computes `node` element by element anyway and can store it too."""
+        if node.op in (Op.SCATTER_ADD, Op.CAT) or (node.op is Op.REDUCE_AXIS and
+                                                   self._is_long(node)):  # fmt: skip
+            return None
+        seen: dict[Group, list[Index]] = {}
+        for group, index in accesses:
+            seen.setdefault(group, []).append(index)
+        for group, indices in seen.items():
+            if len(indices) > 1 or not group.walks(indices[0], node.shape):
+                continue
+            if group.size >= MAX_KERNEL_NODES or (group.targets and node.op is Op.BOUND):
+                continue
+            if group.checks and node in self._committed:
+                continue
+            if contraction_reuse(node) and group.contractions - {(node, indices[0])}:
+                continue
+            # The other readers come after this group; it must not come after them.
+            if not group.reaches(set(seen) - {group}):
+                return group, indices[0]
+        return None
+
+    def _share_value(self, node: UOp, accesses: _Accesses) -> _Accesses:
+        """Merge independent groups of one iteration space that want `node` at one index."""
+        by_index: dict[tuple[Index, Index], list[Group]] = {}
+        for group, index in accesses:
+            if group.kind == "map" and not group.inside_reduction(index):
+                by_index.setdefault((index, group.natural), []).append(group)
+        for groups in by_index.values():
+            self._unite(node, groups, "wanted at the same elements")
+        return dict.fromkeys((group.now(), index) for group, index in accesses).keys()
+
+    def _share_input(self, node: UOp, accesses: _Accesses) -> None:
+        """Merge independent groups that walk a large input in the same way."""
+        if elements(node.shape) * node.dtype.itemsize < SHARED_BYTES:
+            return
+        alike: dict[tuple[UOp, Index], list[Group]] = {}
+        for group, (index,) in accesses:
+            if group.kind == "map":
+                inner = sorted(group.ranges((index,)) - set(group.natural), key=lambda r: r.arg)
+                plain = {r: r.replace(arg=1 << 24 | k) for k, r in enumerate(inner)}
+                (walk,) = substitute([index], plain)
+                alike.setdefault((walk, group.natural), []).append(group)
+        for groups in alike.values():
+            self._unite(node, groups, "walked in the same way")
+
+    def _unite(self, node: UOp, groups: Sequence[Group], reason: str) -> None:
+        first = groups[0].now()
+        for other in (g.now() for g in groups[1:]):
+            if other is not first and self._may_unite(first, other):
+                first.absorb(other)
+                self._note(node, "merge", f"{reason} by two kernels")
+
+    def _may_unite(self, a: Group, b: Group) -> bool:
+        return (
+            a.shape == b.shape
+            and a.size + b.size <= MAX_KERNEL_NODES
+            and len(a.contractions | b.contractions) <= 1
+            and not (a.checks and b.targets)
+            and not (b.checks and a.targets)
+            and not a.reaches({b})
+            and not b.reaches({a})
+        )
 
     # The walk
 
+    def _store(self, node: UOp, accesses: _Accesses) -> None:
+        """Give `node` a buffer, and a kernel that computes it there."""
+        host = self._host(node, accesses)
+        if host is not None:
+            group, index = host
+            group.roots[node] = index
+            self._home[node] = group
+            self._note(node, "merge", "stored by a kernel that computes it element by element")
+            group.targets.update(self._committed.get(node, ()))
+            self._descend(node, group, index)
+        else:
+            if node in self._forced:
+                self._note(node, "global", "asked for")
+            self._start(node)
+        home = self._home[node]
+        for group, _ in accesses:
+            if group is not home:
+                group.needs.add(home)
+
     def _start(self, node: UOp) -> None:
         """A kernel, or two for SCATTER_ADD, that computes `node` into its buffer."""
-        kinds = ("add", "init") if node.op is Op.SCATTER_ADD else ("map",)
+        kinds = {Op.SCATTER_ADD: ("add", "init"), Op.CAT: ("cat",)}.get(node.op, ("map",))
         for kind in kinds:
             shape = node.src[1].shape if kind == "add" else node.shape
-            targets = dict.fromkeys(self._committed.get(node, ()))
-            group = Group(shape, kind, [node], targets)
             if elements(shape) == 0:
                 continue
-            self._fusion.groups.append(group)
-            self._fusion.home.setdefault(node, group)
+            group = Group(shape, kind, targets=set(self._committed.get(node, ())))
+            group.roots[node] = group.natural
+            self._groups.append(group)
+            if node in self._home:
+                self._home[node].needs.add(group)
+            else:
+                self._home[node] = group
             if kind == "map":
                 self._descend(node, group, group.natural)
+            elif kind == "cat":
+                for part, index in zip(node.src, group.split(node), strict=True):
+                    self._wish(part, group, index)
             else:
                 for operand in node.src[1:] if kind == "add" else node.src[:1]:
-                    self._access(operand, group, group.natural)
+                    self._wish(operand, group, group.natural)
 
-    def _access(self, node: UOp, group: Group, index: Index) -> None:
-        self._accesses.setdefault(node, {})[group, index] = None
+    def _wish(self, node: UOp, group: Group, index: Index) -> None:
+        self._wishes.setdefault(node, {})[group, index] = None
 
     def _descend(self, node: UOp, group: Group, index: Index) -> None:
         """Pass the wish for `node` at `index` on to its operands."""
@@ -198,34 +339,42 @@ class _Walk:
             group.size += 1
         if op in ALU or op is Op.CONTIGUOUS:
             for s in node.src:
-                self._access(s, group, index)
+                self._wish(s, group, index)
         elif op is Op.BOUND:
             group.checks = True
-            self._access(node.src[0], group, index)
+            self._wish(node.src[0], group, index)
         elif op in MOVEMENT:
-            self._access(node.src[0], group, self._indexer.step(node, index)[0])
+            self._wish(node.src[0], group, self._indexer.step(node, index)[0])
         elif op is Op.REDUCE_AXIS:
             self._descend_reduction(node, group, index)
         elif op is Op.GATHER:
             for s in node.src[1:]:
-                self._access(s, group, index)
-            self._access(node.src[0], group, self._opaque(node, group, index))
+                self._wish(s, group, index)
+            self._wish(node.src[0], group, self._opaque(node, group, index))
         elif op is Op.CAT:
-            for s, shifted in zip(node.src, self._indexer.parts(node, index), strict=True):
-                self._access(s, group, shifted[0])
+            for s, (inner, _) in zip(node.src, self._indexer.parts(node, index), strict=True):
+                self._wish(s, group, inner)
 
     def _descend_reduction(self, node: UOp, group: Group, index: Index) -> None:
         axes = node.arg[1]
-        source = node.src[0]
+        outer = iter(index)
+        inner: list[UOp] = []
+        own: list[UOp] = []
+        for axis, dim in enumerate(node.src[0].shape):
+            if axis not in axes:
+                inner.append(next(outer))
+                continue
+            loop = ZERO
+            if dim != 1:
+                loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_loop)
+                self._next_loop += 1
+            own.append(loop)
+            inner.append(loop)
         contraction = contraction_reuse(node) > 0
         if contraction:
             group.contractions.add((node, index))
-        own = iter(group.enter(index, [source.shape[a] for a in axes], contraction))
-        outer = iter(index)
-        inner = tuple(
-            next(own) if axis in axes else next(outer) for axis in range(len(source.shape))
-        )
-        self._access(source, group, inner)
+        group.enter(index, own, contraction=contraction)
+        self._wish(node.src[0], group, tuple(inner))
 
     def _opaque(self, node: UOp, group: Group, index: Index) -> Index:
         """Stand-ins for indices that are read from data: unknown, varying with `index`."""

@@ -44,15 +44,20 @@ class Group:
         The iteration space.
     kind : str
         ``"map"`` stores each root; ``"init"`` and ``"add"`` are the two halves of a
-        SCATTER_ADD: the base stored, the updates added.
-    roots : list of UOp
-        Tensor-level nodes whose buffers are written.
-    targets : dict
-        BUFFERs of lasting state that the roots are committed to.
+        SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores the operands of a CAT
+        one beside the other.
+    natural : tuple of UOp
+        The loop, or 0, of each axis of `shape`.
+    parts : list
+        For a CAT, the loops over each operand; axes before the joined one share theirs.
+    roots : dict
+        Stored tensor-level nodes -> the index at which each is stored.
+    targets : set
+        BUFFERs of lasting state that roots are committed to.
     checks : bool
         Whether an index is checked inside, so that the kernel may fail.
-    reads : dict
-        Stored nodes and BUFFERs -> the indices at which they are read.
+    needs : set
+        Groups whose results are read.
     contractions : set
         Contractions computed inside, as (node, index).
     size : int
@@ -61,27 +66,85 @@ class Group:
 
     shape: tuple[Dim, ...]
     kind: str = "map"
-    roots: list[UOp] = field(default_factory=list)
-    targets: dict[UOp, None] = field(default_factory=dict)
+    roots: dict[UOp, Index] = field(default_factory=dict)
+    targets: set[UOp] = field(default_factory=set)
     checks: bool = False
-    reads: dict[UOp, dict[Index, None]] = field(default_factory=dict)
+    needs: set[Group] = field(default_factory=set)
     contractions: set[tuple[UOp, Index]] = field(default_factory=set)
     contraction_ranges: set[UOp] = field(default_factory=set)
     size: int = 0
     natural: Index = ()
+    parts: list[Index] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
-    _count: int = 0
     _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
+    _into: Group | None = None
 
     def __post_init__(self) -> None:
-        self.natural = tuple(self.new_range(d) for d in self.shape)
+        self.natural = self._loops_over(self.shape, 0)
 
-    def new_range(self, dim: Dim) -> UOp:
-        """A loop over `dim`; index 0 where there is one element only."""
-        if dim == 1:
-            return ZERO
-        self._count += 1
-        return UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._count - 1)
+    @staticmethod
+    def _loops_over(dims: tuple[Dim, ...], first: int) -> Index:
+        out: list[UOp] = []
+        for dim in dims:
+            if dim == 1:
+                out.append(ZERO)
+            else:
+                out.append(UOp(Op.RANGE, dt.int64, (as_uop(dim),), first))
+                first += 1
+        return tuple(out)
+
+    def split(self, node: UOp) -> list[Index]:
+        """Loops over each operand of the CAT `node`."""
+        axis = node.arg
+        shared = self._loops_over(self.shape[:axis], 0)
+        self.natural = shared
+        for s in node.src:
+            own = self._loops_over(s.shape[axis:], len(self.loops))
+            self.parts.append((*shared, *own))
+        return self.parts
+
+    @property
+    def loops(self) -> list[UOp]:
+        """RANGEs that belong to no reduction, outermost first."""
+        every = [*self.natural, *(i for part in self.parts for i in part[len(self.natural) :])]
+        return [i for i in every if i is not ZERO]
+
+    # Merged groups
+
+    def now(self) -> Group:
+        """The group that this one has become part of; itself when of none."""
+        group = self
+        while group._into is not None:
+            group = group._into
+        return group
+
+    def reaches(self, goals: set[Group]) -> bool:
+        """Whether this group needs, directly or not, the results of any of `goals`."""
+        seen = {self}
+        stack = [self]
+        while stack:
+            for source in stack.pop().needs:
+                source = source.now()
+                if source in goals:
+                    return True
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
+        return False
+
+    def absorb(self, other: Group) -> None:
+        """Compute in this kernel what `other`, of the same iteration space, computes."""
+        other._into = self
+        self.roots |= other.roots
+        self.targets |= other.targets
+        self.checks |= other.checks
+        self.needs |= other.needs
+        self.contractions |= other.contractions
+        self.contraction_ranges |= other.contraction_ranges
+        self.size += other.size
+        self._frames |= other._frames
+
+    # How often a value is computed
 
     def ranges(self, index: Index) -> frozenset[UOp]:
         """RANGEs that `index` varies with."""
@@ -110,9 +173,8 @@ class Group:
         # An index such as r // 8 takes fewer values than r.
         return min(total, math.prod(i.vmax - i.vmin + 1 for i in index))
 
-    def enter(self, index: Index, dims: list[Dim], contraction: bool) -> Index:
-        """New RANGEs for a reduction that itself stands at `index`."""
-        own = tuple(self.new_range(d) for d in dims)
+    def enter(self, index: Index, own: list[UOp], *, contraction: bool) -> None:
+        """A reduction that itself stands at `index` loops over `own`."""
         varying = self.ranges(index)
         depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)
         frame = Frame(
@@ -122,7 +184,6 @@ class Group:
             self._frames[r] = frame
         if contraction:
             self.contraction_ranges.update(frame.own)
-        return own
 
     def inside_reduction(self, index: Index) -> bool:
         """Whether a value at `index` is computed inside a reduction's loops."""
@@ -137,6 +198,18 @@ class Group:
         over = self.evaluated_over(index)
         return math.prod(r.src[0].vmax for r in over) < elements(self.shape)
 
-    def read(self, node: UOp, index: Index) -> None:
-        """Note that stored `node` is read at `index`."""
-        self.reads.setdefault(node, {})[index] = None
+    def walks(self, index: Index, shape: tuple[Dim, ...]) -> bool:
+        """Whether the outer loops visit each element of a value of `shape` at `index` in order.
+
+        Such a value can be stored by this kernel, whichever loops it does not vary with.
+        """
+        if self.kind != "map":
+            return False
+        loops = iter(self.natural)
+        real = [(i, d) for i, d in zip(index, shape, strict=True) if d != 1]
+        if any(i.op is not Op.RANGE or i in self._frames or i.src[0] is not as_uop(d)
+               for i, d in real):  # fmt: skip
+            return False
+        # A value without loops of its own is at home where nothing loops.
+        in_order = all(i in loops for i, _ in real)
+        return in_order and (bool(real) or not self.loops)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
-from kernelrt.ir.shape import as_uop
+from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.groups import Group
@@ -55,29 +55,44 @@ class _Lowering:
         self._places = places
         self._indexer = indexer
         self._memo: dict[_Wish, UOp] = {}
-        self._next_range = sum(i is not ZERO for i in group.natural)
+        self._next_range = 1 + max((int(r.arg) for r in group.loops), default=-1)
         self._indices: set[UOp] = set()
-        self._at_home: dict[UOp, Index] = {}
-        if group.kind == "map":
-            for root in group.roots:
-                here = indexer.reshape(group.natural, group.shape, root.shape)
-                self._at_home[root] = here
+        self._at_home = group.roots if group.kind == "map" else {}
 
     def stores(self) -> list[UOp]:
         """The STORE nodes."""
         group = self._group
         if group.kind == "map":
-            return [self._store(r, r, self._at_home[r], None) for r in group.roots]
-        root = group.roots[0]
+            return [self._store(r, r, at, None) for r, at in self._stored_first()]
+        (root,) = group.roots
+        if group.kind == "cat":
+            return self._join(root)
         if group.kind == "init":
             return [self._store(root, root.src[0], group.natural, None)]
         return [self._scatter(root)]
+
+    def _stored_first(self) -> list[tuple[UOp, Index]]:
+        """Roots and their indices: those that others are made from first."""
+        return list(reversed(self._group.roots.items()))
 
     def _store(self, root: UOp, value: UOp, index: Index, mode: Op | None) -> UOp:
         at = self._indexer.flat(index, root.shape)
         return UOp(
             Op.STORE, root.dtype, (self._places[root], at, self._run((value, index, None))), mode
         )
+
+    def _join(self, root: UOp) -> list[UOp]:
+        axis = root.arg
+        start: Dim = 0
+        out: list[UOp] = []
+        for part, index in zip(root.src, self._group.parts, strict=True):
+            value = self._run((part, index, None))
+            there = (*index[:axis], index[axis] + as_uop(start), *index[axis + 1 :])
+            at = self._indexer.flat(there, root.shape)
+            if elements(part.shape):
+                out.append(UOp(Op.STORE, root.dtype, (self._places[root], at, value)))
+            start = as_dim(as_uop(start) + as_uop(part.shape[axis]))
+        return out
 
     def _scatter(self, root: UOp) -> UOp:
         _, value, *axes = root.src

@@ -15,7 +15,6 @@ from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import dependencies, overlap
 from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import lower_group
-from kernelrt.schedule.merge import merge_groups
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
@@ -82,7 +81,7 @@ class _Scheduling:
         fusion = self._fuse()
         for node in fusion.home:
             self._places[node] = _intermediate(elements(node.shape), node)
-        for group in reversed(fusion.groups):
+        for group in fusion.groups:
             stores = lower_group(group, self._places, self._indexer)
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
@@ -110,9 +109,7 @@ class _Scheduling:
             committed.setdefault(strip(value), []).append(target)
         wanted = [strip(v) for v in [*self._outputs, *(v for _, v in self._commits)]]
         wanted = [n for n in dict.fromkeys(wanted) if n.op is not Op.BUFFER]
-        fusion = fuse(wanted, committed, self._indexer)
-        merge_groups(fusion, set(wanted), self._indexer)
-        return fusion
+        return fuse(wanted, committed, self._indexer)
 
     def _output(self, node: UOp) -> UOp:
         """The BUFFER that holds an output: not one that a commit is about to change."""
