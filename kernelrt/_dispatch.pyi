@@ -123,9 +123,7 @@ class PlanCore:
         """Set one value in the rows of all chunks. The core_id slot cannot be set."""
     def chunks(self, op: int) -> int: ...
     def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks; 0 skips it. Growing past the largest count so far
-        allocates.
-        """
+        """Split `op` into `n` chunks, 0 to skip it; more than ever before allocates."""
     def set_with(self, bind: Callable[[], Bindings]) -> None:
         """Call `bind` in a turn of the plan and set what it returns, all or nothing.
 

@@ -1,0 +1,174 @@
+"""The sdist and the wheel hold what they must, and the wheel works when installed elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+EXTENSIONS = ("_dispatch", "_ops", "_replay")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="not in a source tree"),
+]
+
+
+def can_build_here() -> bool:
+    """Whether the build requirements are installed; if not, the build fetches them itself."""
+    if importlib.util.find_spec("Cython") is None:
+        return False
+    try:
+        return int(metadata.version("setuptools").split(".")[0]) >= 77
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, **options
+    )
+
+
+def build(folder: Path, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    isolation = ["--no-isolation"] if can_build_here() else []
+    return run(
+        *(sys.executable, "-m", "build", *isolation, "--outdir", out, folder),
+        env={**os.environ, **environment},
+        cwd=out.parent,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory) -> Path:
+    """The source tree without anything built."""
+    folder = tmp_path_factory.mktemp("checkout") / "kernelrt"
+    ignored = shutil.ignore_patterns(
+        ".*", "build", "dist", "*.so", "_dispatch.c", "_ops.c", "_replay.c", "*.egg-info",
+        "__pycache__", "venv",
+    )  # fmt: skip
+    shutil.copytree(ROOT, folder, ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dist(checkout, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("dist") / "out"
+    out.mkdir()
+    done = build(checkout, out)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist) -> Path:
+    (path,) = dist.glob("*.whl")
+    return path
+
+
+def test_sdist_holds_the_sources(dist):
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    expected = {"setup.py", "pyproject.toml", "LICENSE", "kernelrt/py.typed"}
+    expected |= {f"csrc/{file.name}" for file in (ROOT / "csrc").glob("*.[ch]")}
+    for pattern in ("*.pyx", "*.pxd", "*.pyi", "**/*.py", "data/*"):
+        found = (ROOT / "kernelrt").glob(pattern)
+        expected |= {str(file.relative_to(ROOT)) for file in found if "__" not in file.parent.name}
+    assert expected - names == set()
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+    assert not [name for name in names if name.startswith("kernelrt/") and name.endswith(".c")]
+
+
+def test_wheel_holds_the_package_and_no_more(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    expected = {f"kernelrt/{name}{SUFFIX}" for name in EXTENSIONS}
+    expected |= {f"kernelrt/{name}" for name in ("py.typed", "_dispatch.pyi", "_replay.pyi")}
+    expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "kernelrt/data").glob("*.*")}
+    assert expected - names == set()
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kernelrt"}
+    assert not [name for name in names if name.endswith(".c")]
+    assert [name for name in names if name.endswith("licenses/LICENSE")]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """A virtual environment elsewhere with the wheel, and with the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "venv"
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    done = run(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("platlib"), encoding="utf-8")
+    return folder
+
+
+def test_the_installed_wheel_runs(installed):
+    script = """
+import importlib.metadata, pathlib, sys
+import numpy, kernelrt
+from kernelrt import Tensor
+assert pathlib.Path(kernelrt.__file__).is_relative_to(sys.prefix), kernelrt.__file__
+assert kernelrt.__version__ == importlib.metadata.version("kernelrt")
+a = numpy.arange(6, dtype=numpy.float32).reshape(2, 3)
+numpy.testing.assert_array_equal((Tensor(a) * 2 + 1).numpy(), a * 2 + 1)
+"""
+    done = run(installed / "bin" / "python", "-c", script, cwd=installed)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("command", [("bin/kernelrt",), ("bin/python", "-m", "kernelrt")])
+def test_the_command_line_is_installed(installed, command):
+    program, *arguments = command
+    done = run(installed / program, *arguments, "--help", cwd=installed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "digits" in done.stdout
+
+
+FAKE_COMPILER = """#!/bin/sh
+for argument; do
+    case $argument in
+    *.c) grep -q "$HIDDEN" "$argument" && {
+        echo "$argument:1: fatal error: Python.h: No such file or directory" >&2; exit 1; } ;;
+    esac
+done
+exec cc "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiler", "message"),
+    [
+        ("no-such-compiler", "a C compiler was not found or does not work"),
+        (FAKE_COMPILER, "Python.h was not found"),
+    ],
+    ids=["no compiler", "no headers"],
+)
+def test_what_to_install_is_said(checkout, tmp_path, compiler, message):
+    if compiler.startswith("#!"):
+        script = tmp_path / "cc-without-headers"
+        script.write_text(compiler, encoding="ascii")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        compiler = str(script)
+    out = tmp_path / "out"
+    out.mkdir()
+    done = build(checkout, out, CC=compiler, HIDDEN="Python.h")
+    output = done.stdout + done.stderr
+    assert done.returncode != 0
+    for text in (message, "build-essential python3-dev", "gcc python3-devel", "xcode-select"):
+        assert text in output, output[-3000:]
