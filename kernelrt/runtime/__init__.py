@@ -1,0 +1,36 @@
+"""Plans: compiled kernels, buffers and their order, executed by the C core."""
+
+from kernelrt import backend as _backend  # registers the devices
+from kernelrt.runtime.builder import ExecutionPlanBuilder
+from kernelrt.runtime.kernel import CachedKernel
+from kernelrt.runtime.kernel_cache import KernelCache, kernels
+from kernelrt.runtime.ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+    RuntimeVar,
+)
+from kernelrt.runtime.plan import ExecutionPlan
+from kernelrt.runtime.prepare import prepare
+from kernelrt.runtime.profiler import KernelProfile
+from kernelrt.runtime.report import MemoryReport
+
+__all__ = [
+    "CachedKernel",
+    "ExecutionPlan",
+    "ExecutionPlanBuilder",
+    "KernelCache",
+    "KernelProfile",
+    "MemoryReport",
+    "PreparedBufferView",
+    "PreparedCopy",
+    "PreparedCustomFunction",
+    "PreparedKernel",
+    "PreparedOp",
+    "RuntimeVar",
+    "kernels",
+    "prepare",
+]
+del _backend

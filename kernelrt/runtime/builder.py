@@ -1,0 +1,378 @@
+"""ExecutionPlanBuilder: plans by hand, from any mix of kernels, copies, views and functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.device import registry
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DeviceError, PlanBuildError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.runtime import order
+from kernelrt.runtime.cost import largest
+from kernelrt.runtime.kernel import CachedKernel
+from kernelrt.runtime.kernel_cache import kernels
+from kernelrt.runtime.layout import Layout
+from kernelrt.runtime.ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+    written,
+)
+from kernelrt.runtime.plan import ExecutionPlan, PlanParts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.ir import Dim
+    from kernelrt.schedule.types import Decision, Intermediate
+
+__all__ = ["ExecutionPlanBuilder"]
+
+
+class ExecutionPlanBuilder:
+    """Collects buffers and operations, and checks them once, so that executing need not.
+
+    Operations run as if one after the other in the order in which they were added (as far as
+    given dependencies do not ask for another). What may run at the same time follows from the
+    bytes that they touch.
+
+    Parameters
+    ----------
+    device : str
+        The device that all kernels and buffers belong to.
+
+    Examples
+    --------
+    >>> from kernelrt import dtype
+    >>> builder = ExecutionPlanBuilder()
+    >>> source, target = Buffer(4, dtype.int32), Buffer(4, dtype.int32)
+    >>> source.copyin([1, 2, 3, 4])
+    >>> a, b = builder.add_buffer(source), builder.add_buffer(target)
+    >>> op = builder.add_copy(b, a)
+    >>> builder.set_output_buffer(b)
+    >>> plan = builder.build()
+    >>> plan.execute()
+    >>> plan.output_buffer.numpy()
+    array([1, 2, 3, 4], dtype=int32)
+    """
+
+    def __init__(self, device: str = "CPU") -> None:
+        registry.allocator(device)
+        self.device = device
+        self._layout = Layout()
+        self._ops: list[PreparedOp] = []
+        self._next_id = 0
+        self._ast_map: dict[Hashable, int] = {}
+        self._outputs: list[int] = []
+
+    def add_buffer(self, buffer: Buffer, ast_id: Hashable = None, *, scratch: bool = False) -> int:
+        """Add a buffer that lives outside the plan; it may be added more than once.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            Kept alive, and kept from being released, by the plan.
+        ast_id : hashable, optional
+            A name to find it by, as a BUFFER node; see :meth:`map_buffer`.
+        scratch : bool
+            Whether its content may be left half-written by a run that fails. By default a run
+            that fails leaves it as it was.
+
+        Returns
+        -------
+        int
+            Its index in the plan.
+        """
+        if not isinstance(buffer, Buffer):
+            raise PlanBuildError(f"buffer: expected a Buffer, not {buffer!r}; see Buffer.wrap")
+        if buffer.device != self.device:
+            raise DeviceError(f"buffer: it is on {buffer.device!r} and the plan on {self.device!r}")
+        index = self._layout.add_given(buffer, protected=not scratch)
+        if ast_id is not None:
+            self.map_buffer(ast_id, index)
+        return index
+
+    def add_intermediate(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
+        """Add a buffer of `size` elements that the plan makes; bytes are shared over time.
+
+        An intermediate that is an output gets memory of its own.
+        """
+        if size < 0:
+            raise PlanBuildError(f"size: expected at least 0 elements, not {size}")
+        index = self._layout.add_own(size, dtype)
+        if ast_id is not None:
+            self.map_buffer(ast_id, index)
+        return index
+
+    def add_view(
+        self,
+        base: int,
+        byte_offset: int,
+        size: int,
+        dtype: DType | None = None,
+        *,
+        dependencies: Iterable[int] = (),
+    ) -> int:
+        """Add a part of a buffer as a buffer. Returns the index of the part."""
+        self._check_index("base", base)
+        index = self._layout.add_part(base, byte_offset, size, dtype)
+        nbytes = self._layout.entries[index].nbytes
+        self.add_op(
+            PreparedBufferView(
+                self._new_id(), (index, base), byte_offset, nbytes, tuple(dependencies)
+            )
+        )
+        return index
+
+    def map_buffer(self, ast_id: Hashable, index: int) -> None:
+        """Let ``plan.buffer(ast_id)`` give the buffer at `index`.
+
+        Raises
+        ------
+        PlanBuildError
+            There is no such buffer, or the name is taken by another.
+        """
+        self._check_index(f"map_buffer({ast_id!r})", index)
+        if self._ast_map.setdefault(ast_id, index) != index:
+            raise PlanBuildError(
+                f"ast_id: {ast_id!r} already stands for buffer {self._ast_map[ast_id]}"
+            )
+
+    def add_kernel(
+        self,
+        kernel: PreparedKernel | CachedKernel | UOp,
+        buffer_indices: Sequence[int] | None = None,
+        *,
+        fixedvars: Mapping[str, int] | None = None,
+        vals: Mapping[str, int] | None = None,
+        dependencies: Iterable[int] = (),
+    ) -> int:
+        """Add a launch. Returns the id of the op.
+
+        Parameters
+        ----------
+        kernel : PreparedKernel, CachedKernel or UOp
+            A launch that is ready as it is; a kernel to launch; or the AST of one.
+        buffer_indices : sequence of int
+            The plan's buffer for each slot. Not with a PreparedKernel.
+        fixedvars : mapping, optional
+            Variables bound for good.
+        vals : mapping, optional
+            First values of the others; their upper bounds if not given.
+        dependencies : iterable of int
+            Ids of ops that must have run before, beside those that the bytes ask for.
+        """
+        if isinstance(kernel, PreparedKernel):
+            if buffer_indices is not None or fixedvars or vals or tuple(dependencies):
+                raise PlanBuildError(
+                    f"{kernel.label} is prepared already; it takes no further arguments"
+                )
+            return self.add_op(kernel)
+        if isinstance(kernel, UOp):
+            kernel = kernels.get(kernel, self.device)
+        if not isinstance(kernel, CachedKernel):
+            raise PlanBuildError(
+                f"kernel: expected a PreparedKernel, a CachedKernel or a kernel AST, not {kernel!r}"
+            )
+        if buffer_indices is None:
+            raise PlanBuildError(f"kernel {kernel.entry_point!r}: buffer_indices is missing")
+        return self.add_op(
+            PreparedKernel(
+                self._new_id(),
+                kernel,
+                tuple(buffer_indices),
+                fixedvars or {},
+                tuple(dependencies),
+                vals or {},
+            )
+        )
+
+    def add_copy(
+        self,
+        destination: int,
+        source: int,
+        nbytes: Dim | None = None,
+        *,
+        dependencies: Iterable[int] = (),
+    ) -> int:
+        """Add a copy of `nbytes` bytes (the whole source if not given). Returns its id."""
+        if nbytes is None:
+            self._check_index("source", source)
+            nbytes = self._layout.entries[source].nbytes
+        return self.add_op(
+            PreparedCopy(self._new_id(), (destination, source), nbytes, tuple(dependencies))
+        )
+
+    def add_custom(
+        self,
+        function: Callable[..., Any],
+        buffer_indices: Sequence[int],
+        outputs: Sequence[int] = (),
+        *,
+        variables: Sequence[UOp] = (),
+        dependencies: Iterable[int] = (),
+    ) -> int:
+        """Add a call into Python; see PreparedCustomFunction. Returns its id."""
+        return self.add_op(
+            PreparedCustomFunction(
+                self._new_id(),
+                function,
+                tuple(buffer_indices),
+                tuple(outputs),
+                tuple(variables),
+                tuple(dependencies),
+            )
+        )
+
+    def add_op(self, op: PreparedOp) -> int:
+        """Add an operation that is ready as it is. Returns its id."""
+        if not isinstance(
+            op, PreparedKernel | PreparedCopy | PreparedBufferView | PreparedCustomFunction
+        ):
+            raise PlanBuildError(f"op: expected a prepared operation, not {op!r}")
+        self._ops.append(op)
+        self._next_id = max(self._next_id, op.id + 1)
+        return op.id
+
+    def set_output_buffer(self, index: int) -> None:
+        """Make one buffer the plan's only output."""
+        self.set_output_buffers([index])
+
+    def set_output_buffers(self, indices: Iterable[int]) -> None:
+        """Set the plan's outputs, in order."""
+        indices = list(indices)
+        for index in indices:
+            self._check_index("output", index)
+        self._outputs = indices
+
+    def build(self, *, reuse_memory: bool = True) -> ExecutionPlan:
+        """Check everything and make the plan. The builder can be used further.
+
+        Parameters
+        ----------
+        reuse_memory : bool
+            Whether intermediates may share bytes over time. Results are the same either way.
+
+        Raises
+        ------
+        PlanBuildError
+            An index, a size, a dependency or an id is wrong; the message names the op.
+        """
+        for op in self._ops:
+            self._check_op(op)
+        layout = self._layout.copy()
+        ops = order.in_dependency_order(self._ops)
+        deps = order.edges(ops, layout)
+        ops, changed = order.protect(ops, deps, layout, self._next_id)
+        if changed:
+            deps = order.edges(ops, layout)
+        self._check_written(ops, layout)
+        keep = {own for i in self._outputs if (own := layout.root_of(i).own) is not None}
+        places, size = order.arena(ops, deps, layout, keep, reuse=reuse_memory)
+        return self.assemble(layout, ops, deps, places, size)
+
+    def assemble(
+        self,
+        layout: Layout,
+        ops: list[PreparedOp],
+        deps: Sequence[tuple[int, ...]],
+        places: Mapping[Intermediate, int],
+        arena_size: int,
+        decisions: Sequence[Decision] = (),
+    ) -> ExecutionPlan:
+        """Make a plan of parts that were checked and placed before."""
+        return ExecutionPlan(
+            PlanParts(
+                self.device,
+                layout,
+                ops,
+                [tuple(d) for d in deps],
+                list(self._outputs),
+                dict(self._ast_map),
+                dict(places),
+                arena_size,
+                tuple(decisions),
+            )
+        )
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _check_index(self, argument: str, index: int) -> None:
+        count = len(self._layout.entries)
+        if index not in range(count):
+            raise PlanBuildError(f"{argument}: there is no buffer {index!r}; the plan has {count}")
+
+    def _check_op(self, op: PreparedOp) -> None:
+        for index in op.buffer_indices:
+            self._check_index(op.label, index)
+        for index in written(op):
+            buffer = self._layout.entries[index].buffer
+            if buffer is not None and buffer.readonly:
+                raise PlanBuildError(f"{op.label} writes buffer {index}, which is read-only")
+        if isinstance(op, PreparedKernel):
+            self._check_kernel(op)
+        elif isinstance(op, PreparedCopy):
+            self._check_copy(op)
+        elif isinstance(op, PreparedBufferView):
+            self._check_view(op)
+
+    def _check_kernel(self, op: PreparedKernel) -> None:
+        if op.device != self.device:
+            raise DeviceError(f"{op.label} is for {op.device!r} and the plan for {self.device!r}")
+        entries = self._layout.entries
+        for param in toposort([op.ast]):
+            if param.op is not Op.PARAM or param.arg[0] >= len(op.buffer_indices):
+                continue
+            slot, size = param.arg
+            entry = entries[op.buffer_indices[slot]]
+            if param.dtype is not entry.dtype:
+                raise PlanBuildError(
+                    f"{op.label}: slot {slot} takes {param.dtype.name}, buffer "
+                    f"{op.buffer_indices[slot]} holds {entry.dtype.name}"
+                )
+            if entry.size < size:
+                raise PlanBuildError(
+                    f"{op.label}: slot {slot} takes {size} elements, buffer "
+                    f"{op.buffer_indices[slot]} has {entry.size}"
+                )
+
+    def _check_copy(self, op: PreparedCopy) -> None:
+        low = op.nbytes.vmin if isinstance(op.nbytes, UOp) else op.nbytes
+        if low < 0:
+            raise PlanBuildError(f"{op.label}: nbytes can be {low}; expected at least 0")
+        for what, index in zip(("destination", "source"), op.buffer_indices, strict=True):
+            nbytes = self._layout.entries[index].nbytes
+            if largest(op.nbytes) > nbytes:
+                raise PlanBuildError(
+                    f"{op.label}: it copies up to {largest(op.nbytes)} bytes, its {what}, "
+                    f"buffer {index}, has {nbytes}"
+                )
+
+    def _check_view(self, op: PreparedBufferView) -> None:
+        part, base = op.buffer_indices
+        storage, start, stop = self._layout.span(part)
+        base_storage, base_start, base_stop = self._layout.span(base)
+        fits = storage is base_storage and base_start <= start and stop <= base_stop
+        if not fits or start - base_start != op.byte_offset or stop - start != op.nbytes:
+            raise PlanBuildError(
+                f"{op.label}: buffer {part} is not bytes {op.byte_offset} to "
+                f"{op.byte_offset + op.nbytes} of buffer {base}"
+            )
+
+    def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:
+        found = order.untouched_reads(ops, layout)
+        if found is not None:
+            op, index = found
+            raise PlanBuildError(
+                f"{op.label} reads intermediate {index} before any op has written it"
+            )
+        ready = {layout.root(b)[0] for op in ops for b in written(op)}
+        for index in self._outputs:
+            if layout.root_of(index).own is not None and layout.root(index)[0] not in ready:
+                raise PlanBuildError(f"output: no op writes intermediate {index}")

@@ -1,0 +1,356 @@
+"""CachedKernel: compiled code that is ready to be called, and what a plan must know about it."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from kernelrt import dtype as dt
+from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
+from kernelrt.errors import PlanBuildError
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.runtime.sizes import variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.device.program import Program
+
+__all__ = ["CachedKernel", "FunctionProgram", "address_of"]
+
+_SINGLE: Sizes = (1, 1, 1)
+# ctypes has no public name for the base class of function pointers.
+_FUNCTION_POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionProgram:
+    """A C function that someone else owns, as a program.
+
+    Attributes
+    ----------
+    name : str
+        What errors and profiles call it.
+    address : int
+        Of ``void (*)(void *const *bufs, const int64_t *vals)``.
+    owner : object
+        Kept alive for as long as the program is.
+    """
+
+    name: str
+    address: int
+    owner: object
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class CachedKernel:
+    """Compiled code, shared by all plans that launch it. Its memory goes with the last user.
+
+    Attributes
+    ----------
+    program : Program
+        The code in memory.
+    device : str
+        Name of the device that runs it.
+    code : str
+        Source text; empty where it came as an object or a function.
+    entry_point : str
+        Name of the function.
+    ast : UOp
+        The kernel AST.
+    vars : tuple of UOp
+        The Variables it reads.
+    var_names : tuple of str
+        Names of the values in ``vals``; ``core_id`` is last if the kernel is split.
+    globals, outs, ins : tuple of int
+        Slots it touches, stores to, and loads from without storing.
+    buf_count : int
+        Slots in all; the status word's is the last where `may_fail`.
+    host_parallel_safe : bool
+        Whether it may run beside kernels that it is not ordered with.
+    may_fail : bool
+        Whether it checks indices and may store to the status word.
+    global_size : Sizes
+        Chunks, symbolic; ``global_size[0]`` counts the values of ``core_id``.
+    local_size : Sizes or None
+        None: direct global ids.
+    flops, bytes : Dim
+        Estimates for one launch.
+    """
+
+    program: Program
+    device: str
+    code: str
+    entry_point: str
+    ast: UOp
+    vars: tuple[UOp, ...]
+    var_names: tuple[str, ...]
+    globals: tuple[int, ...]
+    outs: tuple[int, ...]
+    ins: tuple[int, ...]
+    buf_count: int
+    host_parallel_safe: bool = True
+    may_fail: bool = False
+    global_size: Sizes = _SINGLE
+    local_size: Sizes | None = None
+    flops: Dim = 0
+    bytes: Dim = 0
+
+    def __post_init__(self) -> None:
+        sizes = self.global_size + (self.local_size or ())
+        known = {v.arg[0] for v in self.vars}
+        for var in variables_of(sizes):
+            if var.arg[0] not in known and var.arg[0] not in self.var_names:
+                raise PlanBuildError(
+                    f"kernel {self.entry_point!r}: its launch size depends on {var.arg[0]!r}, "
+                    "which is not among its variables"
+                )
+        if self.global_size[1:] != (1, 1):
+            raise PlanBuildError(
+                f"kernel {self.entry_point!r}: global_size {self.global_size} must be 1 in its "
+                "second and third direction; a split kernel counts its chunks in the first"
+            )
+        if self.global_size != _SINGLE and CORE_ID not in self.var_names:
+            raise PlanBuildError(
+                f"kernel {self.entry_point!r}: a global_size of {self.global_size} calls it more "
+                f"than once; it needs {CORE_ID!r} as its last variable to tell the calls apart"
+            )
+
+    @property
+    def address(self) -> int:
+        """Address of the function."""
+        return self.program.address
+
+    @property
+    def is_split(self) -> bool:
+        """Whether it takes a ``core_id``."""
+        return self.var_names[-1:] == (CORE_ID,)
+
+    @classmethod
+    def from_program(cls, spec: ProgramSpec, program: Program) -> Self:
+        """Join what rendering told about a kernel with its loaded code."""
+        return cls(
+            program=program,
+            device=spec.device.name,
+            code=spec.src,
+            entry_point=spec.name,
+            ast=spec.ast,
+            vars=tuple(spec.vars),
+            var_names=tuple(spec.var_names),
+            globals=tuple(spec.globals),
+            outs=tuple(spec.outs),
+            ins=tuple(spec.ins),
+            buf_count=spec.buf_count,
+            host_parallel_safe=spec.host_parallel_safe,
+            may_fail=spec.may_fail,
+            global_size=spec.global_size or _SINGLE,
+            local_size=spec.local_size,
+            flops=spec.flops,
+            bytes=spec.bytes,
+        )
+
+    @classmethod
+    def from_compiled(
+        cls,
+        spec: CompiledSpec,
+        outs: Sequence[int],
+        *,
+        variables: Sequence[UOp] = (),
+        device: str = "CPU",
+        may_fail: bool = False,
+        host_parallel_safe: bool = True,
+        flops: Dim = 0,
+        bytes: Dim = 0,  # noqa: A002 - the field's name
+    ) -> Self:
+        """Load one compiled kernel, from source or from bytes.
+
+        Parameters
+        ----------
+        spec : CompiledSpec
+            What to load.
+        outs : sequence of int
+            Slots that it stores to.
+        variables : sequence of UOp
+            Bounds of what `spec.var_names` names; those of the AST are known already.
+        may_fail : bool
+            It takes the plan's status word (``int64_t *``) as one more, last slot, and stores 1
+            there for an index out of range.
+
+        Raises
+        ------
+        CompileError
+            The source or the object is broken.
+        PlanBuildError
+            `outs` or the sizes do not fit the kernel.
+        """
+        from kernelrt.device.registry import opened
+
+        inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
+        slots = spec.buf_count - may_fail
+        bad = [slot for slot in outs if not 0 <= slot < slots]
+        if bad:
+            raise PlanBuildError(f"kernel {spec.name!r}: outs {bad} lie outside its {slots} slots")
+        [program] = opened(device).loader.load([spec])
+        return cls(
+            program=program,
+            device=device,
+            code=spec.src or "",
+            entry_point=spec.name,
+            ast=spec.ast,
+            vars=tuple(dict.fromkeys([*variables, *inside])),
+            var_names=spec.var_names,
+            globals=tuple(range(slots)),
+            outs=tuple(sorted(set(outs))),
+            ins=tuple(slot for slot in range(slots) if slot not in outs),
+            buf_count=spec.buf_count,
+            host_parallel_safe=host_parallel_safe,
+            may_fail=may_fail,
+            global_size=spec.global_size or _SINGLE,
+            local_size=spec.local_size,
+            flops=flops,
+            bytes=bytes,
+        )
+
+    @classmethod
+    def from_source(
+        cls,
+        name: str,
+        src: str,
+        buf_count: int,
+        outs: Sequence[int],
+        *,
+        var_names: Sequence[str] | None = None,
+        variables: Sequence[UOp] = (),
+        global_size: Sizes | None = None,
+        **options: Any,
+    ) -> Self:
+        """Compile LLVM IR text.
+
+        Parameters
+        ----------
+        name : str
+            The function that `src` defines: ``define void @name(ptr %bufs, ptr %vals)``.
+        src : str
+            LLVM IR.
+        buf_count : int
+            Slots of ``bufs``.
+        outs : sequence of int
+            Those that are stored to.
+        var_names : sequence of str, optional
+            What ``vals`` holds; the names of `variables` if not given.
+        global_size : Sizes, optional
+            Chunks; needs ``core_id`` as the last of `var_names`.
+        **options
+            As in :meth:`from_compiled`.
+
+        Examples
+        --------
+        >>> src = '''
+        ... define void @one(ptr %bufs, ptr %vals) {
+        ...   %out = load ptr, ptr %bufs
+        ...   store float 1.0, ptr %out
+        ...   ret void
+        ... }'''
+        >>> CachedKernel.from_source("one", src, 1, [0]).entry_point
+        'one'
+        """
+        names = [v.arg[0] for v in variables] if var_names is None else var_names
+        spec = CompiledSpec.from_source_with_sizes(
+            name, src, _opaque(name), names, global_size, None, buf_count
+        )
+        return cls.from_compiled(spec, outs, variables=variables, **options)
+
+    @classmethod
+    def from_function(
+        cls,
+        function: object,
+        buf_count: int,
+        outs: Sequence[int],
+        *,
+        name: str | None = None,
+        var_names: Sequence[str] | None = None,
+        variables: Sequence[UOp] = (),
+        global_size: Sizes | None = None,
+        may_fail: bool = False,
+        host_parallel_safe: bool = False,
+        flops: Dim = 0,
+        bytes: Dim = 0,  # noqa: A002 - the field's name
+    ) -> Self:
+        """Take a C function ``void (void *const *bufs, const int64_t *vals)``.
+
+        It runs without the GIL.
+
+        Parameters
+        ----------
+        function : int or object
+            An address, a ctypes function pointer, a numba cfunc, or a Cython capsule; an object
+            is kept alive.
+        host_parallel_safe : bool
+            Whether it may run beside other kernels of the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            `function` has no address.
+        """
+        address = address_of(function)
+        name = name or str(getattr(function, "__name__", None) or f"function_{address:x}")
+        bad = [slot for slot in outs if not 0 <= slot < buf_count - may_fail]
+        if bad:
+            raise PlanBuildError(f"kernel {name!r}: outs {bad} lie outside its {buf_count} slots")
+        slots = tuple(range(buf_count - may_fail))
+        names = [v.arg[0] for v in variables] if var_names is None else var_names
+        return cls(
+            program=FunctionProgram(name, address, function),
+            device="CPU",
+            code="",
+            entry_point=name,
+            ast=_opaque(name),
+            vars=tuple(variables),
+            var_names=tuple(names),
+            globals=slots,
+            outs=tuple(sorted(set(outs))),
+            ins=tuple(slot for slot in slots if slot not in outs),
+            buf_count=buf_count,
+            host_parallel_safe=host_parallel_safe,
+            may_fail=may_fail,
+            global_size=global_size or _SINGLE,
+            flops=flops,
+            bytes=bytes,
+        )
+
+    def __repr__(self) -> str:
+        return f"<CachedKernel {self.entry_point!r} on {self.device}>"
+
+
+def _opaque(name: str) -> UOp:
+    """Stand in for the AST of a kernel that was not made from one."""
+    return UOp(Op.SINK, dt.int64, (), name)
+
+
+def address_of(function: object) -> int:
+    """Find the address of a C function. Raises PlanBuildError where there is none."""
+    address = 0
+    if isinstance(function, int):
+        address = function
+    elif isinstance(function, _FUNCTION_POINTER):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    elif type(function).__name__ == "PyCapsule":
+        address = _capsule_pointer(function)
+    else:
+        address = getattr(function, "address", 0)  # numba.cfunc
+    if type(address) is not int or address <= 0:
+        raise PlanBuildError(
+            f"function: {function!r} has no address; expected an int, a ctypes function pointer, "
+            "a numba cfunc or a capsule"
+        )
+    return address
+
+
+def _capsule_pointer(capsule: object) -> int:
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    return int(pointer(capsule, name(capsule)) or 0)

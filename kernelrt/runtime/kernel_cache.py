@@ -1,0 +1,201 @@
+"""The kernels of this process, by what they compute."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from concurrent.futures import CancelledError, Future
+from typing import TYPE_CHECKING
+
+from kernelrt.device.registry import opened
+from kernelrt.errors import DeviceError
+from kernelrt.runtime.kernel import CachedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.ir import UOp
+
+__all__ = ["KernelCache", "kernels"]
+
+_Key = tuple["UOp", str]
+
+
+class KernelCache:
+    """Kernels by the content of their AST and their device; safe for many threads.
+
+    UOps are hash-consed, so equal ASTs are one key. A kernel in use by a live plan is always
+    found here. The `limit` most recently wanted ones are kept beyond that.
+
+    Parameters
+    ----------
+    limit : int
+        Most kernels to keep that may have no user.
+    """
+
+    def __init__(self, limit: int = 4096) -> None:
+        self.limit = limit
+        self._kept: OrderedDict[_Key, CachedKernel] = OrderedDict()
+        self._alive: weakref.WeakValueDictionary[_Key, CachedKernel] = weakref.WeakValueDictionary()
+        self._pending: dict[_Key, Future[CachedKernel]] = {}
+        self._lock = threading.Lock()
+        self._compiled = 0
+
+    @property
+    def compiled(self) -> int:
+        """How many kernels were compiled or loaded from disk so far."""
+        return self._compiled
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, ast: object) -> bool:
+        return any(key[0] is ast for key in list(self._kept))
+
+    def get(self, ast: UOp, device: str = "CPU") -> CachedKernel:
+        """Give the kernel of `ast`, compiled if it is new."""
+        return self.get_many([ast], device)[0]
+
+    def get_many(self, asts: Sequence[UOp], device: str = "CPU") -> list[CachedKernel]:
+        """Give the kernels of `asts`, in order; all that are new are compiled together.
+
+        A kernel that another thread is compiling is waited for, not compiled twice.
+
+        Raises
+        ------
+        CompileError, SpecError
+            A kernel cannot be compiled. Everyone who waits for it gets the error; nothing is
+            remembered, and the next request tries again.
+        """
+        while True:
+            found, mine, theirs = self._look_up(asts, device)
+            if mine:
+                self._compile(mine, device)
+            try:
+                for key, future in (mine | theirs).items():
+                    found[key] = future.result()
+            except CancelledError:
+                continue  # whoever compiled it was interrupted; now it is this thread's turn
+            return [found[ast, device] for ast in asts]
+
+    def clear(self) -> None:
+        """Forget every kernel. Plans keep theirs; code without a user is freed."""
+        with self._lock:
+            self._kept.clear()
+            self._alive.clear()
+
+    def collect(self) -> int:
+        """Free the kernels that no live plan uses.
+
+        Returns
+        -------
+        int
+            How many went.
+        """
+        with self._lock:
+            before = list(self._kept)
+            self._kept.clear()
+        gc.collect()  # a plan in a reference cycle is no live plan
+        with self._lock:
+            for key in before:
+                kernel = self._alive.get(key)
+                if kernel is not None:
+                    self._kept[key] = kernel
+            return sum(key not in self._kept for key in before)
+
+    def _look_up(
+        self, asts: Sequence[UOp], device: str
+    ) -> tuple[
+        dict[_Key, CachedKernel], dict[_Key, Future[CachedKernel]], dict[_Key, Future[CachedKernel]]
+    ]:
+        """What is there, what this thread has to compile, and what others are compiling."""
+        found: dict[_Key, CachedKernel] = {}
+        mine: dict[_Key, Future[CachedKernel]] = {}
+        theirs: dict[_Key, Future[CachedKernel]] = {}
+        with self._lock:
+            for ast in asts:
+                key = (ast, device)
+                if key in found or key in mine or key in theirs:
+                    continue
+                kernel = self._alive.get(key)
+                if kernel is not None:
+                    found[key] = kernel
+                    self._keep(key, kernel)
+                elif key in self._pending:
+                    theirs[key] = self._pending[key]
+                else:
+                    mine[key] = self._pending[key] = Future()
+        return found, mine, theirs
+
+    def _keep(self, key: _Key, kernel: CachedKernel) -> None:
+        self._kept[key] = kernel
+        self._kept.move_to_end(key)
+        while len(self._kept) > self.limit:
+            self._kept.popitem(last=False)
+
+    def _compile(self, mine: dict[_Key, Future[CachedKernel]], device: str) -> None:
+        """Settle every future of `mine`."""
+        keys = list(mine)
+        try:
+            try:
+                self._settle(mine, keys, _build([ast for ast, _ in keys], device))
+            except Exception as error:  # noqa: BLE001 - handed on to whoever waits
+                if len(keys) == 1:
+                    self._fail(mine, keys[0], error)
+                else:  # one broken kernel is no reason for the others to fail
+                    for key in keys:
+                        self._compile({key: mine[key]}, device)
+        finally:
+            with self._lock:
+                for key in keys:
+                    if not mine[key].done():
+                        mine[key].cancel()
+                    if self._pending.get(key) is mine[key]:
+                        del self._pending[key]
+
+    def _settle(
+        self,
+        mine: dict[_Key, Future[CachedKernel]],
+        keys: list[_Key],
+        kernels: list[CachedKernel],
+    ) -> None:
+        with self._lock:
+            self._compiled += len(kernels)
+            for key, kernel in zip(keys, kernels, strict=True):
+                self._alive[key] = kernel
+                self._keep(key, kernel)
+                del self._pending[key]
+        for key, kernel in zip(keys, kernels, strict=True):
+            mine[key].set_result(kernel)
+
+    def _fail(self, mine: dict[_Key, Future[CachedKernel]], key: _Key, error: Exception) -> None:
+        with self._lock:
+            del self._pending[key]
+        mine[key].set_exception(error)
+
+    def after_fork(self) -> None:
+        """Forget what threads that do not exist in a forked child were doing."""
+        self._lock = threading.Lock()
+        self._pending = {}
+
+
+def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
+    target = opened(device)
+    if target.renderer is None:
+        raise DeviceError(f"device {device!r} renders no kernels; give it compiled ones")
+    programs = [target.renderer.render(ast) for ast in asts]
+    loaded = target.loader.load(target.compiler.compile(programs))
+    return [
+        CachedKernel.from_program(spec, program)
+        for spec, program in zip(programs, loaded, strict=True)
+    ]
+
+
+#: The cache that plans are prepared with.
+kernels = KernelCache()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=kernels.after_fork)

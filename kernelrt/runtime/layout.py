@@ -1,0 +1,176 @@
+"""The buffers of a plan while it is built: given ones, the plan's own, and parts of either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import PlanBuildError
+from kernelrt.ir import Op, UOp
+from kernelrt.schedule.types import Intermediate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.dtype import DType
+
+__all__ = ["Entry", "Layout", "Region"]
+
+
+class _HostMemory:
+    """The one storage that everything with an address lies in."""
+
+    def __repr__(self) -> str:
+        return "host memory"
+
+
+_HOST = _HostMemory()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """Bytes that a buffer stands for, in the form in which hazards are looked for.
+
+    Attributes
+    ----------
+    storage : object
+        What the offset counts in: an intermediate, or host memory as a whole.
+    offset : int
+        First byte.
+    size : int
+        Elements.
+    """
+
+    storage: Any
+    offset: int
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One buffer of a plan.
+
+    Attributes
+    ----------
+    size : int
+        Elements.
+    dtype : DType
+        Their type.
+    buffer : Buffer or None
+        What was given; the plan makes its own where nothing was.
+    base : int or None
+        The entry that this one is part of.
+    byte_offset : int
+        Where in it.
+    protected : bool
+        Whether a run that fails must leave the bytes as they were.
+    own : Intermediate or None
+        Stands for the storage of a buffer that the plan makes.
+    """
+
+    size: int
+    dtype: DType
+    buffer: Buffer | None
+    base: int | None = None
+    byte_offset: int = 0
+    protected: bool = False
+    own: Intermediate | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the buffer."""
+        return self.size * self.dtype.itemsize
+
+
+class Layout:
+    """The entries of a plan, and where each lies."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._nodes: dict[int, UOp] = {}
+
+    def add_given(self, buffer: Buffer, *, protected: bool) -> int:
+        """Add a buffer that lives outside the plan."""
+        self.entries.append(Entry(buffer.size, buffer.dtype, buffer, protected=protected))
+        return len(self.entries) - 1
+
+    def add_own(self, size: int, dtype: DType, own: Intermediate | None = None) -> int:
+        """Add a buffer that the plan makes, under the name `own` if it has one."""
+        own = own or Intermediate(size, dtype)
+        self.entries.append(Entry(size, dtype, None, own=own))
+        return len(self.entries) - 1
+
+    def add_part(self, base: int, byte_offset: int, size: int, dtype: DType | None) -> int:
+        """Add a part of an entry. Raises PlanBuildError where it leaves its base."""
+        whole = self.entries[base]
+        dtype = dtype or whole.dtype
+        stop = byte_offset + size * dtype.itemsize
+        if byte_offset < 0 or size < 0 or stop > whole.nbytes:
+            raise PlanBuildError(
+                f"view: bytes {byte_offset} to {stop} leave buffer {base} of {whole.nbytes} bytes"
+            )
+        if byte_offset % dtype.itemsize:
+            raise PlanBuildError(
+                f"view: byte_offset {byte_offset} is not a multiple of the {dtype.itemsize} "
+                f"bytes of {dtype.name}"
+            )
+        root, start = self.root(base)
+        part = Entry(size, dtype, None, root, start + byte_offset, whole.protected)
+        if whole.buffer is not None:
+            part.buffer = whole.buffer.view(byte_offset, size, dtype)
+        self.entries.append(part)
+        return len(self.entries) - 1
+
+    def root(self, index: int) -> tuple[int, int]:
+        """Find the entry that `index` is part of in the end, and where in it it begins."""
+        entry = self.entries[index]
+        return (index, 0) if entry.base is None else (entry.base, entry.byte_offset)
+
+    def root_of(self, index: int) -> Entry:
+        """Give the entry that the one at `index` is part of in the end."""
+        return self.entries[self.root(index)[0]]
+
+    def copy(self) -> Layout:
+        """Give a layout that can be added to without changing this one."""
+        other = Layout()
+        other.entries = list(self.entries)
+        other._nodes = dict(self._nodes)
+        return other
+
+    def moved(self, places: Mapping[int, Buffer]) -> Layout:
+        """Give a layout with other given buffers, and the parts of them."""
+        other = Layout()
+        for i, entry in enumerate(self.entries):
+            buffer = places.get(i, entry.buffer)
+            base = None if entry.base is None else places.get(entry.base)
+            if base is not None:
+                buffer = base.view(entry.byte_offset, entry.size, entry.dtype)
+            other.entries.append(replace(entry, buffer=buffer))
+        return other
+
+    def region(self, index: int) -> Region:
+        """Give the bytes of an entry. Allocates a given buffer."""
+        entry = self.entries[index]
+        if entry.buffer is not None:
+            return Region(_HOST, entry.buffer.address, entry.size)
+        root, start = self.root(index)
+        return Region(self.entries[root].own, start, entry.size)
+
+    def node(self, index: int) -> UOp:
+        """Give the BUFFER node by which hazards know an entry."""
+        found = self._nodes.get(index)
+        if found is None:
+            dtype = self.entries[index].dtype
+            found = self._nodes[index] = UOp(Op.BUFFER, dtype, (), self.region(index))
+        return found
+
+    def root_node(self, index: int) -> UOp:
+        """Give the BUFFER node by which the arena knows an entry."""
+        root = self.root_of(index)
+        return UOp(Op.BUFFER, root.dtype, (), root.own or root.buffer)
+
+    def span(self, index: int) -> tuple[Any, int, int]:
+        """Give the storage, first byte and end of an entry."""
+        region = self.region(index)
+        return region.storage, region.offset, region.offset + self.entries[index].nbytes

@@ -1,0 +1,314 @@
+"""What a plan is made of: prepared kernels, copies, views and custom functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernelrt.device.program import CORE_ID
+from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
+from kernelrt.runtime.sizes import variables_of
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kernelrt.ir import Dim, UOp
+    from kernelrt.runtime.kernel import CachedKernel
+    from kernelrt.runtime.plan import ExecutionPlan
+
+__all__ = [
+    "PreparedBufferView",
+    "PreparedCopy",
+    "PreparedCustomFunction",
+    "PreparedKernel",
+    "PreparedOp",
+    "RuntimeVar",
+    "read",
+    "written",
+]
+
+
+class RuntimeVar(NamedTuple):
+    """A variable that each execution may set, and its inclusive bounds."""
+
+    name: str
+    min_val: int
+    max_val: int
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """Where a prepared op ended up: its plan, and its index in the C table."""
+
+    plan: weakref.ref[ExecutionPlan] | None = None
+    index: int = -1
+
+    def live(self) -> ExecutionPlan | None:
+        """Give the plan, unless it is gone or was released."""
+        plan = None if self.plan is None else self.plan()
+        return None if plan is None or plan.released else plan
+
+
+@dataclass(slots=True, eq=False)
+class PreparedKernel:
+    """One launch of a kernel.
+
+    Attributes
+    ----------
+    id : int
+        Names the op in dependencies; unique in its plan.
+    kernel : CachedKernel
+        What to launch.
+    buffer_indices : tuple of int
+        The plan's buffer for each slot (the status word's slot has none).
+    fixedvars : mapping of str to int
+        Variables bound for good by whoever prepared the launch.
+    dependencies : tuple of int
+        Ids of ops that must have run before; a plan adds those that its hazards ask for.
+    initial_vals : mapping of str to int
+        First values of the other variables; their upper bounds if not given.
+    output_indices : tuple of int
+        Positions in `buffer_indices` that are written.
+    runtime_vars : tuple of RuntimeVar
+        The variables that an execution may set.
+
+    Raises
+    ------
+    PlanBuildError
+        Buffers or variables do not fit the kernel.
+    VariableError
+        A value is out of bounds.
+    """
+
+    id: int
+    kernel: CachedKernel
+    buffer_indices: tuple[int, ...]
+    fixedvars: Mapping[str, int] = field(default_factory=dict)
+    dependencies: tuple[int, ...] = ()
+    initial_vals: Mapping[str, int] = field(default_factory=dict)
+    output_indices: tuple[int, ...] = field(init=False)
+    runtime_vars: tuple[RuntimeVar, ...] = field(init=False)
+    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        slots = kernel.buf_count - kernel.may_fail
+        if len(self.buffer_indices) != slots:
+            raise PlanBuildError(
+                f"{self.label}: buffer_indices has {len(self.buffer_indices)} entries, "
+                f"expected one for each of its {slots} slots"
+            )
+        self.output_indices = tuple(slot for slot in kernel.outs if slot < slots)
+        self.runtime_vars = self._find_runtime_vars()
+
+    def _find_runtime_vars(self) -> tuple[RuntimeVar, ...]:
+        bounds = {v.arg[0]: RuntimeVar(*v.arg) for v in self.kernel.vars}
+        bounds |= {v.arg[0]: RuntimeVar(*v.arg) for v in variables_of(self.sizes)}
+        if CORE_ID in self.fixedvars or CORE_ID in self.initial_vals:
+            raise VariableError(f"{self.label}: {CORE_ID} is set by the plan alone")
+        names = [n for n in self.kernel.var_names if n != CORE_ID]
+        unbounded = [n for n in names if n not in bounds and n not in self.fixedvars]
+        if unbounded:
+            raise PlanBuildError(
+                f"{self.label}: variable {unbounded[0]!r} has neither bounds nor a fixed value; "
+                "pass it in variables or in fixedvars"
+            )
+        free = dict.fromkeys([*names, *bounds])
+        for name, value in (*self.fixedvars.items(), *self.initial_vals.items()):
+            if name not in free:
+                raise VariableError(f"{self.label}: it has no variable {name!r}")
+            _, low, high = bounds.get(name, (name, value, value))
+            if not low <= value <= high:
+                raise VariableError(
+                    f"{self.label}: {name}={value} lies outside its bounds {low} to {high}"
+                )
+        return tuple(bounds[n] for n in free if n not in self.fixedvars)
+
+    @property
+    def label(self) -> str:
+        """What errors call this op."""
+        return f"kernel {self.kernel.entry_point!r} (op {self.id})"
+
+    @property
+    def ast(self) -> UOp:
+        """The kernel AST."""
+        return self.kernel.ast
+
+    @property
+    def device(self) -> str:
+        """Name of the device that runs it."""
+        return self.kernel.device
+
+    @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """Launch sizes, symbolic."""
+        return self.kernel.global_size + (self.kernel.local_size or ())
+
+    @property
+    def vals(self) -> tuple[int, ...]:
+        """Values that the next launch will get, in the order of ``var_names``.
+
+        ``core_id`` shows as 0; each chunk gets its own.
+        """
+        plan = self._place.live()
+        if plan is not None:
+            known: Mapping[str, int] = plan.values
+        else:
+            known = {v.name: v.max_val for v in self.runtime_vars} | dict(self.initial_vals)
+        known = {**known, **self.fixedvars, CORE_ID: 0}
+        return tuple(known[name] for name in self.kernel.var_names)
+
+    @property
+    def buffer_ptrs(self) -> tuple[int, ...]:
+        """Addresses in the C table, one for each of `buffer_indices`.
+
+        Raises
+        ------
+        PlanReleasedError
+            The op is in no plan, or the plan was released.
+        """
+        plan = self._live()
+        return tuple(plan.pointer(self._place.index, i) for i in range(len(self.buffer_indices)))
+
+    @property
+    def buffer_ids(self) -> tuple[int, ...]:
+        """Ids of the buffers, one for each of `buffer_indices`."""
+        buffers = self._live().buffers
+        return tuple(buffers[i].id for i in self.buffer_indices)
+
+    def _live(self) -> ExecutionPlan:
+        plan = self._place.live()
+        if plan is None:
+            raise PlanReleasedError(f"{self.label} is in no plan, or its plan was released")
+        return plan
+
+
+@dataclass(slots=True, eq=False)
+class PreparedCopy:
+    """A copy of the first `nbytes` bytes of one buffer to another; they may overlap.
+
+    Attributes
+    ----------
+    id : int
+        Names the op in dependencies.
+    buffer_indices : tuple of int
+        Destination and source.
+    nbytes : Dim
+        How much to copy; may depend on Variables.
+    dependencies : tuple of int
+        Ids of ops that must have run before.
+    """
+
+    id: int
+    buffer_indices: tuple[int, int]
+    nbytes: Dim
+    dependencies: tuple[int, ...] = ()
+    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """What errors call this op."""
+        return f"copy (op {self.id})"
+
+    @property
+    def output_indices(self) -> tuple[int, ...]:
+        """Positions in `buffer_indices` that are written."""
+        return (0,)
+
+
+@dataclass(slots=True, eq=False)
+class PreparedBufferView:
+    """A buffer that is part of another. Nothing runs for it.
+
+    Attributes
+    ----------
+    id : int
+        Names the op in dependencies.
+    buffer_indices : tuple of int
+        The view, and the buffer it is part of.
+    byte_offset, nbytes : int
+        Which part.
+    dependencies : tuple of int
+        Ids of ops that must have run before.
+    """
+
+    id: int
+    buffer_indices: tuple[int, int]
+    byte_offset: int
+    nbytes: int
+    dependencies: tuple[int, ...] = ()
+    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """What errors call this op."""
+        return f"view (op {self.id})"
+
+    @property
+    def output_indices(self) -> tuple[int, ...]:
+        """Positions in `buffer_indices` that are written: none."""
+        return ()
+
+
+@dataclass(slots=True, eq=False)
+class PreparedCustomFunction:
+    """A call into Python, with the GIL.
+
+    Attributes
+    ----------
+    id : int
+        Names the op in dependencies.
+    function : callable
+        Called with one NumPy array a buffer (one-dimensional, sharing its memory; read-only
+        where the op does not write it; bfloat16 as its uint16 bits), and the variables it names
+        as keywords. What it returns is ignored; what it raises ends the run.
+    buffer_indices : tuple of int
+        The plan's buffers to pass.
+    output_indices : tuple of int
+        Positions in `buffer_indices` that it writes.
+    variables : tuple of UOp
+        Variables to pass.
+    dependencies : tuple of int
+        Ids of ops that must have run before.
+    """
+
+    id: int
+    function: Callable[..., Any]
+    buffer_indices: tuple[int, ...]
+    output_indices: tuple[int, ...] = ()
+    variables: tuple[UOp, ...] = ()
+    dependencies: tuple[int, ...] = ()
+    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise PlanBuildError(f"{self.label}: function: {self.function!r} cannot be called")
+        bad = [i for i in self.output_indices if not 0 <= i < len(self.buffer_indices)]
+        if bad:
+            raise PlanBuildError(
+                f"{self.label}: output_indices {bad} lie outside its "
+                f"{len(self.buffer_indices)} buffers"
+            )
+
+    @property
+    def label(self) -> str:
+        """What errors call this op."""
+        name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
+        return f"function {name!r} (op {self.id})"
+
+
+PreparedOp = PreparedKernel | PreparedCopy | PreparedBufferView | PreparedCustomFunction
+
+
+def written(op: PreparedOp) -> Sequence[int]:
+    """List the plan's buffers that `op` writes."""
+    return [op.buffer_indices[i] for i in op.output_indices]
+
+
+def read(op: PreparedOp) -> Sequence[int]:
+    """List the plan's buffers that `op` reads: every slot that is not an output."""
+    if isinstance(op, PreparedBufferView):
+        return []
+    outs = set(op.output_indices)
+    return [b for i, b in enumerate(op.buffer_indices) if i not in outs]

@@ -1,0 +1,230 @@
+"""The order of a plan's operations, and which of them must wait for which."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import PlanBuildError
+from kernelrt.runtime.ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+    read,
+    written,
+)
+from kernelrt.schedule.arena import plan_arena
+from kernelrt.schedule.hazards import dependencies
+from kernelrt.schedule.types import Intermediate, KernelItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from kernelrt.ir import UOp
+    from kernelrt.runtime.layout import Layout
+
+__all__ = [
+    "arena",
+    "can_fail",
+    "edges",
+    "in_dependency_order",
+    "protect",
+    "untouched_reads",
+]
+
+
+def can_fail(op: PreparedOp) -> bool:
+    """Whether a run may end at `op`."""
+    if isinstance(op, PreparedKernel):
+        return op.kernel.may_fail
+    return isinstance(op, PreparedCustomFunction)
+
+
+def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
+    """Sort by the dependencies that were given; otherwise the order stays as it is.
+
+    Raises
+    ------
+    PlanBuildError
+        An id comes twice, a dependency does not exist, is the op itself, or lies on a cycle.
+    """
+    index: dict[int, int] = {}
+    for i, op in enumerate(ops):
+        if op.id in index:
+            raise PlanBuildError(
+                f"{op.label}: the id {op.id} is taken by {ops[index[op.id]].label}"
+            )
+        index[op.id] = i
+    waiting: list[int] = []
+    behind: dict[int, list[int]] = {}
+    for i, op in enumerate(ops):
+        for dep in op.dependencies:
+            if dep == op.id:
+                raise PlanBuildError(f"{op.label} depends on itself")
+            if dep not in index:
+                raise PlanBuildError(f"{op.label} depends on op {dep}, which does not exist")
+            behind.setdefault(index[dep], []).append(i)
+        waiting.append(len(op.dependencies))
+    ready = [i for i, count in enumerate(waiting) if not count]
+    heapq.heapify(ready)
+    order: list[PreparedOp] = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(ops[i])
+        for j in behind.get(i, ()):
+            waiting[j] -= 1
+            if not waiting[j]:
+                heapq.heappush(ready, j)
+    if len(order) != len(ops):
+        stuck = ", ".join(op.label for i, op in enumerate(ops) if waiting[i])
+        raise PlanBuildError(f"the dependencies form a cycle among: {stuck}")
+    return order
+
+
+def edges(ops: Sequence[PreparedOp], layout: Layout) -> list[tuple[int, ...]]:
+    """For each op in execution order, the indices of those it waits for.
+
+    They follow from the bytes that ops read and write, and from the dependencies given.
+    """
+    hazards = dependencies(_items(ops, layout.node))
+    index = {op.id: i for i, op in enumerate(ops)}
+    return [
+        tuple(sorted({*found, *(index[d] for d in op.dependencies)}))
+        for op, found in zip(ops, hazards, strict=True)
+    ]
+
+
+def arena(
+    ops: Sequence[PreparedOp],
+    deps: Sequence[Sequence[int]],
+    layout: Layout,
+    keep: Collection[Intermediate],
+    *,
+    reuse: bool,
+) -> tuple[dict[Intermediate, int], int]:
+    """Place the plan's own buffers, other than `keep`, in one block."""
+    return plan_arena(_items(ops, layout.root_node), deps, keep, reuse=reuse)
+
+
+def protect(
+    ops: list[PreparedOp], deps: Sequence[tuple[int, ...]], layout: Layout, next_id: int
+) -> tuple[list[PreparedOp], bool]:
+    """Arrange that a run that fails leaves protected buffers as they were.
+
+    Whatever may fail, and all that it needs, goes first. Where that includes a write to
+    protected bytes, these ops work on a copy, which is copied back when nothing can fail any
+    more.
+
+    Returns
+    -------
+    list of PreparedOp
+        In the new order.
+    bool
+        Whether anything changed.
+    """
+    if not any(can_fail(op) for op in ops):
+        return ops, False
+    first = _with_ancestors([i for i, op in enumerate(ops) if can_fail(op)], deps)
+    early = {
+        b
+        for i in first
+        for b in written(ops[i])
+        if layout.entries[b].protected and layout.entries[b].nbytes
+    }
+    order = [ops[i] for i in sorted(first)]
+    order += [op for i, op in enumerate(ops) if i not in first]
+    if not early:
+        return order, order != ops
+    shadows = _shadow(early, ops, layout)
+    out: list[PreparedOp] = []
+    for b, shadow in shadows.items():
+        out.append(PreparedCopy(next_id, (shadow, b), layout.entries[b].nbytes))
+        next_id += 1
+    out += [_moved(op, shadows) for op in order]
+    dirty = {b for op in ops for b in written(op)}
+    for b, shadow in shadows.items():
+        if b in dirty:
+            out.append(PreparedCopy(next_id, (b, shadow), layout.entries[b].nbytes))
+            next_id += 1
+    return out, True
+
+
+def _items(ops: Sequence[PreparedOp], node: Callable[[int], UOp]) -> list[KernelItem]:
+    items = []
+    for op in ops:
+        indices = () if isinstance(op, PreparedBufferView) else op.buffer_indices
+        buffers = tuple(node(b) for b in indices)
+        ast = op.ast if isinstance(op, PreparedKernel) else buffers[0] if buffers else node(0)
+        items.append(KernelItem(ast, buffers, tuple(op.output_indices)))
+    return items
+
+
+def _with_ancestors(roots: list[int], deps: Sequence[tuple[int, ...]]) -> set[int]:
+    found = set(roots)
+    stack = list(roots)
+    while stack:
+        for d in deps[stack.pop()]:
+            if d not in found:
+                found.add(d)
+                stack.append(d)
+    return found
+
+
+def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[int, int]:
+    """For every buffer that shares bytes with one of `early`, its place in a copy of them."""
+    used = {b for op in ops for b in op.buffer_indices}
+    spans = sorted(
+        (layout.span(b)[1:], b)
+        for b in used
+        if layout.entries[b].buffer is not None and layout.entries[b].nbytes
+    )
+    shadows: dict[int, int] = {}
+    group: list[int] = []
+    begin = end = 0
+    for (start, stop), b in [*spans, ((1 << 70, 1 << 70), -1)]:
+        if group and start >= end:
+            if not early.isdisjoint(group):
+                shadows |= _copy_of(group, begin, end, layout)
+            group = []
+        begin = begin if group else start
+        end = max(end, stop) if group else stop
+        group.append(b)
+    return shadows
+
+
+def _copy_of(group: list[int], begin: int, end: int, layout: Layout) -> dict[int, int]:
+    # The copy begins at the same place in a cache line, so alignment carries over.
+    pad = begin % 64
+    whole = layout.add_own(pad + end - begin, dt.uint8)
+    out = {}
+    for b in group:
+        entry = layout.entries[b]
+        start = layout.span(b)[1]
+        out[b] = layout.add_part(whole, pad + start - begin, entry.size, entry.dtype)
+    return out
+
+
+def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
+    """`op` on other buffers. A view only says what is where and stays."""
+    indices = tuple(places.get(b, b) for b in op.buffer_indices)
+    if indices == op.buffer_indices or isinstance(op, PreparedBufferView):
+        return op
+    if isinstance(op, PreparedCopy):
+        return replace(op, buffer_indices=(indices[0], indices[1]))
+    return replace(op, buffer_indices=indices)
+
+
+def untouched_reads(ops: Sequence[PreparedOp], layout: Layout) -> tuple[PreparedOp, int] | None:
+    """Find an op that reads a buffer of the plan which nothing has written before."""
+    ready: set[int] = set()
+    for op in ops:
+        for b in read(op):
+            root = layout.root(b)[0]
+            if layout.entries[root].own is not None and root not in ready:
+                return op, b
+        ready.update(layout.root(b)[0] for b in written(op))
+    return None

@@ -1,0 +1,115 @@
+"""From a schedule to a plan: compile what is missing, take memory, lay out the C table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import PlanBuildError
+from kernelrt.ir import Op
+from kernelrt.runtime import order
+from kernelrt.runtime.builder import ExecutionPlanBuilder
+from kernelrt.runtime.kernel_cache import KernelCache, kernels
+from kernelrt.schedule.types import Intermediate, KernelItem, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.ir import UOp
+    from kernelrt.runtime.plan import ExecutionPlan
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    schedule: Schedule,
+    *,
+    device: str = "CPU",
+    fixedvars: Mapping[str, int] | None = None,
+    values: Mapping[str, int] | None = None,
+    cache: KernelCache = kernels,
+) -> ExecutionPlan:
+    """Make a schedule executable.
+
+    Parameters
+    ----------
+    schedule : Schedule
+        Kernels and copies over BUFFER nodes, whose `arg` is a Buffer or an Intermediate.
+    device : str
+        Where to run.
+    fixedvars : mapping, optional
+        Variables to bind for good.
+    values : mapping, optional
+        First values of the others; their upper bounds if not given.
+    cache : KernelCache
+        Where kernels come from.
+
+    Returns
+    -------
+    ExecutionPlan
+        ``plan.buffer(node)`` finds the buffer of a BUFFER node. Outputs that are no stored data
+        have memory of their own.
+
+    Raises
+    ------
+    CompileError, SpecError
+        A kernel cannot be compiled.
+    PlanBuildError
+        The schedule does not fit together.
+    OutOfMemoryError
+        Buffers do not fit memory.
+    """
+    builder = _Assembler(device)
+    asts = [item.ast for item in schedule.items if isinstance(item, KernelItem)]
+    compiled = iter(cache.get_many(asts, device))
+    fixed, first = fixedvars or {}, values or {}
+    for item in schedule.items:
+        if isinstance(item, KernelItem):
+            kernel = next(compiled)
+            names = {*kernel.var_names, *(v.arg[0] for v in kernel.vars)}
+            builder.add_kernel(
+                kernel,
+                [builder.index(b) for b in item.buffers],
+                fixedvars={n: v for n, v in fixed.items() if n in names},
+                vals={n: v for n, v in first.items() if n in names and n not in fixed},
+            )
+        else:
+            builder.add_copy(builder.index(item.dst), builder.index(item.src), item.nbytes)
+    builder.set_output_buffers([builder.index(node) for node in schedule.outputs])
+    return builder.finish(schedule)
+
+
+class _Assembler(ExecutionPlanBuilder):
+    """A builder that takes order, dependencies and places from the schedule."""
+
+    def index(self, node: UOp) -> int:
+        """Give the plan's buffer for a BUFFER node."""
+        found = self._ast_map.get(node)
+        if found is not None:
+            return found
+        if node.op is not Op.BUFFER:
+            raise PlanBuildError(f"expected a BUFFER node, not {node!r}")
+        if isinstance(node.arg, Intermediate):
+            index = self._layout.add_own(node.arg.size, node.arg.dtype, node.arg)
+            self.map_buffer(node, index)
+            return index
+        if not isinstance(node.arg, Buffer):
+            raise PlanBuildError(f"{node!r}: its storage is neither a Buffer nor an Intermediate")
+        return self.add_buffer(node.arg, node)
+
+    def finish(self, schedule: Schedule) -> ExecutionPlan:
+        """Make the plan. Only where a run could fail after a write that lasts is it reordered."""
+        for op in self._ops:
+            self._check_op(op)
+        layout, ops = self._layout, self._ops
+        deps = [tuple(d) for d in schedule.deps]
+        places, size = dict(schedule.arena_offsets), schedule.arena_size
+        changed_ops, changed = order.protect(ops, deps, layout, self._next_id)
+        if changed:
+            own = {e.own for e in layout.entries if e.own is not None}
+            keep = {o for i in self._outputs if (o := layout.root_of(i).own) is not None}
+            if not places:  # the schedule was made without an arena
+                keep = own
+            ops, deps = changed_ops, order.edges(changed_ops, layout)
+            places, size = order.arena(ops, deps, layout, keep, reuse=True)
+        return self.assemble(layout, ops, deps, places, size, schedule.decisions)

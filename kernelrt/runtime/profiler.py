@@ -1,0 +1,118 @@
+"""What a profiled run tells, and the table of it that people read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.runtime.kernel import CachedKernel
+
+__all__ = ["KernelProfile", "table", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProfile:
+    """One launch of a kernel in a profiled run.
+
+    Attributes
+    ----------
+    kernel : CachedKernel
+        What ran.
+    device : str
+        Where.
+    num_buffers : int
+        Buffers that it was given.
+    elapsed : float
+        Seconds from its start to its end.
+    start : float
+        Seconds from the start of the run to its start.
+    flops, bytes : int
+        Estimated operations, and bytes read and written, for this run's sizes.
+    chunks : int
+        In how many calls it ran.
+    op : int
+        Id of the op.
+    """
+
+    kernel: CachedKernel
+    device: str
+    num_buffers: int
+    elapsed: float
+    start: float
+    flops: int
+    bytes: int
+    chunks: int
+    op: int
+
+    @property
+    def gflops(self) -> float:
+        """Operations in a nanosecond."""
+        return self.flops / self.elapsed / 1e9 if self.elapsed > 0 else 0.0
+
+    @property
+    def gbytes(self) -> float:
+        """Bytes in a nanosecond."""
+        return self.bytes / self.elapsed / 1e9 if self.elapsed > 0 else 0.0
+
+
+@dataclass(slots=True)
+class _Row:
+    calls: int = 0
+    elapsed: float = 0.0
+    flops: int = 0
+    bytes: int = 0
+
+
+def total(profiles: Iterable[KernelProfile]) -> float:
+    """Add up the time of `profiles`, in seconds."""
+    return sum(p.elapsed for p in profiles)
+
+
+def table(profiles: Sequence[KernelProfile], *, limit: int | None = None) -> str:
+    """Write profiles of one or more runs as a table, the most expensive kernel first.
+
+    Parameters
+    ----------
+    profiles : sequence of KernelProfile
+        From ``execute_profiled``, of any number of runs.
+    limit : int, optional
+        Rows to show; the rest become one.
+    """
+    rows: dict[str, _Row] = {}
+    for profile in profiles:
+        row = rows.setdefault(profile.kernel.entry_point, _Row())
+        row.calls += 1
+        row.elapsed += profile.elapsed
+        row.flops += profile.flops
+        row.bytes += profile.bytes
+    ordered = sorted(rows.items(), key=lambda item: -item[1].elapsed)
+    if limit is not None and len(ordered) > limit:
+        rest = _Row()
+        for _, row in ordered[limit:]:
+            rest.calls += row.calls
+            rest.elapsed += row.elapsed
+            rest.flops += row.flops
+            rest.bytes += row.bytes
+        ordered = [*ordered[:limit], (f"({len(ordered) - limit} more)", rest)]
+    whole = total(profiles) or 1.0
+    width = max([len("kernel"), *(len(name) for name, _ in ordered)])
+    lines = [f"{'kernel':<{width}}  {'calls':>7}  {'time':>10}  share  GFLOP/s    GB/s"]
+    for name, row in ordered:
+        seconds = row.elapsed or float("inf")
+        lines.append(
+            f"{name:<{width}}  {row.calls:>7}  {_time(row.elapsed):>10}  "
+            f"{row.elapsed / whole:>5.1%}  {row.flops / seconds / 1e9:>7.1f}  "
+            f"{row.bytes / seconds / 1e9:>6.1f}"
+        )
+    lines.append(f"{'total':<{width}}  {len(profiles):>7}  {_time(total(profiles)):>10}")
+    return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.2f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"

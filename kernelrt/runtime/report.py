@@ -1,0 +1,165 @@
+"""Views of a plan for people: its memory, its operations, why it is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelrt.ir import UOp
+from kernelrt.ir.symbolic import render
+from kernelrt.runtime.cost import estimate_ns
+from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
+from kernelrt.schedule.hazards import waves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.plan import ExecutionPlan, PlanParts
+
+__all__ = ["MemoryReport", "explain", "memory", "summary"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes that a plan takes for itself; what was given to it is not counted.
+
+    Attributes
+    ----------
+    arena : int
+        The block that intermediates share.
+    peak : int
+        All that the plan allocates: the arena, and buffers of their own, such as outputs.
+    requested : int
+        What the intermediates in the arena would take side by side.
+    reused : int
+        What sharing saved of that.
+    lower_bound : int
+        The most bytes of them that hold live values at once in execution order.
+    """
+
+    arena: int
+    peak: int
+    requested: int
+    reused: int
+    lower_bound: int
+
+    def __str__(self) -> str:
+        return (
+            f"arena {_bytes(self.arena)}, peak {_bytes(self.peak)}, reused {_bytes(self.reused)}, "
+            f"lower bound {_bytes(self.lower_bound)}"
+        )
+
+
+def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
+    """Add up the memory of a plan."""
+    layout = parts.layout
+    own = {e.own: e.nbytes for e in layout.entries if e.own is not None}
+    requested = sum(n for o, n in own.items() if o in parts.places)
+    apart = sum(n for o, n in own.items() if o not in parts.places)
+    return MemoryReport(
+        arena=parts.arena_size,
+        peak=parts.arena_size + apart,
+        requested=requested,
+        reused=max(0, requested - parts.arena_size),
+        lower_bound=_lower_bound(parts, ops),
+    )
+
+
+def _lower_bound(parts: PlanParts, ops: Sequence[PreparedOp]) -> int:
+    layout = parts.layout
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, op in enumerate(ops):
+        if isinstance(op, PreparedBufferView):
+            continue
+        for b in op.buffer_indices:
+            root = layout.root(b)[0]
+            if layout.entries[root].own in parts.places:
+                first.setdefault(root, number)
+                last[root] = number
+    change = [0] * (len(ops) + 1)
+    for root, number in first.items():
+        change[number] += layout.entries[root].nbytes
+        change[last[root] + 1] -= layout.entries[root].nbytes
+    alive = most = 0
+    for delta in change:
+        alive += delta
+        most = max(most, alive)
+    return most
+
+
+def summary(plan: ExecutionPlan, parts: PlanParts) -> str:
+    """Describe a plan in one line."""
+    ops = plan.prepared_ops
+    kernels = sum(isinstance(op, PreparedKernel) for op in ops)
+    text = f"<ExecutionPlan of {len(ops)} ops ({kernels} kernels) on {parts.device}"
+    text += f", {len(parts.layout.entries)} buffers, {_bytes(plan.memory.peak)} of its own"
+    if plan.variables:
+        bounds = (f"{v.name}={v.min_val}..{v.max_val}" for v in plan.variables.values())
+        text += f", {', '.join(bounds)}"
+    return text + (", released>" if plan.released else ">")
+
+
+def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
+    """Describe a plan in full."""
+    ops = plan.prepared_ops
+    lines = [summary(plan, parts)[1:-1]]
+    for name, value in plan.values.items():
+        low, high = plan.variables[name][1:]
+        lines.append(f"  variable {name}: {low} to {high}, now {value}")
+    nbytes = [e.nbytes for e in parts.layout.entries]
+    for depth, wave in enumerate(waves(parts.deps)):
+        lines.append(f"wave {depth}")
+        lines += [f"  {_line(ops[i], nbytes)}" for i in wave]
+    lines.append("buffers")
+    lines += [f"  {_entry(i, parts)}" for i in range(len(parts.layout.entries))]
+    lines.append(f"outputs: {', '.join(map(str, parts.outputs)) or 'none'}")
+    lines.append(f"memory: {plan.memory}")
+    if parts.decisions:
+        lines.append("fusion")
+        lines += [f"  {decision}" for decision in parts.decisions]
+    return "\n".join(lines)
+
+
+def _line(op: PreparedOp, nbytes: Sequence[int]) -> str:
+    outs = [str(op.buffer_indices[i]) for i in op.output_indices]
+    ins = [str(b) for i, b in enumerate(op.buffer_indices) if i not in op.output_indices]
+    flow = f"{', '.join(outs) or '-'} <- {', '.join(ins) or '-'}"
+    if isinstance(op, PreparedBufferView):
+        part, base = op.buffer_indices
+        flow = f"{part} is bytes {op.byte_offset} to {op.byte_offset + op.nbytes} of {base}"
+    text = f"{op.label}: {flow}"
+    if isinstance(op, PreparedCopy):
+        size = op.nbytes
+        text += f", {render(size) if isinstance(size, UOp) else size} bytes"
+    if isinstance(op, PreparedKernel) and op.kernel.is_split:
+        chunks = op.kernel.global_size[0]
+        text += f", chunks {render(chunks) if isinstance(chunks, UOp) else chunks}"
+    cost = estimate_ns(op, nbytes)
+    if cost:
+        text += f", about {cost / 1000:.1f} us"
+    if op.dependencies:
+        text += f", after {', '.join(map(str, op.dependencies))}"
+    return text
+
+
+def _entry(index: int, parts: PlanParts) -> str:
+    entry = parts.layout.entries[index]
+    text = f"{index}: {entry.size} {entry.dtype.name}, {_bytes(entry.nbytes)}"
+    if entry.base is not None:
+        text += f", part of {entry.base} at byte {entry.byte_offset}"
+    elif entry.buffer is not None:
+        text += ", given"
+    elif entry.own in parts.places:
+        text += f", arena at byte {parts.places[entry.own]}"
+    else:
+        text += ", memory of its own"
+    return text + (", kept on failure" if entry.protected else "")
+
+
+def _bytes(n: int) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if n >= scale:
+            return f"{n / scale:.1f} {unit}"
+    return f"{n} B"

@@ -1,0 +1,110 @@
+"""Integer expressions over Variables, worked out for given values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.errors import VariableError
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.symbolic import render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["INT64_MAX", "evaluate", "evaluate_all", "launch_size", "variables_of"]
+
+INT64_MAX = (1 << 63) - 1
+
+
+def _floor_div(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _floor_mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+_OPS: dict[Op, Callable[..., int]] = {
+    Op.ADD: lambda a, b: a + b,
+    Op.SUB: lambda a, b: a - b,
+    Op.MUL: lambda a, b: a * b,
+    Op.IDIV: _floor_div,
+    Op.MOD: _floor_mod,
+    Op.MAX: max,
+    Op.MIN: min,
+    Op.NEG: lambda a: -a,
+    Op.CAST: int,
+    Op.LT: lambda a, b: a < b,
+    Op.LE: lambda a, b: a <= b,
+    Op.EQ: lambda a, b: a == b,
+    Op.NE: lambda a, b: a != b,
+    Op.AND: lambda a, b: a & b,
+    Op.OR: lambda a, b: a | b,
+    Op.XOR: lambda a, b: a ^ b,
+    Op.NOT: lambda a: not a,
+    Op.SHL: lambda a, b: a << b,
+    Op.SHR: lambda a, b: a >> b,
+    Op.WHERE: lambda c, a, b: a if c else b,
+}
+
+
+def evaluate_all(dims: Iterable[Dim], values: Mapping[str, int]) -> dict[Dim, int]:
+    """Work out several expressions that share parts, each part once.
+
+    Raises
+    ------
+    VariableError
+        A Variable has no value, or an expression holds something other than integer arithmetic.
+    """
+    dims = list(dims)
+    out: dict[Dim, int] = {dim: dim for dim in dims if not isinstance(dim, UOp)}
+    for node in toposort(d for d in dims if isinstance(d, UOp)):
+        out[node] = _value(node, out, values)
+    return out
+
+
+def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
+    """Work out one expression.
+
+    Examples
+    --------
+    >>> from kernelrt.ir import Variable
+    >>> evaluate((Variable("n", 1, 100) + 15) // 16, {"n": 40})
+    3
+    """
+    return dim if isinstance(dim, int) else evaluate_all([dim], values)[dim]
+
+
+def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int:
+    if node.op is Op.CONST:
+        return int(node.arg)
+    if node.op is Op.VAR:
+        name = node.arg[0]
+        if name not in values:
+            raise VariableError(f"Variable {name!r} has no value; expected one of {list(values)}")
+        return values[name]
+    function = _OPS.get(node.op)
+    if function is None:
+        raise VariableError(f"a size cannot depend on {node.op.name}: {render(node)}")
+    return int(function(*(done[s] for s in node.src)))
+
+
+def launch_size(dim: Dim, number: int, what: str, values: Mapping[str, int]) -> int:
+    """Check a launch size that came out as `number`.
+
+    Raises
+    ------
+    VariableError
+        It is below one or does not fit 64 bits.
+    """
+    if 1 <= number <= INT64_MAX:
+        return number
+    text = render(dim) if isinstance(dim, UOp) else str(dim)
+    given = ", ".join(f"{name}={value}" for name, value in values.items())
+    problem = "is below 1" if number < 1 else "does not fit 64 bits"
+    raise VariableError(f"{what}: {text} {problem} ({number}) for {given or 'no variables'}")
+
+
+def variables_of(dims: Iterable[Dim]) -> list[UOp]:
+    """List the Variables of expressions, each once, in order of first appearance."""
+    return [u for u in toposort(d for d in dims if isinstance(d, UOp)) if u.op is Op.VAR]
