@@ -184,6 +184,7 @@ def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
     return found
 
 
+@functools.cache
 def to_numpy(dtype: DType) -> np.dtype[np.generic]:
     """The NumPy dtype of a DType; bfloat16 has none and raises."""
     import numpy as np
