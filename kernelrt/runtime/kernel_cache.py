@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kernelrt.device.registry import opened
@@ -43,11 +44,17 @@ class KernelCache:
         self._pending: dict[_Key, Future[CachedKernel]] = {}
         self._lock = threading.Lock()
         self._compiled = 0
+        self._seconds = 0.0
 
     @property
     def compiled(self) -> int:
         """How many kernels were compiled or loaded from disk so far."""
         return self._compiled
+
+    @property
+    def seconds(self) -> float:
+        """Time that rendering, compiling and loading took so far, added up over threads."""
+        return self._seconds
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -139,9 +146,11 @@ class KernelCache:
     def _compile(self, mine: dict[_Key, Future[CachedKernel]], device: str) -> None:
         """Settle every future of `mine`."""
         keys = list(mine)
+        started = perf_counter()
         try:
             try:
-                self._settle(mine, keys, _build([ast for ast, _ in keys], device))
+                kernels = _build([ast for ast, _ in keys], device)
+                self._settle(mine, keys, kernels, perf_counter() - started)
             except Exception as error:  # noqa: BLE001 - handed on to whoever waits
                 if len(keys) == 1:
                     self._fail(mine, keys[0], error)
@@ -161,9 +170,11 @@ class KernelCache:
         mine: dict[_Key, Future[CachedKernel]],
         keys: list[_Key],
         kernels: list[CachedKernel],
+        seconds: float,
     ) -> None:
         with self._lock:
             self._compiled += len(kernels)
+            self._seconds += seconds
             for key, kernel in zip(keys, kernels, strict=True):
                 self._alive[key] = kernel
                 self._keep(key, kernel)

@@ -1,0 +1,140 @@
+"""The command line: ``kernelrt digits`` and ``kernelrt env``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_INTERRUPTED = 130
+_DESCRIPTION = """\
+Train a network on handwritten digits and see where the time goes.
+
+Without a command, kernelrt does what "kernelrt digits" does."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; those of the process if not given.
+
+    Returns
+    -------
+    int
+        0 when all went well, 1 when it did not, 130 after Ctrl-C. Bad options exit with 2.
+    """
+    options = _parse(list(sys.argv[1:] if argv is None else argv))
+    from kernelrt.errors import KernelrtError
+
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as in "kernelrt | head": nothing more to say, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("\nkernelrt: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    except (KernelrtError, OSError) as error:
+        print(f"kernelrt: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = _parser()
+    commands = {"digits", "env"}
+    general = {"-h", "--help", "--version"}
+    if not arguments or not (arguments[0] in commands or arguments[0] in general):
+        if arguments and not arguments[0].startswith("-"):
+            parser.error(f"unknown command {arguments[0]!r}; expected digits or env")
+        arguments = ["digits", *arguments]
+    return parser.parse_args(arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from kernelrt._version import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="kernelrt",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"kernelrt {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="command", required=True)
+
+    digits = commands.add_parser(
+        "digits",
+        help="train on the digits that ship with kernelrt (the default)",
+        description="Train a network on 1,437 images of handwritten digits, and test it on 360 "
+        "others. Prints the accuracy, the time to the first step, steps per second, and what "
+        "each kernel of a step took.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    digits.add_argument("--cnn", action="store_true", help="a small CNN in place of the MLP")
+    digits.add_argument(
+        "--epochs", type=_count, default=30, metavar="N", help="passes over the data"
+    )
+    digits.add_argument("--batch", type=_count, default=64, metavar="N", help="images a step")
+    digits.add_argument("--lr", type=_rate, default=2e-3, metavar="X", help="Adam's learning rate")
+    digits.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="for weights, dropout and the order"
+    )
+    digits.add_argument(
+        "--threads", type=_count, default=None, metavar="N", help="at most so many threads"
+    )
+    digits.add_argument("--no-profile", action="store_true", help="leave the table of kernels out")
+    digits.set_defaults(run=_digits)
+
+    env = commands.add_parser(
+        "env",
+        help="print version, CPU, threads, LLVM and the cache folder",
+        description="Print what kernelrt found out about this machine; useful in bug reports.",
+        allow_abbrev=False,
+    )
+    env.set_defaults(run=_env)
+    return parser
+
+
+def _digits(options: argparse.Namespace) -> int:
+    from kernelrt.cli import digits
+
+    return digits.run(options)
+
+
+def _env(options: argparse.Namespace) -> int:  # noqa: ARG001 - all commands are called alike
+    from kernelrt.cli import env
+
+    return env.run()
+
+
+def _count(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, not {value}")
+    return value
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, not {text!r}") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
+    return value

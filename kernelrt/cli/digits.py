@@ -1,0 +1,184 @@
+"""``kernelrt digits``: train on the embedded digits and tell what it took."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, TextIO
+
+import numpy as np
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.data import digits_split
+from kernelrt.runtime import kernels
+from kernelrt.runtime.profiler import table
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from kernelrt.data import DigitsSplit
+
+__all__ = ["run"]
+
+PROFILED_STEPS = 200
+ROWS = 12
+
+
+def mlp() -> nn.Module:
+    """Make the network that is trained by default: 64-128-10."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def cnn() -> nn.Module:
+    """Make the network of ``--cnn``: two convolutions, pooling, dropout, one linear layer."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.25),
+        nn.Linear(512, 10),
+    )
+
+
+class Trainer:
+    """A model, its optimizer, and the two jitted functions of training and testing."""
+
+    def __init__(self, model: nn.Module, lr: float, threads: int | None) -> None:
+        self.model = model
+        self.optimizer = nn.optim.Adam(nn.parameters(model), lr=lr)
+        self.step = krt.jit(self._step, threads=threads)
+        self.predict = krt.jit(self._predict, threads=threads)
+
+    def _step(self, x: krt.Tensor, y: krt.Tensor) -> krt.Tensor:
+        self.optimizer.zero_grad()
+        loss = self.model(x).cross_entropy(y)
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+    def _predict(self, x: krt.Tensor) -> krt.Tensor:
+        return self.model(x).argmax(-1)
+
+    def accuracy(self, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
+        """Give the share of `images` that are recognized."""
+        self.model.eval()
+        try:
+            return float((self.predict(images).numpy() == labels).mean())
+        finally:
+            self.model.train()
+
+
+@dataclass
+class Timing:
+    """Where the seconds of a training run went."""
+
+    first_step: float = 0.0
+    steps: list[float] = field(default_factory=list)
+
+    @property
+    def per_step(self) -> float:
+        """Median seconds of a step after the first."""
+        return float(np.median(self.steps)) if self.steps else self.first_step
+
+
+class Progress:
+    """One line that is written over and over; silent where nobody watches."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = stream.isatty()
+
+    def show(self, text: str) -> None:
+        """Replace the line by `text`."""
+        if self._shown:
+            self._stream.write(f"\r\x1b[K{text}")
+            self._stream.flush()
+
+    def clear(self) -> None:
+        """Take the line away."""
+        self.show("")
+
+
+def batches(
+    split: DigitsSplit, batch: int, rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield the training data once in a random order; what is left of a batch is dropped."""
+    order = rng.permutation(len(split.train_labels))
+    for start in range(0, len(order) - batch + 1, batch):
+        chosen = order[start : start + batch]
+        yield split.train_images[chosen], split.train_labels[chosen]
+
+
+def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> Timing:
+    """Run all epochs."""
+    timing = Timing()
+    progress = Progress(sys.stderr)
+    rng = np.random.default_rng(options.seed)
+    started = perf_counter()
+    try:
+        for epoch in range(options.epochs):
+            loss = None
+            for x, y in batches(split, options.batch, rng):
+                before = perf_counter()
+                loss = trainer.step(x, y)
+                after = perf_counter()
+                if timing.first_step:
+                    timing.steps.append(after - before)
+                else:
+                    timing.first_step = after - started
+            if loss is not None:
+                progress.show(f"epoch {epoch + 1}/{options.epochs}  loss {loss.item():.4f}")
+    finally:
+        progress.clear()
+    return timing
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, test, and print the findings."""
+    started = perf_counter()
+    split = digits_split()
+    if options.batch > len(split.train_labels):
+        raise krt.ShapeError(
+            f"--batch: {options.batch} images are more than the {len(split.train_labels)} there are"
+        )
+    krt.manual_seed(options.seed)
+    name = "CNN" if options.cnn else "MLP 64-128-10"
+    print(
+        f"training a {name} on {len(split.train_labels):,} digits, batch {options.batch}, "
+        f"Adam, {options.epochs} epochs",
+        flush=True,
+    )
+    trainer = Trainer(cnn() if options.cnn else mlp(), options.lr, options.threads)
+    built = perf_counter() - started
+    timing = train(trainer, split, options)
+    accuracy = trainer.accuracy(split.test_images, split.test_labels)
+    right = round(accuracy * len(split.test_labels))
+    took = perf_counter() - started
+    for label, text in (
+        ("test accuracy", f"{accuracy:.1%} ({right} of {len(split.test_labels)} held-out images)"),
+        ("first step", f"{built + timing.first_step:.2f} s, {_compiling()}"),
+        ("steps", f"{1 / timing.per_step:,.0f} a second ({timing.per_step * 1e6:.0f} us each)"),
+        ("all", f"{took:.1f} s for {len(timing.steps) + 1:,} steps"),
+    ):
+        print(f"  {label:<14} {text}")
+    if not options.no_profile:
+        print("\nwhere the time of a step goes\n")
+        print(profile(trainer, split, options.batch))
+    return 0
+
+
+def _compiling() -> str:
+    return f"of which compiling {kernels.seconds:.2f} s ({kernels.compiled} kernels so far)"
+
+
+def profile(trainer: Trainer, split: DigitsSplit, batch: int) -> str:
+    """Give the table of kernels over some steps more."""
+    x, y = split.train_images[:batch], split.train_labels[:batch]
+    found = [p for _ in range(PROFILED_STEPS) for p in trainer.step.profile(x, y)]
+    return table(found, limit=ROWS)

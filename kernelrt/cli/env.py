@@ -1,0 +1,57 @@
+"""``kernelrt env``: what kernelrt found out about the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import numpy as np
+
+import kernelrt as krt
+
+__all__ = ["run"]
+
+
+def run() -> int:
+    """Print version, CPU, vector width, threads, LLVM, cache folder."""
+    import llvmlite
+    from llvmlite import binding
+
+    from kernelrt.device.spec import host
+
+    spec = host()
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    sizes = f"L1 {_size(spec.l1_bytes)}, L2 {_size(spec.l2_bytes)}"
+    rows = (
+        ("kernelrt", krt.__version__),
+        ("Python", f"{platform.python_version()} on {platform.platform()}"),
+        ("NumPy", np.__version__),
+        ("LLVM", f"{llvm} (llvmlite {llvmlite.__version__})"),
+        ("CPU", f"{spec.cpu} ({spec.triple})"),
+        ("vectors", f"{spec.vector_bits} bits, {spec.vector_registers} registers"),
+        ("caches", sizes),
+        ("threads", f"{krt.get_num_threads()} of {spec.cores} cores{_limit()}"),
+        ("object cache", _cache()),
+    )
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        print(f"{label:<{width}}  {text}")
+    return 0
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes >> 20} MiB" if nbytes >= 1 << 20 else f"{nbytes >> 10} KiB"
+
+
+def _limit() -> str:
+    limit = os.environ.get("KERNELRT_THREADS")
+    return f" (KERNELRT_THREADS={limit})" if limit else ""
+
+
+def _cache() -> str:
+    from kernelrt.backend.cpu.object_cache import ObjectCache
+
+    cache = ObjectCache.default()
+    if cache is None:
+        return "off (KERNELRT_CACHE=0)"
+    return f"{cache.folder}" + ("" if cache.usable else " (not usable)")
