@@ -96,7 +96,7 @@ class Indexer:
                 gate = self.both(gate, self.at_least_zero(inner))
             if hi != 0:
                 gate = self.both(gate, self.simplify(inner < as_uop(size)))
-            out.append(inner)
+            out.append(ZERO if size == 1 else inner)
         return tuple(out), gate
 
     def _window(self, node: UOp, index: Index) -> Index:
@@ -119,7 +119,7 @@ class Indexer:
             if stride != 1:
                 gate = self.both(gate, self.simplify((first % stride).eq(0)))
             gate = self.both(gate, self.simplify(position < as_uop(counts[axis])))
-            out[axis] = position
+            out[axis] = ZERO if counts[axis] == 1 else position
         return (*out, *taps), gate
 
     def parts(self, node: UOp, index: Index) -> list[Step]:
@@ -136,6 +136,8 @@ class Indexer:
             gate = None if k == 0 else self.at_least_zero(inner)
             if k < len(node.src) - 1:
                 gate = self.both(gate, self.simplify(inner < as_uop(s.shape[axis])))
+            if s.shape[axis] == 1:
+                inner = ZERO
             out.append(((*index[:axis], inner, *index[axis + 1 :]), gate))
             start = as_dim(as_uop(start) + as_uop(s.shape[axis]))
         return out

@@ -217,9 +217,11 @@ class _Lowering:
         axis = node.arg
         values: list[UOp] = []
         conditions: list[UOp] = []
+        end: Dim = 0
         for s, (inner, own) in zip(node.src, self._indexer.parts(node, index), strict=True):
             values.append((yield s, inner, self._indexer.both(gate, own)))
-            conditions.append(self._indexer.simplify(inner[axis] < as_uop(s.shape[axis])))
+            end = as_dim(as_uop(end) + as_uop(s.shape[axis]))
+            conditions.append(self._indexer.simplify(index[axis] < as_uop(end)))
         result = values.pop()
         for value, condition in zip(reversed(values), reversed(conditions[:-1]), strict=True):
             if condition.op is Op.CONST:

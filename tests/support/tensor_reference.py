@@ -65,7 +65,8 @@ class TensorReference:
         return x[tuple(slice(self.dim(lo), self.dim(hi)) for lo, hi in node.arg)]
 
     def pad(self, node: UOp, x: Array) -> Array:
-        return np.pad(x, [(self.dim(lo), self.dim(hi)) for lo, hi in node.arg])
+        widths = [(self.dim(lo), self.dim(hi)) for lo, hi in node.arg]
+        return np.pad(x, widths) if widths else x
 
     def window(self, node: UOp, x: Array) -> Array:
         shape = self.shape(node)
