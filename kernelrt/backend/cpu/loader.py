@@ -43,7 +43,7 @@ class _Library:
 
     def __del__(self) -> None:
         # The code has to go before the engine that holds it.
-        self._tracker.close()
+        self._tracker = None
         self._engine = None
 
 
