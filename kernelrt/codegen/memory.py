@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory"]
 
+#: Up to this distance between neighbours a whole run is loaded rather than single elements.
+WIDEST_STEP = 4
+
 #: A vector, and which (row, column) of a block each of its lanes holds.
 _Labelled = tuple[Value, list[tuple[int, int]]]
 
@@ -154,10 +157,12 @@ class Memory:
         step = self.stride(index, along)
         if step == 1:
             return self._load_run(u, place, lanes)
-        if gate is None and step is not None:
+        if gate is None and step:
             block = self._load_block(u, place, along)
             if block is not None:
                 return block
+            if abs(step) <= WIDEST_STEP and self.emitter.mask_of(place) is None:
+                return self._load_spaced(u, place, along, step)
         return self._load_lanes(u, place, along)
 
     def _vector_range(self, place: Mapping[UOp, Position]) -> UOp | None:
@@ -193,6 +198,21 @@ class Memory:
                 (ty, "zeroinitializer"),
             )  # fmt: skip
         return self.text.from_memory(raw, u.dtype, lanes)
+
+    def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
+        """Every second or third element, or backwards: the whole run is loaded, then picked from.
+
+        The run ends with the last element wanted, so nothing beyond the buffer is touched.
+        """
+        offset, lanes = place[along]
+        span = (lanes - 1) * abs(step) + 1
+        first = offset if step > 0 else offset + lanes - 1
+        address = self._address(u.src[0], u.src[1], {**place, along: (first, 1)})
+        ty = vector(memory_type(u.dtype), span)
+        raw = self.text.emit(f"load {ty}, ptr {address}, align {u.dtype.itemsize}")
+        run = self.text.from_memory(raw, u.dtype, span)
+        start = 0 if step > 0 else span - 1
+        return self.text.shuffle(run, None, [start + i * step for i in range(lanes)])
 
     def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
         """Elements that lie apart, one by one."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import Analysis, Cost, stride
+from kernelrt.codegen.memory import WIDEST_STEP
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
 
@@ -345,6 +346,9 @@ class _Chooser:
                 # Rows of four floats are gathered straight into the lanes of a full register;
                 # longer ones are all live at once.
                 held = max(held, count + (lanes if depth > 4 else 0))
+            elif step is not None and abs(step) <= WIDEST_STEP and len(x.src) == 2:
+                loads += count * abs(step)
+                shuffles += count * abs(step)
             else:
                 loads += count * lanes
                 shuffles += 2 * count * lanes

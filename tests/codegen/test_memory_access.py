@@ -213,3 +213,17 @@ def test_unaligned_memory(run, build, dtype):
     value = build.load(build.param(1, 50, dtype), r)
     run(build.sink(build.store(build.param(0, 50, dtype), r, value)), [out, data])
     np.testing.assert_array_equal(out, data)
+
+
+@pytest.mark.parametrize("step", [-4, -1, 2, 3, 4, 7])
+@pytest.mark.parametrize("size", [1, 5, 16, 40])
+def test_every_nth_element_and_backwards(run, build, rng, size, step):
+    r = build.range(size, 0)
+    span = (size - 1) * abs(step) + 1
+    start = span - 1 if step < 0 else 0
+    value = build.load(build.param(1, span), r * step + start)
+    # Exactly as many elements as are reached: a run must not be read beyond them.
+    data = rng.standard_normal(span).astype(np.float32)
+    out = np.zeros(size, np.float32)
+    run(build.sink(build.store(build.param(0, size), r, value)), [out, data])
+    np.testing.assert_array_equal(out, data[::step])
