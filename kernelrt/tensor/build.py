@@ -33,6 +33,7 @@ __all__ = [
     "flip",
     "full",
     "has_zero",
+    "identity",
     "iota",
     "iota_along",
     "keep_axes",
@@ -132,8 +133,7 @@ def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]]) -> UOp:
     """`x` with zeros before and behind each axis."""
     if all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
         return x
-    padded = UOp(Op.PAD, x.dtype, (x,), tuple(widths))
-    return full(0, x.dtype, padded.shape) if has_zero(x.shape) else padded
+    return UOp(Op.PAD, x.dtype, (x,), tuple(widths))
 
 
 def flip(x: UOp, axes: Sequence[int]) -> UOp:
@@ -144,8 +144,7 @@ def flip(x: UOp, axes: Sequence[int]) -> UOp:
 
 def cat(parts: Sequence[UOp], axis: int) -> UOp:
     """`parts` one behind the other along `axis`; they agree in dtype and the other axes."""
-    filled = [p for p in parts if not has_zero(p.shape)] or [parts[0]]
-    return filled[0] if len(filled) == 1 else UOp(Op.CAT, parts[0].dtype, tuple(filled), axis)
+    return parts[0] if len(parts) == 1 else UOp(Op.CAT, parts[0].dtype, tuple(parts), axis)
 
 
 # ---- leaves
@@ -267,7 +266,8 @@ def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
     return tuple(1 if a in gone else d for a, d in enumerate(shape))
 
 
-def _identity(op: Op, dtype: DType) -> Number:
+def identity(op: Op, dtype: DType) -> Number:
+    """What a reduction of no elements gives."""
     if op in (Op.MAX, Op.MIN):
         return dtype.min if op is Op.MAX else dtype.max
     return 0 if op is Op.ADD else 1
@@ -279,8 +279,6 @@ def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
     shape = tuple(d for a, d in enumerate(x.shape) if a not in gone)
     if not gone:
         return x
-    if has_zero(x.shape):
-        return full(_identity(op, x.dtype), x.dtype, shape)
     real = {a for a in gone if not same(x.shape[a], 1)}
     x, real, count = _unexpand(x, op, real)
     node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real)))) if real else x

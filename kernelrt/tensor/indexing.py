@@ -192,8 +192,6 @@ class IndexingMethods(ReductionMethods):
             )
         part = build.shrink(values.uop, [(0, d) for d in shape])
         base = self.uop
-        if build.has_zero(shape):
-            return self._of(base)
         return self._of(UOp(Op.SCATTER_ADD, base.dtype, (base, part, *places)))
 
     def _along(self, axis: int, index: object, name: str) -> list[UOp]:
@@ -430,9 +428,7 @@ def _checked(index: UOp, size: Dim) -> UOp:
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:
-    if build.has_zero(indices[0].shape):
-        return build.full(0, x.dtype, indices[0].shape)
-    if build.has_zero(x.shape):
+    if build.has_zero(x.shape) and not build.has_zero(indices[0].shape):
         raise IndexBoundsError(
             f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
         )

@@ -12,7 +12,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.activation import softplus
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
-from kernelrt.tensor.reduction import logsumexp, normalize
+from kernelrt.tensor.reduction import log_total, normalize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,7 +185,6 @@ class LossMethods(PoolingMethods):
             At run time, where a class lies outside [0, C).
         """
         x, axis = self._scores("cross_entropy")
-        lse = logsumexp(x, (axis,))
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
         smooth = label_smoothing
@@ -194,12 +193,12 @@ class LossMethods(PoolingMethods):
                 target, weight, ignore_index, reduction, smooth, axis
             )
         chosen, labels = self._chosen(x, target, axis, ignore_index, "cross_entropy")
-        rows = build.reshape(lse, chosen.shape)
+        top, rest = (build.reshape(u, chosen.shape) for u in log_total(x, (axis,)))
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
             mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
             chosen = build.add(build.mul(chosen, 1 - smooth), build.mul(mean, smooth))
-        losses = self._of(rows.alu(Op.SUB, chosen))
+        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)))
         return losses._weighted(target, labels, weight, ignore_index, reduction)
 
     def nll_loss(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.tensor import build
 
 __all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "mark", "strip"]
 
@@ -73,7 +74,10 @@ def custom(x: UOp, rule: CustomRule, *inputs: UOp, arg: object = None) -> UOp:
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:
-    """`roots` without marks: computed values read from their buffers, the rest as it is."""
+    """`roots` without marks and without tensors that have no elements inside.
+
+    Computed values are read from their buffers; what is made of nothing becomes a constant.
+    """
     done: dict[UOp, UOp] = {}
     roots = list(roots)
     for node in toposort(roots, stop=_is_kept):
@@ -81,8 +85,26 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
             done[node] = node.arg.storage if _is_kept(node) else done[node.src[0]]
         else:
             src = tuple(done[s] for s in node.src)
-            done[node] = node if src == node.src else node.replace(src=src)
+            new = node if src == node.src else node.replace(src=src)
+            done[node] = _without_nothing(new) if new.op in _CONSUMERS else new
     return [done[root] for root in roots]
+
+
+_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER_ADD, Op.UNWINDOW})
+
+
+def _without_nothing(u: UOp) -> UOp:
+    """What `u` is where an operand has no elements."""
+    shapes = [s.shape for s in u.src]
+    if not any(map(build.has_zero, shapes)) or build.has_zero(u.shape):
+        return u
+    if u.op is Op.REDUCE_AXIS:
+        return build.full(build.identity(u.arg[0], u.dtype), u.dtype, u.shape)
+    if u.op is Op.SCATTER_ADD:
+        return u.src[0]
+    if u.op is Op.CAT:
+        return build.cat([s for s in u.src if not build.has_zero(s.shape)], u.arg)
+    return build.full(0, u.dtype, u.shape)
 
 
 def _is_kept(node: UOp) -> bool:

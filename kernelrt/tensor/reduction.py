@@ -15,7 +15,7 @@ from kernelrt.tensor.base import axes_of, axis_of
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
 
-__all__ = ["Dims", "Extremum", "ReductionMethods", "logsumexp", "normalize"]
+__all__ = ["Dims", "Extremum", "ReductionMethods", "log_total", "normalize"]
 
 Dims: TypeAlias = int | Sequence[int] | None
 
@@ -189,7 +189,8 @@ class ReductionMethods(MovementMethods):
         """``log(sum(exp(self)))`` over `dim` without overflow."""
         x = self._floats("logsumexp")
         axes = axes_of(dim, self.ndim)
-        out = logsumexp(x, axes)
+        top, rest = log_total(x, axes, guard=True)
+        out = rest.alu(Op.ADD, top)
         return self._of(out if keepdim else _drop(out, axes))
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
@@ -203,7 +204,9 @@ class ReductionMethods(MovementMethods):
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """The logarithm of :meth:`softmax` without overflow."""
         x, axes = self._softmax_input(dim, dtype)
-        out = x.alu(Op.SUB, build.expand(logsumexp(x, axes), x.shape))
+        top, rest = log_total(x, axes)
+        below = x.alu(Op.SUB, build.expand(top, x.shape))
+        out = below.alu(Op.SUB, build.expand(rest, x.shape))
         return self._of(custom(out, _log_softmax_rule, x, arg=axes))
 
     def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...]]:
@@ -266,20 +269,25 @@ def _mean(x: UOp, axes: tuple[int, ...]) -> UOp:
     return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
 
 
-def logsumexp(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """``log(sum(exp(x)))`` over `axes`, which stay with size 1."""
+def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
+    """The greatest element over `axes`, and ``log(sum(exp(x - greatest)))``; axes keep size 1.
+
+    The two are kept apart, as their sum would lose the digits of the second where the first is
+    large. `guard` makes infinities right: the greatest then counts as 0.
+    """
     top = _kept(detach(x), Op.MAX, axes)
-    # An infinite maximum would make infinity - infinity of the elements that equal it.
-    infinite = top.alu(Op.ABS).eq(build.full(math.inf, x.dtype, top.shape))
-    top = build.where(infinite, 0, top)
+    if guard:
+        infinite = top.alu(Op.ABS).eq(build.full(math.inf, x.dtype, top.shape))
+        top = build.where(infinite, 0, top)
     powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
-    out = _kept(powers, Op.ADD, axes).alu(Op.LOG).alu(Op.ADD, top)
-    return custom(out, _logsumexp_rule, x)
+    total = _kept(powers, Op.ADD, axes).alu(Op.LOG)
+    return top, custom(total, _log_total_rule, x, arg=top)
 
 
-def _logsumexp_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,) = node.arg.inputs
-    share = x.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
+def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), top = node.arg.inputs, node.arg.arg
+    below = x.alu(Op.SUB, build.expand(top, x.shape))
+    share = below.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
     return build.mul(build.expand(g, x.shape), share)
 
 

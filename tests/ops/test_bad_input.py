@@ -1,0 +1,136 @@
+"""Wrong input raises a typed error that names the argument, what came, and the way out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
+
+X = krt.ones(2, 3)
+INTS = krt.ones(2, 3, dtype="int64")
+IMAGE = krt.ones(1, 4, 5, 5)
+
+WRONG = [
+    (lambda: X + krt.ones(4), ShapeError, r"\(2, 3\) and \(4,\) do not broadcast"),
+    (lambda: X + [1, 2, 3], DTypeError, "other: .*list.*kernelrt.tensor"),
+    (lambda: X + "a", DTypeError, "other: .*str"),
+    (lambda: X + None, DTypeError, "NoneType"),
+    (lambda: X.reshape(4, 2), ShapeError, r"\(2, 3\) has 6 elements and cannot become \(4, 2\)"),
+    (lambda: X.reshape(-1, -1), ShapeError, "more than one size"),
+    (lambda: X.reshape(-1, 4), ShapeError, "cannot become"),
+    (lambda: X.reshape(2.0, 3), DTypeError, "shape"),
+    (lambda: X.expand(3, 3), ShapeError, "only axes of size 1"),
+    (lambda: X.expand(3), ShapeError, "fewer axes"),
+    (lambda: X.permute(0, 0), ShapeError, "each of the 2 axes once"),
+    (lambda: X.sum(2), ShapeError, "axis 2 of a tensor with 2 axes; expected -2 to 1"),
+    (lambda: X.sum((0, -2)), ShapeError, "names an axis twice"),
+    (lambda: X.sum("a"), DTypeError, "dim: expected an int"),
+    (lambda: X.transpose(0, 5), ShapeError, "dim1"),
+    (lambda: X.flatten(1, 0), ShapeError, "start_dim"),
+    (lambda: X.split(0), ShapeError, "split_size"),
+    (lambda: X.split([1, 3], 1)[0] and X.split([1, 1], 1), ShapeError, "does not add up"),
+    (lambda: X.narrow(1, 2, 2), ShapeError, "leaves axis 1"),
+    (lambda: X.pad((1, 2, 3)), ShapeError, "pairs"),
+    (lambda: X.pad((-2, -2)), ShapeError, "cuts more off"),
+    (lambda: X.pad((1, 1), mode="reflect"), ShapeError, "mode"),
+    (lambda: X[0].mT, ShapeError, "at least 2 axes"),
+    (lambda: krt.ones(2, 2, 2).t(), ShapeError, "mT"),
+    (lambda: krt.cat([]), ShapeError, "at least one"),
+    (lambda: krt.cat([X, krt.ones(2, 4)]), ShapeError, r"tensors\[1\]: shape \(2, 4\)"),
+    (lambda: krt.cat([X, 3]), DTypeError, r"tensors\[1\]"),
+    (lambda: krt.stack([X, X.T]), ShapeError, r"tensors\[1\]"),
+    (lambda: X @ X, ShapeError, "matmul: .* last axis of the first has 3 .* 2"),
+    (lambda: X @ krt.tensor(2.0), ShapeError, "scalar"),
+    (lambda: X.bool() @ X.T.bool(), DTypeError, "bools"),
+    (lambda: X.dot(X), ShapeError, "two vectors"),
+    (lambda: X.linear(krt.ones(2, 4)), ShapeError, r"weight: expected shape \(out, 3\)"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 3, 3, 3)), ShapeError, "weight: expected 4 channels"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 4, 7, 7)), ShapeError, "does not fit"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 4, 3)), ShapeError, "weight of 4"),
+    (lambda: IMAGE.conv2d(krt.ones(3, 2, 3, 3), groups=2), ShapeError, "groups"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 4, 3, 3), stride=0), ShapeError, "stride"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 4, 3, 3), krt.ones(3)), ShapeError, "bias"),
+    (lambda: IMAGE.conv2d(krt.ones(2, 4, 3, 3), padding="full"), ShapeError, "padding"),
+    (lambda: IMAGE.max_pool2d(7), ShapeError, "does not fit"),
+    (lambda: IMAGE.max_pool2d(2, padding=2), ShapeError, "at most half"),
+    (lambda: X[0].max_pool2d(2), ShapeError, "axes"),
+    (lambda: INTS.mean(), DTypeError, r"mean: .*int64.*x.float\(\)"),
+    (lambda: INTS.softmax(), DTypeError, "softmax"),
+    (lambda: INTS.dropout(), DTypeError, "dropout"),
+    (lambda: X.dropout(1.5), ShapeError, "p: "),
+    (lambda: krt.zeros(0, 3).amax(0), ShapeError, "empty"),
+    (lambda: krt.zeros(0, 3).argmax(), ShapeError, "empty"),
+    (lambda: X.max(X), DTypeError, "maximum"),
+    (lambda: X.item(), ShapeError, "not one element"),
+    (lambda: bool(X), ShapeError, "any"),
+    (lambda: len(krt.tensor(1.0)), ShapeError, "no length"),
+    (lambda: iter(krt.tensor(1.0)), ShapeError, "item"),
+    (lambda: X & X, DTypeError, "integers or bools"),
+    (lambda: ~X, DTypeError, "integers or bools"),
+    (lambda: X.bool() - X.bool(), DTypeError, "bools"),
+    (lambda: -X.bool(), DTypeError, "~x"),
+    (lambda: INTS**-2, DTypeError, "exponent"),
+    (lambda: X.bitcast("float64"), DTypeError, "cast"),
+    (lambda: krt.where(X, X, X), DTypeError, "condition: expected bools"),
+    (lambda: krt.where(True, 1, 2), DTypeError, "at least one Tensor"),
+    (lambda: X.gather(0, X), DTypeError, "index: expected integers"),
+    (lambda: X.gather(0, INTS[0]), ShapeError, "index"),
+    (lambda: X.scatter_add(0, INTS, krt.ones(1, 1)), ShapeError, "src"),
+    (lambda: X.scatter_add(0, INTS, INTS), DTypeError, "src"),
+    (lambda: X.embedding(X), DTypeError, "integers"),
+    (lambda: INTS.one_hot(-1), ShapeError, "num_classes"),
+    (lambda: X.cross_entropy(krt.tensor([0.0, np.nan])), DTypeError, "labels are integers"),
+    (lambda: X.cross_entropy(krt.tensor([0, 1, 2])), ShapeError, r"target: expected shape \(2,\)"),
+    (lambda: X.cross_entropy(krt.tensor([0, 1]), reduction="max"), ShapeError, "reduction"),
+    (lambda: X.cross_entropy(krt.tensor([0, 1]), label_smoothing=2), ShapeError, "smoothing"),
+    (lambda: INTS.cross_entropy(krt.tensor([0, 1])), DTypeError, "cross_entropy"),
+    (lambda: X.mse_loss(krt.ones(3)), ShapeError, "target"),
+    (lambda: X.layer_norm(4), ShapeError, "normalized_shape"),
+    (lambda: X.layer_norm(3, krt.ones(2)), ShapeError, "weight"),
+    (lambda: X.group_norm(2), ShapeError, "num_groups"),
+    (lambda: X.batch_norm(None, None), ShapeError, "running_mean"),
+    (lambda: krt.ones(1, 3).batch_norm(None, None, training=True), ShapeError, "more than one"),
+    (lambda: X.gelu("sigmoid"), ShapeError, "approximate"),
+    (lambda: X.clamp(), ShapeError, "clamp"),
+    (lambda: X.div(2, rounding_mode="up"), ShapeError, "rounding_mode"),
+    (lambda: X.repeat(2), ShapeError, "repeats"),
+    (lambda: X.assign(krt.ones(4)), ShapeError, "does not broadcast"),
+    (lambda: INTS.assign(0.5), DTypeError, "int64"),
+    (lambda: krt.randint(3, 3, (2,)), ShapeError, "low"),
+    (lambda: krt.rand(2, dtype="int32"), DTypeError, "randint"),
+    (lambda: krt.kaiming_uniform(3), ShapeError, "2 axes"),
+    (lambda: krt.kaiming_uniform(3, 3, mode="fan"), ShapeError, "mode"),
+    (lambda: krt.manual_seed(1.5), DTypeError, "seed"),
+    (lambda: INTS.requires_grad_(), GradientError, r"int64.*x.float\(\)"),
+    (lambda: INTS.sum().backward(), GradientError, "int64"),
+    (lambda: X.sum().backward(), GradientError, "requires_grad=True"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_wrong_input(number):
+    action, kind, message = WRONG[number]
+    with pytest.raises(kind, match=f"(?s){message}") as caught:
+        action()
+    assert isinstance(caught.value, KernelrtError)
+    builtin = {ShapeError: ValueError, DTypeError: TypeError, GradientError: RuntimeError}[kind]
+    assert isinstance(caught.value, builtin)
+
+
+def test_a_gradient_needs_one_element_or_a_gradient():
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"shape \(2,\).*loss.mean\(\).*gradient="):
+        (x * 2).backward()
+    with pytest.raises(ShapeError, match="gradient"):
+        (x * 2).backward(krt.ones(3))
+    assert x.grad is None
+
+
+def test_a_wrong_grad_is_refused():
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ShapeError, match="grad"):
+        x.grad = krt.ones(3)
+    with pytest.raises(DTypeError, match="grad"):
+        x.grad = 3

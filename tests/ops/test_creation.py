@@ -1,0 +1,182 @@
+"""Making tensors and reading them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import DeviceError, DTypeError, ShapeError
+
+
+def test_types_of_python_data():
+    assert krt.tensor(1.0).dtype is krt.float32
+    assert krt.tensor([1, 2]).dtype is krt.int64
+    assert krt.tensor([True]).dtype is krt.bool_
+    assert krt.tensor([[1, 2.5]]).dtype is krt.float32
+    assert krt.tensor(np.float64(1.5)).dtype is krt.float64
+    assert krt.tensor(np.zeros(2)).dtype is krt.float64
+    assert krt.tensor([1, 2], dtype="int8").dtype is krt.int8
+    assert krt.Tensor([1.0], dtype=krt.float16).dtype is krt.float16
+
+
+def test_a_tensor_of_a_tensor_is_a_copy():
+    x = krt.tensor([1.0, 2.0])
+    y = krt.tensor(x)
+    x.assign(x * 10)
+    assert (x.tolist(), y.tolist()) == ([10, 20], [1, 2])
+
+
+def test_objects_with_a_buffer_or_dlpack():
+    import array
+
+    assert krt.tensor(array.array("d", [1, 2])).tolist() == [1, 2]
+    torch = pytest.importorskip("torch")
+    t = torch.arange(6.0).reshape(2, 3)
+    assert krt.tensor(t).tolist() == t.tolist()
+    shared = krt.from_numpy(t)
+    t[0, 0] = 9
+    assert shared.tolist()[0][0] == 9
+    assert torch.from_dlpack(krt.tensor([[1.5, 2.5]])).tolist() == [[1.5, 2.5]]
+
+
+def test_constants():
+    assert krt.zeros(2, 3).tolist() == [[0] * 3] * 2
+    assert krt.ones((2,), dtype="int32").tolist() == [1, 1]
+    assert krt.full((2, 1), 2.5).tolist() == [[2.5], [2.5]]
+    assert krt.full((), 7).item() == 7
+    assert krt.full((2,), True).dtype is krt.bool_
+    assert krt.zeros_like(krt.tensor([1, 2])).dtype is krt.int64
+    assert krt.ones_like(krt.tensor([1, 2]), dtype="float32").tolist() == [1, 1]
+    assert krt.full_like(krt.tensor([1.0]), 3).tolist() == [3]
+    assert krt.empty(3, 2).shape == (3, 2)
+    assert krt.empty_like(krt.tensor([[1]])).dtype is krt.int64
+    assert krt.full((2,), -np.inf).tolist() == [-np.inf] * 2
+
+
+@pytest.mark.parametrize(
+    "args", [(5,), (2, 7), (0, 10, 3), (5, 0, -2), (0.0, 1.0, 0.1), (1, 2, 0.25), (3, 3)], ids=str
+)
+def test_arange(args):
+    expected = np.arange(*args)
+    got = krt.arange(*args)
+    assert got.dtype is (krt.int64 if expected.dtype.kind == "i" else krt.float32)
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-7)
+
+
+def test_arange_keeps_its_precision():
+    got = krt.arange(0, 1, 1e-4).numpy()
+    np.testing.assert_array_equal(got, (np.arange(10000) * 1e-4).astype(np.float32))
+
+
+def test_linspace_eye_meshgrid_triangles():
+    np.testing.assert_allclose(krt.linspace(0, 1, 5).numpy(), np.linspace(0, 1, 5))
+    np.testing.assert_array_equal(krt.eye(3, 2).numpy(), np.eye(3, 2))
+    grids = krt.meshgrid(krt.arange(2), krt.arange(3))
+    for got, expected in zip(grids, np.meshgrid(range(2), range(3), indexing="ij"), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected)
+    np.testing.assert_array_equal(krt.ones(3, 3).tril(-1).numpy(), np.tril(np.ones((3, 3)), -1))
+
+
+def test_conversion_to_python():
+    x = krt.tensor([[1, 2], [3, 4]])
+    assert x.tolist() == [[1, 2], [3, 4]]
+    assert len(x) == 2
+    assert 3 in x
+    assert 7 not in x
+    assert float(krt.tensor([2.5])) == 2.5
+    assert int(krt.tensor(3.7)) == 3
+    assert bool(krt.tensor([[1]]))
+    assert [10, 20, 30][krt.tensor(1)] == 20
+    assert np.asarray(x).tolist() == x.tolist()
+    assert f"{krt.tensor(1.23456):.2f}" == "1.23"
+    assert krt.tensor([1.5], dtype="bfloat16").item() == 1.5
+
+
+def test_numpy_leaves_operations_to_the_tensor():
+    x = krt.tensor([1.0, 2.0])
+    for out in (np.ones(2) + x, np.float32(2) * x, x - np.ones(2)):
+        assert isinstance(out, krt.Tensor)
+    assert (np.float64(2) * x).dtype is krt.float32
+
+
+def test_repr_shows_small_tensors():
+    assert repr(krt.tensor([1.0, 2.5])) == "tensor([1. , 2.5])"
+    assert repr(krt.tensor([1], dtype="int8")) == "tensor([1], dtype=int8)"
+    assert "requires_grad=True" in repr(krt.tensor(1.0, requires_grad=True))
+    assert repr(krt.zeros(100, 100) + 1) == "<Tensor, lazy, shape=(100, 100), dtype=float32>"
+
+
+def test_copies_and_pickles():
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    for y in (copy.deepcopy(x), copy.copy(x), pickle.loads(pickle.dumps(x)), x.clone()):  # noqa: S301
+        assert y.tolist() == [1, 2]
+        assert y.dtype is krt.float32
+        assert y.requires_grad
+    z = copy.deepcopy(x)
+    z.assign(5.0)
+    assert x.tolist() == [1, 2]
+
+
+# ---- what cannot be made
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([[1, 2], [3]], r"data\[1\] has 1 elements, but data\[0\] has 2"),
+        ([[1, 2], 3], r"data\[1\] has no elements but is a number"),
+        ([[[1], [2]], [[3], [4, 5]]], r"data\[1\]\[1\] has 2 elements"),
+    ],
+)
+def test_ragged_lists(data, message):
+    with pytest.raises(ShapeError, match=message):
+        krt.tensor(data)
+
+
+@pytest.mark.parametrize(
+    "data", ["text", ["a", "b"], None, object(), [1, None], np.array([1j]), np.array(["a"]),
+             np.array([object()]), np.zeros(2, ">f4"), {"a": 1}, np.array(["2020"], "M8")],
+    ids=str,
+)  # fmt: skip
+def test_unsupported_data(data):
+    with pytest.raises(DTypeError):
+        krt.tensor(data)
+
+
+def test_from_numpy_refuses_what_it_cannot_share():
+    a = np.zeros((4, 6), np.float32)
+    for bad in (a[:, ::2], a[::-1], a[:, 1:3]):
+        with pytest.raises(ShapeError, match="ascontiguousarray"):
+            krt.from_numpy(bad)
+    with pytest.raises(DTypeError):
+        krt.from_numpy([1.0, 2.0])
+    with pytest.raises(DTypeError):
+        krt.from_numpy(np.zeros(2, complex))
+
+
+def test_devices():
+    assert krt.tensor([1.0], device="cpu").device == "CPU"
+    for make in (
+        lambda: krt.tensor([1.0], device="cuda"), lambda: krt.zeros(2, device="tpu"),
+        lambda: krt.tensor([1.0]).to("cuda:0"), lambda: krt.rand(2, device=3),
+    ):  # fmt: skip
+        with pytest.raises(DeviceError, match="device"):
+            make()
+
+
+def test_bad_types_and_shapes():
+    for bad in ("float7", complex, object()):
+        with pytest.raises(DTypeError, match="dtype"):
+            krt.zeros(2, dtype=bad)
+    with pytest.raises(ShapeError):
+        krt.zeros(-1)
+    with pytest.raises(DTypeError, match="shape"):
+        krt.zeros(2.5)
+    with pytest.raises(ShapeError, match="step"):
+        krt.arange(0, 5, 0)
+    with pytest.raises(ShapeError, match="steps"):
+        krt.linspace(0, 1, -1)

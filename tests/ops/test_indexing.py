@@ -1,0 +1,139 @@
+"""Indexing against NumPy, for reading, writing and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+
+A = np.arange(120, dtype=np.float64).reshape(4, 5, 6)
+BASIC = [
+    np.s_[:], np.s_[...], np.s_[2], np.s_[-1], np.s_[1, 2], np.s_[1, 2, 3], np.s_[..., 0],
+    np.s_[1:3], np.s_[:2, 3:], np.s_[::2], np.s_[::-1], np.s_[3:0:-2, ::3], np.s_[:, -2:],
+    np.s_[None], np.s_[:, None, 1], np.s_[..., None, 2:4], np.s_[2:1], np.s_[10:], np.s_[-10:2],
+    np.s_[1, ..., 2], np.s_[None, ..., None], np.s_[np.int64(2)],
+]  # fmt: skip
+ADVANCED = [
+    np.s_[[0, 2]], np.s_[[[0, 2], [3, 3]]], np.s_[:, [1, 1, 4]], np.s_[[0, 1], [2, 3]],
+    np.s_[[0, 1], :, [2, 3]], np.s_[1, [0, 2]], np.s_[[0, 1], 2], np.s_[:, :, [-1, 0]],
+    np.s_[[[0], [1]], [2, 3]], np.s_[..., [0, 5]], np.s_[[3], [4], [5]], np.s_[1:3, [0, 4], ::2],
+    np.s_[None, [1, 2]],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", BASIC + ADVANCED, ids=str)
+def test_reading(index):
+    x = krt.tensor(A, requires_grad=True)
+    got = x[index]
+    expected = A[index]
+    assert got.shape == expected.shape
+    np.testing.assert_array_equal(got.numpy(), expected)
+    if expected.size:
+        weights = np.random.default_rng(0).standard_normal(expected.shape)
+        (got * krt.tensor(weights)).sum().backward()
+        truth = np.zeros_like(A)
+        np.add.at(truth, index, weights)
+        np.testing.assert_allclose(x.grad.numpy(), truth, rtol=1e-14)
+
+
+@pytest.mark.parametrize("index", BASIC, ids=str)
+def test_writing(index):
+    x, a = krt.tensor(A), A.copy()
+    value = np.random.default_rng(0).standard_normal(a[index].shape)
+    x[index] = krt.tensor(value)
+    a[index] = value
+    np.testing.assert_array_equal(x.numpy(), a)
+
+
+def test_writing_numbers_rows_and_masks():
+    x, a = krt.tensor(A), A.copy()
+    x[1] = 0
+    x[:, 2] = np.arange(6.0)
+    x[x > 100] = -1
+    a[1] = 0
+    a[:, 2] = np.arange(6.0)
+    a[a > 100] = -1
+    np.testing.assert_array_equal(x.numpy(), a)
+
+
+def test_writing_keeps_the_storage():
+    x = krt.tensor(A)
+    address = x.data_ptr()
+    x[0] = 7
+    assert x.data_ptr() == address
+    assert x[0, 0, 0].item() == 7
+
+
+def test_an_index_tensor_is_data():
+    x = krt.tensor(A)
+    for dtype in ("int64", "int32", "uint8", "int16"):
+        index = krt.tensor([3, 0, 1], dtype=dtype)
+        np.testing.assert_array_equal(x[index].numpy(), A[[3, 0, 1]])
+    np.testing.assert_array_equal(x[krt.tensor(2)].numpy(), A[2])
+
+
+@pytest.mark.parametrize("index", [[0, 4], [-5, 0], [2**40, 0]])
+def test_an_index_out_of_range_is_found_at_run_time(index):
+    with pytest.raises(IndexBoundsError):
+        krt.tensor(A)[krt.tensor(index)].numpy()
+
+
+def test_out_of_range_for_gather_embedding_one_hot_and_labels():
+    x = krt.tensor(A[0])
+    bad = krt.tensor([[0, -1]])
+    for make in (
+        lambda: x.gather(1, bad), lambda: x.scatter_add(1, bad, krt.ones(1, 2).double()),
+        lambda: bad.embedding(x), lambda: bad.one_hot(3), lambda: x.index_select(0, bad[0]),
+        lambda: x[:2].cross_entropy(krt.tensor([0, 6])),
+        lambda: x[:2].cross_entropy(krt.tensor([0, -100])),
+    ):  # fmt: skip
+        with pytest.raises(IndexBoundsError):
+            make().numpy()
+    assert x[0, 0].item() == A[0, 0, 0]
+
+
+@pytest.mark.parametrize("index", [4, -5, (0, 5), (0, 0, -7)], ids=str)
+def test_a_number_out_of_range_is_found_at_once(index):
+    with pytest.raises(IndexBoundsError, match=r"out of range for axis"):
+        krt.tensor(A)[index]
+
+
+def test_bad_indices_say_what_to_do():
+    x = krt.tensor(A)
+    with pytest.raises(ShapeError, match="where"):
+        x[x > 3]
+    with pytest.raises(ShapeError, match="4 indices"):
+        x[0, 0, 0, 0]
+    with pytest.raises(DTypeError, match="integers"):
+        x[krt.tensor([1.0])]
+    with pytest.raises(DTypeError, match="str"):
+        x["a"]
+    with pytest.raises(ShapeError, match="Ellipsis"):
+        x[..., 0, ...]
+    with pytest.raises(ShapeError, match="scatter_add"):
+        x[[0, 1]] = 3
+    with pytest.raises(ShapeError, match="expand"):
+        x[0] = krt.ones(7)
+
+
+def test_one_hot():
+    assert krt.tensor([2, 0]).one_hot(3).tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert krt.tensor([2, 0]).one_hot(3).dtype is krt.int64
+
+
+def test_split_chunk_unbind_cat_stack():
+    x = krt.tensor(A)
+    parts = x.split([1, 4], 1)
+    np.testing.assert_array_equal(krt.cat(parts, 1).numpy(), A)
+    assert [p.shape for p in x.chunk(3)] == [(2, 5, 6), (2, 5, 6)]
+    np.testing.assert_array_equal(krt.stack(x.unbind(1), -1).numpy(), np.moveaxis(A, 1, -1))
+    assert krt.cat([krt.tensor([1]), krt.tensor([0.5])]).dtype is krt.float32
+    assert [r.tolist() for r in krt.tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+
+
+def test_cat_and_stack_gradients():
+    x, y = krt.tensor([[1.0, 2.0]], requires_grad=True), krt.tensor([[3.0]], requires_grad=True)
+    (krt.cat([x, y, x], 1) * krt.tensor([1.0, 2, 3, 4, 5])).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([[5, 7]], [[3]])
