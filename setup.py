@@ -20,7 +20,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, PlatformError
 
 HERE = Path(__file__).parent
-CORE = ["csrc/plan.c", "csrc/build.c", "csrc/graph.c", "csrc/pool.c", "csrc/platform.c"]
+CORE = [f"csrc/{name}.c" for name in ("plan", "build", "graph", "choice", "pool", "platform")]
 
 TO_INSTALL = """
 kernelrt compiles a small C extension and could not, because {what}.

@@ -7,78 +7,14 @@
  *
  * Which thread runs a chunk, and when, changes no bit of any result: chunks and ops write
  * disjoint memory or are ordered by dependencies. */
-#include "plan.h"
+#include "graph.h"
 
 #include "pool.h"
-
-#include <stdatomic.h>
-
-/* A claim should be worth its two atomic operations on a shared line. */
-#define CLAIM_COST_NS 3000
-
-/* Below this estimate a stage is not worth a region; below the second it is not worth waking
- * anyone for, unless the plan is executed again and again. */
-#define STAGE_COST_NS 15000
-#define WAKE_COST_NS 200000
-#define AGAIN_NS 100000
-
-/* What passing one op from thread to thread costs, for the estimate. */
-#define OP_COST_NS 300
 
 /* How long a thread waits for work inside a region before it sleeps, and how long the caller
  * sleeps before it looks for signals. */
 #define SPIN_NS 50000
 #define NAP_NS 20000000
-
-/* The atomics of an op, and all that a thread needs to run it, in one cache line. */
-typedef struct krt_task {
-    KRT_ALIGNED _Atomic uint32_t pending; /* unfinished predecessors within the stage */
-    _Atomic uint32_t next;                /* the first chunk that nobody has claimed */
-    _Atomic uint32_t left;                /* chunks not yet finished */
-    uint32_t chunks;                      /* at least one: an op that does nothing finishes too */
-    uint32_t grain;                       /* chunks a claim */
-    uint32_t n_pending;
-    uint32_t successors, n_successors; /* range in graph->successors, ascending */
-    const krt_step *steps;             /* NULL: nothing to run */
-    uint32_t op;
-    unsigned flags;
-} krt_task;
-_Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
-
-typedef struct stage {
-    uint32_t begin, end; /* ops */
-    bool alone;          /* its ops run in order on the caller */
-    bool pays;           /* on laid_out_for threads */
-    int64_t work_ns;
-} stage;
-
-/* RUNNING -> COMMITTING when the first committing op starts, after which the host is no longer
- * asked whether to stop; either -> STOPPED when an op fails. */
-enum { RUNNING, COMMITTING, STOPPED };
-
-struct krt_graph {
-    KRT_ALIGNED _Atomic uint32_t head; /* the first ready op with unclaimed chunks */
-    KRT_ALIGNED _Atomic uint32_t tail; /* the end of the queue */
-    KRT_ALIGNED _Atomic uint32_t unfinished;
-    _Atomic uint32_t phase;
-    KRT_ALIGNED const stage *stage; /* the one that runs */
-    krt_plan *plan;
-    krt_sample *samples;
-    int64_t origin_ns;
-    krt_status status; /* why it stopped; written by whoever stopped it */
-    size_t failed_op;
-    krt_status deferred; /* an interrupt that came too late to stop for */
-
-    krt_task *tasks;
-    _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */
-    uint32_t *successors;
-    int64_t *finish_ns; /* scratch of the estimate: when each op could be done */
-    stage *stages;
-    size_t n_stages;
-    int laid_out_for;      /* threads that the estimates are for; 0: they are stale */
-    int64_t gain_work_ns;  /* the largest stage that pays; 0: none does */
-    int64_t last_start_ns; /* of the last execution that could have paid */
-};
 
 /* ---- Claiming, finishing ----------------------------------------------------------------- */
 
@@ -302,7 +238,7 @@ static bool share(void *context, int worker, uint32_t *ticket)
 /* ---- A stage ----------------------------------------------------------------------------- */
 
 /* Everything back to the start. Nobody is inside. */
-static void rewind_stage(krt_graph *graph, const stage *at)
+static void rewind_stage(krt_graph *graph, const krt_stage *at)
 {
     uint32_t ready = 0;
     graph->stage = at;
@@ -349,7 +285,7 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     return status;
 }
 
-static krt_status run_stage(krt_graph *graph, const stage *at, int threads)
+static krt_status run_stage(krt_graph *graph, const krt_stage *at, int threads)
 {
     if (!at->alone && at->pays) {
         rewind_stage(graph, at);
@@ -380,69 +316,6 @@ krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
     return status ? status : graph->deferred;
 }
 
-/* ---- The estimate ------------------------------------------------------------------------ */
-
-/* The time of an op when `threads` threads share its chunks. */
-static int64_t shared_cost(const krt_record *record, int threads)
-{
-    int64_t cost = krt_record_cost(record), chunks = (int64_t)record->chunks;
-    if (chunks < 2 || cost < CLAIM_COST_NS)
-        return cost;
-    int64_t rounds = (chunks + threads - 1) / threads;
-    return (int64_t)((double)cost * (double)rounds / (double)chunks);
-}
-
-/* Work, span, and from them whether the stage gains by `threads` threads. */
-static void estimate(krt_plan *plan, stage *at, int threads)
-{
-    krt_graph *graph = plan->graph;
-    double work = 0, span = 0;
-    for (uint32_t op = at->begin; op < at->end; ++op) {
-        const krt_record *record = plan->records + op;
-        int64_t start = 0;
-        for (size_t i = 0; i < record->n_deps; ++i) {
-            size_t dep = plan->deps[record->deps + i];
-            if (dep >= at->begin && graph->finish_ns[dep] > start)
-                start = graph->finish_ns[dep];
-        }
-        int64_t shared = shared_cost(record, threads);
-        graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
-        work += (double)krt_record_cost(record);
-        span = (double)graph->finish_ns[op] > span ? (double)graph->finish_ns[op] : span;
-    }
-    double overhead = (double)OP_COST_NS * (double)(at->end - at->begin) / threads;
-    double parallel = (span > work / threads ? span : work / threads) + overhead;
-    at->work_ns = work < 9e18 ? (int64_t)work : INT64_MAX;
-    at->pays = !at->alone && work >= STAGE_COST_NS && parallel < 0.85 * work;
-}
-
-static void estimate_all(krt_plan *plan, int threads)
-{
-    krt_graph *graph = plan->graph;
-    graph->laid_out_for = threads;
-    graph->gain_work_ns = 0;
-    for (stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
-        estimate(plan, at, threads);
-        if (at->pays && at->work_ns > graph->gain_work_ns)
-            graph->gain_work_ns = at->work_ns;
-    }
-}
-
-bool krt_graph_pays(krt_plan *plan, int threads)
-{
-    krt_graph *graph = plan->graph;
-    if (graph->laid_out_for != threads)
-        estimate_all(plan, threads);
-    if (!graph->gain_work_ns)
-        return false;
-    if (graph->gain_work_ns >= WAKE_COST_NS)
-        return true;
-    /* Workers that are awake cost nothing; waking them pays if the next execution finds them so. */
-    int64_t now = krt_clock_ns(), since = now - graph->last_start_ns;
-    graph->last_start_ns = now;
-    return krt_pool_is_hot() || since < graph->gain_work_ns + AGAIN_NS;
-}
-
 /* ---- Building ---------------------------------------------------------------------------- */
 
 void krt_graph_lay_out(krt_plan *plan)
@@ -455,12 +328,12 @@ void krt_graph_lay_out(krt_plan *plan)
         task->steps = runs ? plan->steps + record->first_step : NULL;
         task->chunks = runs ? (uint32_t)record->chunks : 1;
         int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
-        int64_t grain = chunk_cost >= CLAIM_COST_NS ? 1 : CLAIM_COST_NS / (chunk_cost + 1);
+        int64_t grain = chunk_cost >= KRT_CLAIM_COST_NS ? 1 : KRT_CLAIM_COST_NS / (chunk_cost + 1);
         task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
         if (task->grain > task->chunks)
             task->grain = task->chunks;
     }
-    graph->laid_out_for = 0; /* the estimates are stale as well */
+    graph->choice.made_for = 0; /* the estimates are stale as well */
 }
 
 static bool is_alone(const krt_record *record)
@@ -475,14 +348,14 @@ static void cut_stages(krt_plan *plan)
 {
     krt_graph *graph = plan->graph;
     bool may_fail = false;
-    stage *at = NULL;
+    krt_stage *at = NULL;
     for (uint32_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;
         bool alone = is_alone(record);
         bool cut = may_fail && (record->flags & KRT_COMMIT);
         if (!at || at->alone != alone || cut) {
             at = graph->stages + graph->n_stages++;
-            *at = (stage){.begin = op, .alone = alone};
+            *at = (krt_stage){.begin = op, .alone = alone};
             may_fail = false;
         }
         may_fail |= (record->flags & KRT_MAY_FAIL) != 0;
@@ -494,7 +367,7 @@ static void cut_stages(krt_plan *plan)
 static void link_tasks(krt_plan *plan)
 {
     krt_graph *graph = plan->graph;
-    const stage *at = graph->stages;
+    const krt_stage *at = graph->stages;
     uint32_t offset = 0;
     for (uint32_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;

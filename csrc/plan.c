@@ -141,15 +141,22 @@ static int threads_for(krt_plan *plan)
     int threads = krt_get_num_threads();
     if (plan->max_threads && plan->max_threads < threads)
         threads = plan->max_threads;
-    return threads > 1 && krt_graph_pays(plan, threads) ? threads : 1;
+    return threads > 1 && krt_choice_is_open(plan, threads) ? threads : 1;
 }
 
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
 {
     begin(plan);
     int threads = threads_for(plan);
-    return threads > 1 ? krt_graph_execute(plan, threads, NULL, failed_op)
-                       : run_serial(plan, failed_op);
+    if (threads == 1)
+        return run_serial(plan, failed_op);
+    int64_t start = krt_clock_ns();
+    krt_status status = krt_choose_parallel(plan)
+                            ? krt_graph_execute(plan, threads, NULL, failed_op)
+                            : run_serial(plan, failed_op);
+    if (!status)
+        krt_choice_learn(plan, krt_clock_ns() - start);
+    return status;
 }
 
 /* ---- The loop with a clock --------------------------------------------------------------- */
@@ -188,6 +195,7 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
     begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
     int threads = threads_for(plan);
-    return threads > 1 ? krt_graph_execute(plan, threads, samples, failed_op)
-                       : run_serial_profiled(plan, samples, failed_op);
+    return threads > 1 && krt_choose_parallel(plan)
+               ? krt_graph_execute(plan, threads, samples, failed_op)
+               : run_serial_profiled(plan, samples, failed_op);
 }

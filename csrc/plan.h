@@ -82,11 +82,19 @@ void krt_graph_destroy(krt_graph *graph);
 /* Take over new chunk counts and costs. Cannot fail. */
 void krt_graph_lay_out(krt_plan *plan);
 
-/* Whether running on `threads` threads is estimated to pay. */
-bool krt_graph_pays(krt_plan *plan, int threads);
-
 /* krt_plan_execute over the graph; `samples` may be NULL. */
 krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
                              size_t *failed_op);
+
+/* ---- choice.c: which of the two ------------------------------------------------------------ */
+
+/* Whether there is anything to choose, by estimate. If so: ask, execute, and tell the time. */
+bool krt_choice_is_open(krt_plan *plan, int threads);
+bool krt_choose_parallel(krt_plan *plan);
+void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns);
+
+#ifdef KRT_TEST_HOOKS
+void krt_test_always_parallel(bool always);
+#endif
 
 #endif

@@ -13,7 +13,7 @@
 
 /* A worker that finds no region spins this long for the next one: longer than the Python between
  * two steps of a training loop, shorter than anyone notices on a power meter. */
-#define SPIN_BETWEEN_REGIONS_NS 100000
+#define SPIN_BETWEEN_REGIONS_NS 200000
 
 /* How long a caller spins for workers to leave before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
@@ -130,7 +130,6 @@ static struct {
     void *context;
     KRT_ALIGNED _Atomic bool taken; /* the fields below belong to whoever set it */
     int started;                    /* workers, so that their indices are 1 .. started */
-    _Atomic int running;            /* started, for readers who do not hold the pool */
 } pool;
 
 static uint32_t number(uint64_t gate) { return (uint32_t)(gate >> NUMBER_SHIFT); }
@@ -233,7 +232,6 @@ static int have_workers(int wanted)
             break;
         }
         ++pool.started;
-        atomic_store_explicit(&pool.running, pool.started, memory_order_relaxed);
     }
     return pool.started < wanted ? pool.started : wanted;
 }
@@ -242,12 +240,6 @@ void krt_set_num_threads(int n)
 {
     atomic_store_explicit(&requested, n < 1 ? 1 : n, memory_order_relaxed);
     atomic_store_explicit(&start_refused, false, memory_order_relaxed);
-}
-
-bool krt_pool_is_hot(void)
-{
-    uint32_t asleep = atomic_load_explicit(&krt_workers_event.sleepers, memory_order_relaxed);
-    return (int64_t)asleep < atomic_load_explicit(&pool.running, memory_order_relaxed);
 }
 
 /* ---- Running a region -------------------------------------------------------------------- */
@@ -304,7 +296,6 @@ static void after_fork_in_child(void)
     pool.gate = next << NUMBER_SHIFT;
     pool.taken = false;
     pool.started = 0;
-    pool.running = 0;
     start_refused = false;
     krt_workers_event.sleepers = 0;
     krt_caller_event.sleepers = 0;

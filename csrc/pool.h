@@ -18,9 +18,6 @@ typedef bool (*krt_work)(void *context, int worker, uint32_t *ticket);
  * done: the pool is taken, or there is no worker to be had. Never inside another region. */
 bool krt_pool_run(int threads, krt_work work, void *context);
 
-/* Whether some worker is awake, so that a region costs no system call. */
-bool krt_pool_is_hot(void);
-
 /* ---- Sleeping without missing the alarm --------------------------------------------------
  *
  * The sleeper: prepare; look for work once more; then sleep with the ticket, or cancel.

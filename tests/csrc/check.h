@@ -4,6 +4,7 @@
 
 #define _DEFAULT_SOURCE
 #include "krt.h"
+#include "plan.h"
 #include "platform.h"
 #include "pool.h"
 

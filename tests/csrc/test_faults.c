@@ -131,6 +131,7 @@ static void fork_after_use(void)
 
 int main(int argc, char **argv)
 {
+    krt_test_always_parallel(true);
     if (argc == 2) {
         run_with_a_failing_start(atol(argv[1]));
         return 0;

@@ -208,6 +208,7 @@ int main(void)
     static generated g;
     static const int thread_counts[] = {1, 2, 3, 8};
     long graphs = rounds("KRT_ROUNDS", 60);
+    krt_test_always_parallel(true);
     for (size_t t = 0; t < sizeof thread_counts / sizeof *thread_counts; ++t) {
         krt_test_set_pool_limit(thread_counts[t]);
         for (long i = 0; i < graphs; ++i)

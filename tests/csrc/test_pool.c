@@ -95,7 +95,9 @@ static void test_sleep_between(void)
     }
     expect(seen, 8, 100);
     usleep(50000);
-    CHECK(!krt_pool_is_hot());
+#ifndef KRT_NO_THREADS
+    CHECK(atomic_load(&krt_workers_event.sleepers) > 0);
+#endif
     krt_plan_destroy(plan);
     free(seen);
 }
@@ -128,8 +130,20 @@ static void test_changing_the_thread_count(void)
     krt_set_num_threads(8);
 }
 
+/* For a soak: KRT_EXECUTES=1000000. */
+static void test_many_executions(void)
+{
+    static const int thread_counts[] = {1, 2, 3, 8, 64};
+    for (size_t t = 0; t < sizeof thread_counts / sizeof *thread_counts; ++t) {
+        krt_test_set_pool_limit(thread_counts[t]);
+        climb(8, 1000000, rounds("KRT_EXECUTES", 1000));
+    }
+}
+
 int main(void)
 {
+    krt_test_always_parallel(true);
+    test_many_executions();
     test_ladder();
     test_high_contention();
     test_sleep_between();

@@ -1,0 +1,70 @@
+/* graph.h - a plan as tasks and stages, shared by graph.c and choice.c. */
+#ifndef KRT_GRAPH_H
+#define KRT_GRAPH_H
+
+#include "plan.h"
+#include "platform.h"
+
+/* A claim of chunks should be worth its two atomic operations on a shared line. */
+#define KRT_CLAIM_COST_NS 3000
+
+/* The atomics of an op, and all that a thread needs to run it, in one cache line. */
+typedef struct krt_task {
+    KRT_ALIGNED _Atomic uint32_t pending; /* unfinished predecessors within the stage */
+    _Atomic uint32_t next;                /* the first chunk that nobody has claimed */
+    _Atomic uint32_t left;                /* chunks not yet finished */
+    uint32_t chunks;                      /* at least one: an op that does nothing finishes too */
+    uint32_t grain;                       /* chunks a claim */
+    uint32_t n_pending;
+    uint32_t successors, n_successors; /* range in graph->successors, ascending */
+    const krt_step *steps;             /* NULL: nothing to run */
+    uint32_t op;
+    unsigned flags;
+} krt_task;
+_Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
+
+typedef struct krt_stage {
+    uint32_t begin, end; /* ops */
+    bool alone;          /* its ops run in order on the caller */
+    bool pays;           /* on choice.made_for threads */
+    int64_t work_ns;
+} krt_stage;
+
+/* RUNNING -> COMMITTING when the first committing op starts, after which the host is no longer
+ * asked whether to stop; either -> STOPPED when an op fails. */
+enum { RUNNING, COMMITTING, STOPPED };
+
+/* Which way of running the plan is quicker: an estimate first, then what executions took. */
+typedef struct krt_choice {
+    int made_for;         /* threads that the estimates are for; 0: they are stale */
+    bool open;            /* some stage is estimated to pay */
+    bool parallel;        /* the way preferred now */
+    bool trying;          /* executions go the other way for a while */
+    int left;             /* executions until that changes */
+    int64_t preferred_ns; /* what an execution took lately; 0: unknown */
+    int64_t other_ns;     /* the best of those tried the other way */
+} krt_choice;
+
+struct krt_graph {
+    KRT_ALIGNED _Atomic uint32_t head; /* the first ready op with unclaimed chunks */
+    KRT_ALIGNED _Atomic uint32_t tail; /* the end of the queue */
+    KRT_ALIGNED _Atomic uint32_t unfinished;
+    _Atomic uint32_t phase;
+    KRT_ALIGNED const krt_stage *stage; /* the one that runs */
+    krt_plan *plan;
+    krt_sample *samples;
+    int64_t origin_ns;
+    krt_status status; /* why it stopped; written by whoever stopped it */
+    size_t failed_op;
+    krt_status deferred; /* an interrupt that came too late to stop for */
+
+    krt_task *tasks;
+    _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */
+    uint32_t *successors;
+    int64_t *finish_ns; /* scratch of the estimate: when each op could be done */
+    krt_stage *stages;
+    size_t n_stages;
+    krt_choice choice;
+};
+
+#endif
