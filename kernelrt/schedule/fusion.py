@@ -41,8 +41,6 @@ __all__ = ["Fusion", "fuse"]
 
 #: Ops that have a buffer by their nature.
 _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD})
-#: What the innermost index of a contraction must be for its rows to stay long.
-_WHOLE = frozenset({Op.RANGE, Op.CONST})
 #: Reductions to this many elements or fewer cannot keep several cores busy.
 _FEW = 16
 
@@ -175,7 +173,7 @@ class _Walk:
                 return "a contraction inside another reduction's loop"
             if any(group.contractions - {(node, index)} for group, index in accesses):
                 return "one contraction a kernel"
-            if any(index and index[-1].op not in _WHOLE for _, index in accesses):
+            if any(index and len(group.ranges(index[-1:])) > 1 for group, index in accesses):
                 return "a contraction whose innermost loop would be split"
         elif self._is_long(node):
             for group, index in accesses:
