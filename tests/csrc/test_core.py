@@ -34,13 +34,13 @@ def sanitizer_works(flags: list[str], folder) -> bool:
 
 
 @pytest.mark.parametrize("build", BUILDS)
-@pytest.mark.parametrize("program", ["test_pool", "test_graph", "test_faults"])
+@pytest.mark.parametrize("program", ["test_pool", "test_graph", "test_choice", "test_faults"])
 def test_core(program: str, build: str, tmp_path) -> None:
     flags = [*BUILDS[build], "-g", "-pthread"]
     if "-fsanitize" in " ".join(flags) and not sanitizer_works(flags, tmp_path):
         pytest.skip(f"this compiler or machine cannot do {build}")
-    if build == "no-threads" and program == "test_faults":
-        pytest.skip("without threads none can fail to start")
+    if build == "no-threads" and program in ("test_choice", "test_faults"):
+        pytest.skip("there is nothing to choose and no thread to fail")
     binary = compile_c(
         [HERE / f"{program}.c", *sorted(CSRC.glob("*.c"))],
         tmp_path / program,
