@@ -21,6 +21,7 @@ __all__ = [
     "ROW_BYTE_COST",
     "SCALAR_COST",
     "SHARED_BYTES",
+    "SHORT_LOOP",
     "WORK_LIMIT",
     "byte_cost",
     "contraction_reuse",
@@ -45,6 +46,8 @@ SCALAR_COST = 8.0
 PARALLEL_WORK = 32768.0
 #: A shared input of at least this many bytes does not stay in the first cache between kernels.
 SHARED_BYTES = 32 << 10
+#: A value is stored beside another that takes this many of its elements each, or exactly one.
+SHORT_LOOP = 8
 #: Values of one kernel; past it the code generator's time grows faster than the saved traffic.
 MAX_KERNEL_NODES = 600
 #: Where estimates saturate.

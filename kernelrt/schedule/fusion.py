@@ -27,6 +27,7 @@ from kernelrt.schedule.cost import (
     ROW_BYTE_COST,
     SCALAR_COST,
     SHARED_BYTES,
+    SHORT_LOOP,
     byte_cost,
     contraction_reuse,
     elements,
@@ -173,8 +174,8 @@ class _Walk:
                 return "a contraction inside another reduction's loop"
             if any(group.contractions - {(node, index)} for group, index in accesses):
                 return "one contraction a kernel"
-            if any(index and len(group.ranges(index[-1:])) > 1 for group, index in accesses):
-                return "a contraction whose innermost loop would be split"
+            if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
+                return "a contraction under more loops than its own"
         elif self._is_long(node):
             for group, index in accesses:
                 if group.hoisted(index) and not group.inside_reduction(index):
@@ -225,14 +226,19 @@ class _Walk:
 
     def _host(self, node: UOp, accesses: _Accesses) -> tuple[Group, Index] | None:
         """A group that computes `node` element by element anyway and can store it too."""
-        if node.op in (Op.SCATTER_ADD, Op.CAT) or (node.op is Op.REDUCE_AXIS and
-                                                   self._is_long(node)):  # fmt: skip
+        if node.op in (Op.SCATTER_ADD, Op.CAT):
             return None
+        long = node.op is Op.REDUCE_AXIS and self._is_long(node)
         seen: dict[Group, list[Index]] = {}
         for group, index in accesses:
             seen.setdefault(group, []).append(index)
         for group, indices in seen.items():
             if len(indices) > 1 or not group.walks(indices[0], node.shape):
+                continue
+            if long and group.hoisted(indices[0]):
+                continue
+            # Stored from inside loops too short for vectors it would cost more than it saves.
+            if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
                 continue
             if group.size >= MAX_KERNEL_NODES or (group.targets and node.op is Op.BOUND):
                 continue

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelrt.ir import UOp
-from kernelrt.schedule.types import Item
+from kernelrt.schedule.types import Intermediate, Item, KernelItem
 
 __all__ = ["Extent", "Touches", "dependencies", "extent", "overlap", "waves"]
 
@@ -29,8 +29,7 @@ class Extent:
         """Whether any byte belongs to both."""
         return (
             self.storage is other.storage
-            and self.start < other.stop
-            and other.start < self.stop
+            and max(self.start, other.start) < min(self.stop, other.stop)
         )
 
     def covers(self, other: Extent) -> bool:
@@ -109,13 +108,22 @@ class Touches:
 
 
 def dependencies(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:
-    """For each of `items`, in execution order, the earlier ones that it must wait for."""
+    """For each of `items`, in execution order, the earlier ones that it must wait for.
+
+    Besides conflicts, a write to state that outlives the plan waits for all that may fail.
+    """
     touches = Touches()
+    failing: list[int] = []
     out: list[tuple[int, ...]] = []
     for number, item in enumerate(items):
         reads, writes = item.ins, item.outs
         # A slot that is written may be read too; a write conflicts with all that a read does.
-        out.append(tuple(sorted(touches.conflicts(reads, writes))))
+        before = touches.conflicts(reads, writes)
+        if any(not isinstance(buffer.arg, Intermediate) for buffer in writes):
+            before.update(failing)
+        if isinstance(item, KernelItem) and item.may_fail:
+            failing.append(number)
+        out.append(tuple(sorted(before)))
         touches.forget_covered(writes)
         touches.add(number, reads, writes)
     return tuple(out)

@@ -142,7 +142,7 @@ def _reduce_nothing(u: UOp) -> UOp | None:
     if any(x.shape[a] == 0 for a in axes) and reducer in (Op.ADD, Op.MUL):
         return _full(const(int(reducer is Op.MUL), u.dtype), u.shape)
     real = tuple(a for a in axes if x.shape[a] != 1)
-    if len(real) == len(axes):
+    if real and len(real) == len(axes):
         return None
     kept = x if not real else UOp(Op.REDUCE_AXIS, u.dtype, (x,), (reducer, real))
     return _reshaped(kept, u.shape)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
 from kernelrt.device.program import CORE_ID
 from kernelrt.ir import UOp
-from kernelrt.runtime import CachedKernel
+from kernelrt.runtime import CachedKernel, ExecutionPlan, ExecutionPlanBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Elements that one chunk of a split kernel computes.
 CHUNK = 8
@@ -168,3 +175,26 @@ done:
   ret void
 }}"""
     return CachedKernel.from_source("gather", text, 4, [0], may_fail=True)
+
+
+class Chain:
+    """A builder with a few buffers of 16 int64, to write small plans in a line or two."""
+
+    def __init__(self, *arrays: np.ndarray, size: int = 16) -> None:
+        self.builder = ExecutionPlanBuilder()
+        self.size = size
+        self.arrays = [np.ascontiguousarray(a, dtype=np.int64) for a in arrays]
+        self.indices = [self.builder.add_buffer(Buffer.wrap(a)) for a in self.arrays]
+
+    def scratch(self) -> int:
+        return self.builder.add_intermediate(self.size, dt.int64)
+
+    def scale(self, out: int, source: int, factor: int, **options: object) -> int:
+        return self.builder.add_kernel(scale(factor, self.size), [out, source], **options)
+
+    def add(self, out: int, a: int, b: int, **options: object) -> int:
+        return self.builder.add_kernel(add(self.size), [out, a, b], **options)
+
+    def build(self, *outputs: int, **options: object) -> ExecutionPlan:
+        self.builder.set_output_buffers(outputs)
+        return self.builder.build(**options)

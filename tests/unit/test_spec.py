@@ -1,0 +1,127 @@
+"""The verifier: a legal graph passes, and each illegal one is named with its rule."""
+
+import pytest
+from support.graphs import Memory, iota, mul, reduce, reshape, softmax, windows
+
+from kernelrt import dtype as dt
+from kernelrt.errors import SpecError
+from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.spec import KERNEL, TENSOR, verify_kernel, verify_tensor
+from kernelrt.schedule import schedule
+
+MEM = Memory(5)
+X = MEM.random(4, 6)
+Y = MEM.random(6, 4)
+N = MEM.indices(4, 3)
+F, I, B = dt.float32, dt.int64, dt.bool_
+ZERO = const(0, I)
+
+
+def test_a_legal_graph_passes() -> None:
+    verify_tensor([softmax(X), windows(X, (1, 3, 1, 1)), iota(5)])
+
+
+@pytest.mark.parametrize(
+    ("node", "fault"),
+    [
+        (UOp(Op.ADD, F, (X, Y)), "operand shapes"),
+        (UOp(Op.ADD, F, (X,)), "takes 2 operands, has 1"),
+        (UOp(Op.ADD, F, (X, UOp(Op.CAST, dt.float64, (X,)))), "cast to one"),
+        (UOp(Op.ADD, I, (X, X)), "operands make float32"),
+        (UOp(Op.LT, F, (X, X)), "operands make bool"),
+        (UOp(Op.WHERE, F, (X, X, X)), "must be bool"),
+        (UOp(Op.EXP, I, (N,)), "is for floats"),
+        (UOp(Op.DIV, I, (N, N)), "is for floats"),
+        (UOp(Op.AND, F, (X, X)), "not float"),
+        (UOp(Op.SHL, B, (UOp(Op.LT, B, (N, N)),) * 2), "is for integers"),
+        (UOp(Op.NEG, B, (UOp(Op.LT, B, (N, N)),)), "bool is not defined"),
+        (UOp(Op.BITCAST, dt.float64, (X,)), "widths must be equal"),
+        (UOp(Op.CONST, F, (), 1), "must be a float"),
+        (UOp(Op.VAR, I, (), ("n", 4, 1)), "must be (name, min, max)"),
+        (UOp(Op.BUFFER, F, (), "x"), "has no size"),
+        (UOp(Op.RESHAPE, F, (X,), (5, 5)), "other elements"),
+        (UOp(Op.EXPAND, F, (X,), (8, 6)), "only axes of size 1 grow"),
+        (UOp(Op.EXPAND, F, (X,), (1, 4, 6)), "keeps the rank"),
+        (UOp(Op.PERMUTE, F, (X,), (0, 0)), "no permutation"),
+        (UOp(Op.SHRINK, F, (X,), ((0, 4), (2, 7))), "cannot be cut"),
+        (UOp(Op.PAD, F, (X,), ((0, 4), (-2, 7))), "must not be negative"),
+        (UOp(Op.PAD, F, (X,), ((0, 4),)), "a pair for each of 2 axes"),
+        (UOp(Op.FLIP, F, (X,), (2,)), "must be distinct and lie in 0..1"),
+        (UOp(Op.WINDOW, F, (X,), ((0, 2, 0, 1),)), "must be positive"),
+        (UOp(Op.UNWINDOW, F, (X,), ((4, 6), ((1, 3, 1, 1),))), "windows of (4, 6) have"),
+        (UOp(Op.REDUCE_AXIS, F, (X,), (Op.SUB, (0,))), "no reducer"),
+        (UOp(Op.REDUCE_AXIS, F, (X,), (Op.ADD, (0, 0))), "must be distinct"),
+        (UOp(Op.GATHER, F, (X, N)), "one per axis"),
+        (UOp(Op.GATHER, F, (X, N, reshape(N, (3, 1)))), "index shapes"),
+        (UOp(Op.SCATTER_ADD, F, (X, N, N, N)), "types must be equal"),
+        (UOp(Op.CAT, F, (X, Y), 0), "differ beside axis 0"),
+        (UOp(Op.CAT, F, (X, X), 2), "must lie in 0..1"),
+        (UOp(Op.RANGE, I, (ZERO,), 0), "does not occur at this stage"),
+    ],
+)
+def test_tensor_faults(node: UOp, fault: str) -> None:
+    with pytest.raises(SpecError, match="tensor stage") as caught:
+        verify_tensor([node])
+    assert fault in str(caught.value)
+
+
+P = UOp(Op.PARAM, F, (), (0, 24))
+Q = UOp(Op.PARAM, F, (), (1, 24))
+R = UOp(Op.RANGE, I, (const(24, I),), 0)
+S = UOp(Op.RANGE, I, (const(6, I),), 1)
+LOAD = UOp(Op.LOAD, F, (Q, R))
+
+
+def store(value: UOp, index: UOp = R, param: UOp = P, *gate: UOp, mode: Op | None = None) -> UOp:
+    return UOp(Op.STORE, value.dtype, (param, index, value, *gate), mode)
+
+
+SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
+
+
+@pytest.mark.parametrize(
+    ("stores", "fault"),
+    [
+        ((LOAD,), "no STORE"),
+        ((store(LOAD, R, LOAD),), "must be a PARAM"),
+        ((store(const(1, I)),), "puts int64 into memory of float32"),
+        ((store(LOAD, LOAD),), "must be int64"),
+        ((store(LOAD, R, P, R),), "its gate is int64"),
+        ((store(LOAD, mode=Op.MAX),), "must be None or Op.ADD"),
+        ((store(UOp(Op.LOAD, dt.float64, (Q, R))),), "LOAD keeps the type"),
+        ((store(UOp(Op.REDUCE, F, (LOAD, R), Op.SUB), ZERO),), "no reducer"),
+        ((store(UOp(Op.REDUCE, F, (LOAD, ZERO), Op.ADD)),), "no RANGE"),
+        ((store(SUM, S),), "used outside its"),
+        ((store(SUM), store(UOp(Op.REDUCE, F, (UOp(Op.CAST, F, (S,)), S), Op.MAX))), "also belong"),
+        ((store(LOAD, R.replace(arg=-1)),), "a number from 0"),
+        ((store(LOAD), store(LOAD, R, P.replace(arg=(0, 25)))), "slot 0 is used twice"),
+        ((store(LOAD, S.replace(arg=0)),), "RANGE number 0 is used twice"),
+        ((store(UOp(Op.LOAD, F, (Q, UOp(Op.BOUND, I, (R, ZERO, P))))),), "status word"),
+        ((store(reshape(X, (24,))),), "does not occur at this stage"),
+    ],
+)
+def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
+    with pytest.raises(SpecError, match="kernel stage") as caught:
+        verify_kernel(UOp(Op.SINK, F, stores))
+    assert fault in str(caught.value)
+
+
+def test_a_kernel_is_a_sink() -> None:
+    verify_kernel(UOp(Op.SINK, F, (store(SUM),)))
+    with pytest.raises(SpecError, match="must be a SINK"):
+        verify_kernel(store(LOAD))
+
+
+def test_the_scheduler_verifies_what_it_is_given() -> None:
+    with pytest.raises(SpecError, match="operand shapes"):
+        schedule([UOp(Op.ADD, F, (X, Y))])
+
+
+def test_every_op_has_a_stage() -> None:
+    assert set(Op) == set(TENSOR) | set(KERNEL)
+
+
+def test_scheduled_kernels_are_legal() -> None:
+    for kernel in schedule([mul(softmax(X), 2.0), reduce(Y, Op.MAX, 0)]).kernels:
+        verify_kernel(kernel.ast)
+        assert {n.op for n in toposort([kernel.ast])} <= set(KERNEL)
