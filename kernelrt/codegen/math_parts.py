@@ -1,0 +1,166 @@
+"""What the approximations in math_*.py are built from: formats, constants and exact steps.
+
+All of them are branch-free sequences of the plainest ops, so that LLVM turns each node into one
+vector instruction. Conventions that the sequences rely on:
+
+- FMA rounds once. MUL followed by ADD may or may not be fused by LLVM, so whatever must be exact
+  is spelled with FMA.
+- Additions are never reassociated: adding and subtracting a large number rounds to an integer.
+- Comparisons with NaN are false; the order of the operands of each WHERE is chosen so that NaN
+  takes the branch that keeps it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "at_least",
+    "at_most",
+    "bits_of",
+    "exact_product",
+    "exact_sum",
+    "floats",
+    "fma",
+    "from_bits",
+    "negated",
+    "ordered_sum",
+    "polynomial",
+    "power_of_two",
+    "sign_bit",
+    "with_sign_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Layout of an IEEE binary format.
+
+    Attributes
+    ----------
+    dtype : DType
+        The floating type.
+    unsigned, signed : DType
+        Integer types of its width.
+    fraction : int
+        Bits of the stored significand.
+    bias : int
+        What is added to the exponent in memory.
+    """
+
+    dtype: DType
+    unsigned: DType
+    signed: DType
+    fraction: int
+    bias: int
+
+    @property
+    def rounder(self) -> float:
+        """Adding this rounds to an integer, which the low bits of the sum then hold."""
+        return 1.5 * 2.0**self.fraction
+
+    @property
+    def least_normal(self) -> float:
+        """The smallest number with a full significand."""
+        return 2.0 ** (1 - self.bias)
+
+
+FORMATS: Final = {
+    dt.float32: Format(dt.float32, dt.uint32, dt.int32, 23, 127),
+    dt.float64: Format(dt.float64, dt.uint64, dt.int64, 52, 1023),
+}
+
+
+def floats(text: str) -> tuple[float, ...]:
+    """Constants, exactly as computed: hexadecimal floats separated by blanks."""
+    return tuple(float.fromhex(word) for word in text.split())
+
+
+def fma(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
+    """``a * b + c`` with one rounding."""
+    return a.alu(Op.FMA, b, c)
+
+
+def negated(x: UOp) -> UOp:
+    """``-x``; inside an FMA it costs nothing."""
+    return UOp(Op.NEG, x.dtype, (x,))
+
+
+def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
+    """``c[0] + c[1] x + ...`` by Horner's rule in FMA."""
+    total = x.const_like(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        total = fma(total, x, c)
+    return total
+
+
+def at_most(x: UOp, limit: float) -> UOp:
+    """The lesser of `x` and `limit`; NaN stays. One instruction where ``min`` is x86's."""
+    top = x.const_like(limit)
+    return (top < x).where(top, x)
+
+
+def at_least(x: UOp, limit: float) -> UOp:
+    """The greater of `x` and `limit`; NaN stays."""
+    bottom = x.const_like(limit)
+    return (x < bottom).where(bottom, x)
+
+
+def bits_of(x: UOp, dtype: DType | None = None) -> UOp:
+    """The representation of a float as an integer of its width (unsigned unless told)."""
+    return UOp(Op.BITCAST, dtype or FORMATS[x.dtype].unsigned, (x,))
+
+
+def from_bits(bits: UOp, dtype: DType) -> UOp:
+    """The float with this representation."""
+    return UOp(Op.BITCAST, dtype, (bits,))
+
+
+def power_of_two(rounded: UOp) -> UOp:
+    """2**n, where `rounded` is ``rounder + bias + n`` and n is a normal exponent."""
+    shift = FORMATS[rounded.dtype].fraction
+    return from_bits(bits_of(rounded) << shift, rounded.dtype)
+
+
+def sign_bit(x: UOp) -> UOp:
+    """The representation of `x` with all but its sign cleared."""
+    return bits_of(x) & (1 << (x.dtype.bits - 1))
+
+
+def with_sign_of(magnitude: UOp, like: UOp) -> UOp:
+    """A number that is not negative, given the sign of `like`."""
+    return from_bits(bits_of(magnitude) | sign_bit(like), like.dtype)
+
+
+# Numbers as unevaluated sums of two -------------------------------------------------------------
+
+
+def exact_product(a: UOp, b: UOp | float) -> tuple[UOp, UOp]:
+    """``a * b`` and its rounding error. The product is spelled so that it is not contracted."""
+    product = fma(a, b, -0.0)
+    return product, fma(a, b, negated(product))
+
+
+def exact_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """``a + b`` and its rounding error, whichever is greater (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def ordered_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
+    """``a + b`` and its rounding error, when `a` has the greater exponent or is 0 (Dekker)."""
+    total = a + b
+    return total, b - (total - a)
+
+
