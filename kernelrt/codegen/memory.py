@@ -208,11 +208,22 @@ class Memory:
         span = (lanes - 1) * abs(step) + 1
         first = offset if step > 0 else offset + lanes - 1
         address = self._address(u.src[0], u.src[1], {**place, along: (first, 1)})
-        ty = vector(memory_type(u.dtype), span)
-        raw = self.text.emit(f"load {ty}, ptr {address}, align {u.dtype.itemsize}")
-        run = self.text.from_memory(raw, u.dtype, span)
+        scalar, align = memory_type(u.dtype), u.dtype.itemsize
+        # Two overlapping loads of a natural width cover the run.
+        width = 1 << (span.bit_length() - 1)
+        ty = vector(scalar, width)
+        ends = [self.text.emit(f"load {ty}, ptr {address}, align {align}")]
+        if span > width:
+            late = self.text.emit(f"getelementptr {scalar}, ptr {address}, i64 {span - width}")
+            ends.append(self.text.emit(f"load {ty}, ptr {late}, align {align}"))
         start = 0 if step > 0 else span - 1
-        return self.text.shuffle(run, None, [start + i * step for i in range(lanes)])
+        wanted = [start + i * step for i in range(lanes)]
+        picks = [w if w < width else w - (span - width) + width for w in wanted]
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        text = self.text.emit(
+            f"shufflevector {ty} {ends[0]}, {ty} {ends[-1]}, <{lanes} x i32> <{mask}>"
+        )
+        return self.text.from_memory(text, u.dtype, lanes)
 
     def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
         """Elements that lie apart, one by one."""

@@ -60,6 +60,8 @@ class Tiling:
         return self.tiles.get(r, Tile())
 
 
+#: Reductions of so few elements are written out in full.
+SHORT = 4
 #: Cycles that a chunk should be worth: far above what handing it to a thread costs.
 CHUNK_CYCLES = 30_000
 #: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
@@ -191,6 +193,10 @@ class _Chooser:
                 best = cost, candidate
         if best is not None:
             self.tiling.tiles.update(best[1])
+        # A handful of taps needs no loop.
+        for r in u.src[1:]:
+            if r not in self.tiling.tiles and _is_fixed(r) and _extent(r) <= SHORT:
+                self.tiling.tiles[r] = Tile(_extent(r), 1)
 
     def _candidates(self, u: UOp, along: UOp | None) -> Iterable[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""
