@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -286,8 +287,7 @@ def test_the_process_has_one_cache():
 
 
 def rss() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
 @pytest.mark.slow

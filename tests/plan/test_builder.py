@@ -1,0 +1,256 @@
+"""ExecutionPlanBuilder: what it adds, what build checks, and how errors name the culprit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support import plan_kernels
+from support.plan_kernels import Chain
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DeviceError, PlanBuildError
+from kernelrt.ir import Op, UOp, Variable, const
+from kernelrt.runtime import (
+    ExecutionPlanBuilder,
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+)
+
+
+def kernel_op(ident: int, *buffers: int, dependencies: tuple[int, ...] = ()) -> PreparedKernel:
+    return PreparedKernel(ident, plan_kernels.add(16), buffers, dependencies=dependencies)
+
+
+def three() -> Chain:
+    return Chain(np.zeros(16), np.arange(16), np.ones(16))
+
+
+def test_indices_count_up_as_buffers_are_added():
+    builder = ExecutionPlanBuilder()
+    assert builder.add_buffer(Buffer(4, dt.float32)) == 0
+    assert builder.add_intermediate(4, dt.float32) == 1
+    assert builder.add_view(1, 4, 2) == 2
+
+
+def test_add_op_takes_each_kind_of_prepared_operation():
+    chain = three()
+    view = Buffer.wrap(chain.arrays[0][:4])
+    part = chain.builder.add_buffer(view)
+    ops = [
+        kernel_op(10, 0, 1, 2),
+        PreparedCopy(11, (1, 0), 128),
+        PreparedBufferView(12, (part, 0), 0, 32),
+        PreparedCustomFunction(13, int, ()),
+    ]
+    assert [chain.builder.add_op(op) for op in ops] == [10, 11, 12, 13]
+    plan = chain.build(1)
+    assert sorted(op.id for op in plan.prepared_ops) == [10, 11, 12, 13]
+    plan.execute()
+    np.testing.assert_array_equal(chain.arrays[1], np.arange(16) + 1)
+
+
+def test_ids_given_later_do_not_meet_ids_given_before():
+    chain = three()
+    chain.builder.add_op(kernel_op(7, 0, 1, 2))
+    assert chain.add(0, 1, 2) == 8
+
+
+def test_add_kernel_takes_an_ast():
+    index = UOp(Op.RANGE, dt.int64, (const(16, dt.int64),), 0)
+    out, a = (UOp(Op.PARAM, dt.int64, (), (slot, 16)) for slot in range(2))
+    value = UOp(Op.LOAD, dt.int64, (a, index)) * 5
+    ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, value)),))
+    chain = three()
+    chain.builder.add_kernel(ast, [0, 1])
+    chain.build(0).execute()
+    np.testing.assert_array_equal(chain.arrays[0], np.arange(16) * 5)
+
+
+def test_a_prepared_kernel_takes_no_further_arguments():
+    with pytest.raises(PlanBuildError, match="prepared already"):
+        three().builder.add_kernel(kernel_op(0, 0, 1, 2), [0, 1, 2])
+
+
+def test_add_kernel_refuses_other_objects():
+    with pytest.raises(PlanBuildError, match="kernel AST"):
+        three().builder.add_kernel("add", [0, 1, 2])
+    with pytest.raises(PlanBuildError, match="buffer_indices is missing"):
+        three().builder.add_kernel(plan_kernels.add(16))
+    with pytest.raises(PlanBuildError, match="prepared operation"):
+        three().builder.add_op("copy")
+
+
+def test_add_buffer_refuses_what_is_no_buffer():
+    with pytest.raises(PlanBuildError, match=r"Buffer\.wrap"):
+        ExecutionPlanBuilder().add_buffer(np.zeros(4))
+
+
+def test_an_unknown_device_raises():
+    with pytest.raises(DeviceError, match="'TPU'"):
+        ExecutionPlanBuilder("TPU")
+
+
+def test_a_missing_buffer_is_named():
+    chain = three()
+    chain.builder.add_op(kernel_op(4, 0, 1, 9))
+    with pytest.raises(PlanBuildError, match=r"kernel 'add' \(op 4\): there is no buffer 9"):
+        chain.build()
+
+
+@pytest.mark.parametrize("index", [-1, 3, 0.5, "0", None])
+def test_outputs_must_exist(index):
+    with pytest.raises(PlanBuildError, match="output"):
+        three().builder.set_output_buffer(index)
+
+
+def test_a_duplicate_id_is_named():
+    chain = three()
+    chain.builder.add_op(kernel_op(4, 0, 1, 2))
+    chain.builder.add_op(PreparedCopy(4, (0, 1), 8))
+    with pytest.raises(PlanBuildError, match=r"copy \(op 4\): the id 4 is taken by kernel 'add'"):
+        chain.build()
+
+
+def test_a_dependency_on_itself_is_named():
+    chain = three()
+    chain.builder.add_op(kernel_op(4, 0, 1, 2, dependencies=(4,)))
+    with pytest.raises(PlanBuildError, match=r"\(op 4\) depends on itself"):
+        chain.build()
+
+
+def test_a_missing_dependency_is_named():
+    chain = three()
+    chain.builder.add_op(kernel_op(4, 0, 1, 2, dependencies=(5,)))
+    with pytest.raises(PlanBuildError, match=r"\(op 4\) depends on op 5, which does not exist"):
+        chain.build()
+
+
+def test_a_cycle_names_its_members_only():
+    chain = three()
+    chain.builder.add_op(kernel_op(1, 0, 1, 2))
+    chain.builder.add_op(kernel_op(2, 0, 1, 2, dependencies=(3,)))
+    chain.builder.add_op(kernel_op(3, 0, 1, 2, dependencies=(2,)))
+    with pytest.raises(PlanBuildError, match=r"cycle among: .*op 2.*op 3") as caught:
+        chain.build()
+    assert "op 1)" not in str(caught.value)
+
+
+def test_given_dependencies_may_point_to_ops_added_later():
+    chain = three()
+    chain.scale(0, 1, 2, dependencies=[1])
+    chain.scale(1, 2, 7)
+    plan = chain.build(0)
+    plan.execute()
+    assert [op.id for op in plan.prepared_ops] == [1, 0]
+    np.testing.assert_array_equal(chain.arrays[0], 14)
+
+
+def test_a_buffer_smaller_than_the_kernel_asks_for_is_named():
+    index = UOp(Op.RANGE, dt.int64, (const(32, dt.int64),), 0)
+    out = UOp(Op.PARAM, dt.int64, (), (0, 32))
+    ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, const(1, dt.int64))),))
+    chain = three()
+    chain.builder.add_kernel(ast, [1])
+    with pytest.raises(PlanBuildError, match="slot 0 takes 32 elements, buffer 1 has 16"):
+        chain.build()
+
+
+def test_a_buffer_of_another_type_is_named():
+    index = UOp(Op.RANGE, dt.int64, (const(4, dt.int64),), 0)
+    out = UOp(Op.PARAM, dt.float32, (), (0, 4))
+    value = const(1.0, dt.float32)
+    ast = UOp(Op.SINK, dt.float32, (UOp(Op.STORE, dt.float32, (out, index, value)),))
+    chain = three()
+    chain.builder.add_kernel(ast, [1])
+    with pytest.raises(PlanBuildError, match="slot 0 takes float32, buffer 1 holds int64"):
+        chain.build()
+
+
+@pytest.mark.parametrize(("nbytes", "match"), [(200, "has 128"), (-8, "-8")])
+def test_a_copy_must_fit_both_buffers(nbytes, match):
+    chain = three()
+    chain.builder.add_copy(0, 1, nbytes)
+    with pytest.raises(PlanBuildError, match=match):
+        chain.build()
+
+
+def test_a_copy_must_fit_for_all_values_of_its_variables():
+    chain = three()
+    chain.builder.add_copy(0, 1, Variable("n", 1, 17) * 8)
+    with pytest.raises(PlanBuildError, match="up to 136"):
+        chain.build()
+
+
+@pytest.mark.parametrize(("offset", "size"), [(-8, 2), (120, 2), (0, 17), (0, -1), (4, 2)])
+def test_a_view_must_lie_in_its_base_and_be_aligned(offset, size):
+    with pytest.raises(PlanBuildError, match="view"):
+        three().builder.add_view(0, offset, size)
+
+
+def test_a_view_op_must_tell_the_truth():
+    chain = three()
+    chain.builder.add_op(PreparedBufferView(3, (1, 0), 0, 128))
+    with pytest.raises(PlanBuildError, match=r"view \(op 3\): buffer 1 is not bytes 0 to 128"):
+        chain.build()
+
+
+def test_a_read_only_buffer_cannot_be_written():
+    array = np.zeros(16, np.int64)
+    array.flags.writeable = False
+    chain = three()
+    index = chain.builder.add_buffer(Buffer.wrap(array))
+    chain.scale(index, 1, 2)
+    with pytest.raises(PlanBuildError, match="read-only"):
+        chain.build()
+
+
+def test_an_intermediate_must_be_written_before_it_is_read():
+    chain = three()
+    scratch = chain.scratch()
+    chain.scale(0, scratch, 2)
+    chain.scale(scratch, 1, 2)
+    with pytest.raises(PlanBuildError, match=f"reads intermediate {scratch} before"):
+        chain.build()
+
+
+def test_an_output_must_be_written():
+    chain = three()
+    with pytest.raises(PlanBuildError, match="no op writes intermediate"):
+        chain.build(chain.scratch())
+
+
+def test_the_bounds_of_a_variable_agree_over_the_plan():
+    chain = three()
+    chain.builder.add_kernel(plan_kernels.add_n(Variable("n", 0, 5), 16), [0, 1])
+    chain.builder.add_kernel(plan_kernels.add_n(Variable("n", 0, 6), 16), [0, 1])
+    with pytest.raises(PlanBuildError, match="'n' has bounds 0 to 6 in .* but 0 to 5 in"):
+        chain.build()
+
+
+def test_a_name_stands_for_one_buffer():
+    chain = three()
+    chain.builder.map_buffer("x", 0)
+    chain.builder.map_buffer("x", 0)
+    with pytest.raises(PlanBuildError, match="already stands for buffer 0"):
+        chain.builder.map_buffer("x", 1)
+
+
+def test_a_builder_can_build_again():
+    chain = three()
+    chain.scale(0, 1, 2)
+    first = chain.build(0)
+    chain.scale(2, 0, 3)
+    second = chain.build(2)
+    assert (first.n_ops, second.n_ops) == (1, 2)
+    second.execute()
+    np.testing.assert_array_equal(chain.arrays[2], np.arange(16) * 6)
+    assert first.prepared_kernels[0].buffer_ptrs[0] == chain.arrays[0].ctypes.data
+
+
+def test_a_plan_without_operations_executes():
+    plan = ExecutionPlanBuilder().build()
+    plan.execute()
+    assert plan.execute_profiled() == []
