@@ -57,13 +57,14 @@ class Trainer:
 
     def _step(self, x: krt.Tensor, y: krt.Tensor) -> krt.Tensor:
         self.optimizer.zero_grad()
-        loss = self.model(x).cross_entropy(y)
+        loss: krt.Tensor = self.model(x).cross_entropy(y)
         loss.backward()
         self.optimizer.step()
         return loss
 
     def _predict(self, x: krt.Tensor) -> krt.Tensor:
-        return self.model(x).argmax(-1)
+        classes: krt.Tensor = self.model(x).argmax(-1)
+        return classes
 
     def accuracy(self, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
         """Give the share of `images` that are recognized."""
@@ -148,9 +149,9 @@ def run(options: argparse.Namespace) -> int:
             f"--batch: {options.batch} images are more than the {len(split.train_labels)} there are"
         )
     krt.manual_seed(options.seed)
-    name = "CNN" if options.cnn else "MLP 64-128-10"
+    name = "a CNN" if options.cnn else "an MLP 64-128-10"
     print(
-        f"training a {name} on {len(split.train_labels):,} digits, batch {options.batch}, "
+        f"training {name} on {len(split.train_labels):,} digits, batch {options.batch}, "
         f"Adam, {options.epochs} epochs",
         flush=True,
     )

@@ -8,8 +8,8 @@ import numpy as np
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.dtype import float32
+from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.runtime import PreparedCopy, PreparedKernel
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -69,19 +69,12 @@ def _input_spec(spec: Spec, home: Buffer | None, sites: Sequence[Site]) -> Input
     return (FLOAT, float32.code, home.address)
 
 
-def _sites(plan: ExecutionPlan, home: Buffer) -> list[Site]:
+def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
     """Where the plan takes the address of an argument, if it can be bound to the caller's."""
     if home.nbytes < BIND_FROM_BYTES or any(b.storage is home.storage for b in plan.output_buffers):
-        return []
-    sites: list[Site] = []
-    for op, prepared in enumerate(plan.prepared_ops):
-        for slot, index in enumerate(prepared.buffer_indices):
-            buffer = plan.buffers[index]
-            if buffer.storage is home.storage:
-                if not isinstance(prepared, PreparedKernel | PreparedCopy):
-                    return []
-                sites.append((op, slot, buffer.address - home.address))
-    return sites
+        return ()
+    index = plan.ast_to_buffer_map.get(UOp(Op.BUFFER, home.dtype, (), home))
+    return () if index is None else plan.sites(index)
 
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import functools
 import inspect
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar, cast, overload
 
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JitFunction", "jit"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 RETRACES_BEFORE_WARNING: Final = 8
@@ -49,14 +48,14 @@ class _Variant:
         return all(module.training is training for module, training in self.traced.modes)
 
 
-class JitFunction(JitCore, Generic[P, R]):
+class JitFunction(JitCore, Generic[R]):
     """A function that is traced once for each kind of arguments and replayed from then on.
 
     Made by :func:`jit`. Calls are thread-safe; two threads that run the same plan take turns.
     """
 
     def __init__(
-        self, fn: Callable[P, R], *, dynamic: object = None, threads: int | None = None
+        self, fn: Callable[..., R], *, dynamic: object = None, threads: int | None = None
     ) -> None:
         if not callable(fn):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
@@ -70,10 +69,16 @@ class JitFunction(JitCore, Generic[P, R]):
         self._attribute = self._name
         self.instance: object = None
         """The object that a jitted method is bound to."""
-        self._require_empty((tracing.active, state.pending, state.lazy.data, state.kept.data))
+        lazy, kept = cast("Any", state.lazy).data, cast("Any", state.kept).data
+        self._require_empty((tracing.active, state.pending, lazy, kept))
         modes.listen(self)
 
     # ---- calling
+
+    if TYPE_CHECKING:  # arrays and floats stand in for tensors, so parameters are not checked
+
+        def __call__(self, *args: Any, **kwargs: Any) -> R:
+            """Run the plan for these arguments, made if need be."""
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with arguments, or in a situation, that the replays do not take directly."""
@@ -87,14 +92,14 @@ class JitFunction(JitCore, Generic[P, R]):
                 return result
             self._drop(variant)
 
-    def plan(self, *args: P.args, **kwargs: P.kwargs) -> ExecutionPlan:
+    def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
         """Give the plan for these arguments, made if need be, with the arguments copied in.
 
         Executing it does what a call does, apart from taking arguments and handing out results.
         """
         return self._loaded(args, kwargs).plan
 
-    def profile(self, *args: P.args, **kwargs: P.kwargs) -> list[KernelProfile]:
+    def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
         variant = self._loaded(args, kwargs)
         self._make_way(variant)
@@ -232,7 +237,8 @@ class JitFunction(JitCore, Generic[P, R]):
         if not alike:
             return "the arguments are nested, or passed, differently"
         found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
-        return ", ".join(min(found, key=len)) or "a module changed between train() and eval()"
+        _, fewest = min((len(clauses), clauses) for clauses in found)
+        return ", ".join(fewest) or "a module changed between train() and eval()"
 
     def _warn_of_retraces(self) -> None:
         if self.retraces == RETRACES_BEFORE_WARNING:
@@ -261,7 +267,7 @@ class JitFunction(JitCore, Generic[P, R]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: object, owner: type | None = None) -> JitFunction[..., R]: ...
+    def __get__(self, instance: object, owner: type | None = None) -> JitFunction[R]: ...
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         if instance is None:
             return self
@@ -310,17 +316,21 @@ def _name_of(fn: Callable[..., object]) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
-@overload
-def jit(fn: Callable[P, R]) -> JitFunction[P, R]: ...
+Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp]]"
+
+
 @overload
 def jit(
-    fn: None = None, *, dynamic: Mapping[str, Mapping[int, UOp]] | None = None,
-    threads: int | None = None,
-) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...  # fmt: skip
+    fn: Callable[..., R], *, dynamic: Dynamic | None = None, threads: int | None = None
+) -> JitFunction[R]: ...
+@overload
 def jit(
-    fn: Callable[P, R] | None = None,
+    fn: None = None, *, dynamic: Dynamic | None = None, threads: int | None = None
+) -> Callable[[Callable[..., R]], JitFunction[R]]: ...
+def jit(
+    fn: Callable[..., R] | None = None,
     *,
-    dynamic: Mapping[str, Mapping[int, UOp]] | None = None,
+    dynamic: Dynamic | None = None,
     threads: int | None = None,
 ) -> Any:
     """Trace a function once for each kind of arguments, and replay the plan from then on.

@@ -234,7 +234,7 @@ def _from_memory(name: str, leaf: object) -> Any:
 
 def _refuse(name: str, leaf: object) -> Any:
     raise JitError(
-        f"{name}: a {type(leaf).__name__} cannot be an argument of a jitted function; expected "
+        f"{name}: a jitted function takes no {type(leaf).__name__}; expected "
         "arrays and tensors, floats, ints, bools, strings, None, modules, and lists, tuples and "
         "dicts of these"
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelrt.nn import Module
+    from kernelrt.tensor.base import TensorBase
 
 __all__ = ["Call", "Traced", "active", "trace"]
 
@@ -54,7 +55,7 @@ class Traced:
     nodes: list[UOp]
     commits: list[tuple[UOp, UOp]]
     targets: tuple[Buffer, ...]
-    guards: list[tuple[Tensor, int]]
+    guards: list[tuple[TensorBase, int]]
     homes: tuple[Buffer | None, ...]
     modes: tuple[tuple[Module, bool], ...]
     builder: Callable[..., object] | None

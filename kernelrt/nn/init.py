@@ -9,6 +9,7 @@ import math
 from typing import Final
 
 from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import dim_max
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import full
 from kernelrt.tensor.random import normal, uniform
@@ -125,7 +126,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
         raise ShapeError(
             f"tensor: fan-in and fan-out need at least two axes, not shape {tensor.shape}"
         )
-    sizes = [int(d) for d in tensor.shape]
+    sizes = [dim_max(d) for d in tensor.shape]
     taps = math.prod(sizes[2:])
     return max(1, sizes[1] * taps), max(1, sizes[0] * taps)
 

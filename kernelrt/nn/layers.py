@@ -125,7 +125,8 @@ class Embedding(Module):
 
         An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
         """
-        return index.embedding(self.weight)
+        rows: Tensor = index.embedding(self.weight)
+        return rows
 
     def extra_repr(self) -> str:
         """Give the sizes."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._replay import ArrayHandle
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, state
@@ -49,7 +49,8 @@ class TensorBase(ArrayHandle):
         tensor._leaf = None
         tensor._born = state.local.trace
         tensor._plain = not state.local.grad
-        state.lazy[id(tensor)] = tensor
+        if tensor._born is None:
+            state.lazy[id(tensor)] = tensor
         return tensor
 
     @classmethod
@@ -89,15 +90,25 @@ class TensorBase(ArrayHandle):
         if self._uop is None:
             self._adopt()
         elif self._address is None:
-            trace = state.local.trace
-            if trace is not None and self._born is not trace:
-                trace.admit(self)
+            if self._born is not state.local.trace:
+                self._cross()
         elif state.pending and id(self) in state.pending:
             from kernelrt.tensor.realize import flush
 
             flush()
         node: UOp = self._uop
         return node if state.local.grad or self._plain else detach(node)
+
+    def _cross(self) -> None:
+        """Let a lazy tensor from outside into the trace that is active; none may leave one."""
+        trace = state.local.trace
+        if self._born is not None:
+            raise JitError(
+                "this tensor was made while a function was traced and has no value outside of "
+                "that call; return it from the function, or assign it to a tensor that it reaches"
+            )
+        if trace is not None:
+            trace.admit(self)
 
     @property
     def _buffer(self) -> Buffer | None:

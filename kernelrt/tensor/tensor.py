@@ -60,7 +60,7 @@ class Tensor(ConversionMethods):
         self._uop = made._uop
         if made._memory is not None:
             self._bind(made._memory, made._address or 0, made._dtype_code, made._shape or ())
-        else:
+        elif self._born is None:
             state.lazy[id(self)] = self
         if requires_grad:
             self.requires_grad_()

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir.shape import dim_max
 from kernelrt.nn import state
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
@@ -140,7 +141,7 @@ def ones_state(count: int) -> Tensor:
 
 def zeros_state(like: Tensor) -> Tensor:
     """Zeros of the shape and type of `like`, with storage."""
-    shape = tuple(int(d) for d in like.shape)
+    shape = tuple(dim_max(d) for d in like.shape)
     return _with_storage(np.zeros(shape, np.float32), like.dtype)
 
 

@@ -1,0 +1,267 @@
+"""jit: what goes in and what comes out, the same as without jit."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+F32 = np.float32
+
+
+def rand(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(F32)
+
+
+def test_first_call_and_replays_give_what_eager_gives() -> None:
+    def f(x, y):
+        return ((x @ y).tanh() * 2 - x.sum()).softmax(-1)
+
+    jitted = krt.jit(f)
+    for seed in range(4):
+        x, y = rand(5, 7, seed=seed), rand(7, 3, seed=seed + 10)
+        expected = f(krt.tensor(x), krt.tensor(y)).numpy()
+        assert np.array_equal(jitted(x, y).numpy(), expected)
+    assert jitted.retraces == 0
+
+
+def test_function_is_traced_once_for_a_signature() -> None:
+    calls = []
+
+    @krt.jit
+    def f(x):
+        calls.append(x.shape)
+        return x + 1
+
+    for _ in range(3):
+        f(rand(2))
+    f(rand(3))
+    f(rand(2))
+    assert calls == [(2,), (3,)]
+
+
+def test_results_belong_to_the_caller() -> None:
+    double = krt.jit(lambda x: x * 2)
+    first = double(np.ones(3, F32))
+    second = double(np.full(3, 5, F32))
+    assert first.tolist() == [2, 2, 2]
+    assert second.tolist() == [10, 10, 10]
+    second.assign(krt.zeros(3))
+    assert first.tolist() == [2, 2, 2]
+    assert double(np.ones(3, F32)).tolist() == [2, 2, 2]
+
+
+def test_an_argument_returned_as_it_is_is_a_copy() -> None:
+    same = krt.jit(lambda x: x)
+    for n in (3, 5000):
+        x = rand(n)
+        y = same(x)
+        x[:] = 0
+        assert np.array_equal(y.numpy(), rand(n))
+        assert np.array_equal(same(rand(n, seed=1)).numpy(), rand(n, seed=1))
+
+
+@pytest.mark.parametrize("n", [4, 4096])
+def test_arrays_of_every_layout(n: int) -> None:
+    f = krt.jit(lambda x: x * 2 + 1)
+    base = rand(2 * n, 2)
+    raw = np.empty(4 * n + 1, np.uint8)[1:].view(F32)
+    raw[:] = base[:n, 0]
+    for x in (base[:n, 0], base[::2, 1], np.asfortranarray(base)[:n, 1], raw, base[n - 1 :: -1, 0]):
+        assert np.array_equal(f(x).numpy(), x * 2 + 1)
+    read_only = base[:n, 0].copy()
+    read_only.flags.writeable = False
+    assert np.array_equal(f(read_only).numpy(), read_only * 2 + 1)
+    assert f.retraces == 0
+
+
+def test_tensors_numpy_scalars_and_foreign_arrays() -> None:
+    f = krt.jit(lambda x, s: x * s)
+    x = rand(4)
+    expected = x * F32(3)
+    assert np.array_equal(f(krt.tensor(x), 3.0).numpy(), expected)
+    assert np.array_equal(f(krt.tensor(x) * 1 + 0, np.float64(3)).numpy(), expected)
+    assert np.array_equal(f(x.data, 3.0).numpy(), expected)
+    assert np.array_equal(f(f(x, 3.0), 1.0).numpy(), expected)
+    assert f.retraces == 0
+
+
+def test_torch_tensors_are_arguments() -> None:
+    torch = pytest.importorskip("torch")
+    f = krt.jit(lambda x: x.sum())
+    assert f(torch.arange(4, dtype=torch.float32)).item() == 6
+    x = torch.arange(3, dtype=torch.bfloat16)
+    assert f(x).cast("float32").item() == 3
+
+
+def test_python_floats_are_inputs_and_ints_are_not() -> None:
+    traced = []
+
+    @krt.jit
+    def f(x, scale, power):
+        traced.append(power)
+        return x**power * scale
+
+    x = rand(3)
+    for scale in (0.5, 2.0, -1.0):
+        for power in (2, 3):
+            assert np.allclose(f(x, scale, power).numpy(), x**power * scale, rtol=1e-6)
+    assert traced == [2, 3]
+
+
+def test_true_is_not_one() -> None:
+    f = krt.jit(lambda x, flag: x + (10 if flag is True else 1))
+    assert f(np.zeros(1, F32), 1).item() == 1
+    assert f(np.zeros(1, F32), True).item() == 10
+    assert f(np.zeros(1, F32), 1).item() == 1
+
+
+def test_static_strings_and_none() -> None:
+    f = krt.jit(lambda x, how=None: x.sum() if how == "sum" else x.mean() if how else x)
+    x = rand(4)
+    assert np.allclose(f(x, "sum").numpy(), x.sum(), rtol=1e-6)
+    assert np.allclose(f(x, how="mean").numpy(), x.mean(), rtol=1e-6)
+    assert np.array_equal(f(x).numpy(), x)
+
+
+def test_nested_arguments_and_results() -> None:
+    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024
+
+    @krt.jit
+    def f(batch, pair):
+        a, b = batch["a"], batch["b"][0]
+        return {"sum": a + b, "parts": [pair.x, (pair.y * 2, 7, None)], "point": Point(a, "label")}
+
+    for seed in range(3):
+        a, b, c, d = (rand(3, seed=seed + i) for i in range(4))
+        out = f({"a": a, "b": [b]}, Point(c, d))
+        assert np.array_equal(out["sum"].numpy(), a + b)
+        assert np.array_equal(out["parts"][0].numpy(), c)
+        assert np.array_equal(out["parts"][1][0].numpy(), d * 2)
+        assert out["parts"][1][1:] == (7, None)
+        assert type(out["point"]).__name__ == "Point"
+        assert np.array_equal(out["point"].x.numpy(), a)
+        assert out["point"].y == "label"
+    assert f.retraces == 0
+
+
+def test_nesting_is_part_of_the_signature() -> None:
+    f = krt.jit(lambda *args: args[0][0] - args[0][1] if len(args) == 1 else args[0] + args[1])
+    a, b = rand(2), rand(2, seed=1)
+    assert np.array_equal(f(a, b).numpy(), a + b)
+    assert np.array_equal(f((a, b)).numpy(), a - b)
+    assert np.array_equal(f([a, b]).numpy(), a - b)
+    assert np.array_equal(f(a, b).numpy(), a + b)
+    assert len(f.plans) == 3
+
+
+def test_single_results_in_a_tuple_or_list_keep_it() -> None:
+    one = krt.jit(lambda x: (x + 1,))([1.0][0])
+    assert isinstance(one, tuple)
+    many = krt.jit(lambda x: [x, x + 1])(2.0)
+    assert isinstance(many, list)
+    assert [t.item() for t in many] == [2, 3]
+    assert krt.jit(lambda _: ())(1.0) == ()
+    assert krt.jit(lambda _: None)(1.0) is None
+
+
+def test_keywords_share_plans_with_positions() -> None:
+    @krt.jit
+    def f(x, y, *, shift=0.0):
+        return x - y + shift
+
+    x, y = rand(3), rand(3, seed=1)
+    expected = x - y
+    assert np.array_equal(f(x, y).numpy(), expected)
+    assert np.array_equal(f(y=y, x=x).numpy(), expected)
+    assert np.array_equal(f(x, y=y).numpy(), expected)
+    assert f.retraces == 0
+    assert np.array_equal(f(x, y, shift=2.0).numpy(), expected + F32(2))
+    assert np.array_equal(f(shift=3.0, y=y, x=x).numpy(), expected + F32(3))
+    assert f.retraces == 1
+
+
+def test_wrong_calls_raise_type_errors_with_the_name() -> None:
+    @krt.jit
+    def step(x, y):
+        return x + y
+
+    with pytest.raises(TypeError, match="step"):
+        step(rand(2))
+    with pytest.raises(TypeError, match="step"):
+        step(rand(2), z=rand(2))
+    assert step.plans == ()
+
+
+def test_the_same_array_twice_and_overlapping_arrays() -> None:
+    f = krt.jit(lambda x, y: x * 2 - y)
+    for n in (3, 3000):
+        x = rand(n + 1)
+        assert np.array_equal(f(x, x).numpy(), x * 2 - x)
+        assert np.array_equal(f(x[1:], x[:-1]).numpy(), x[1:] * 2 - x[:-1])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+)
+def test_every_dtype_goes_through(dtype: str) -> None:
+    x = np.arange(6).reshape(2, 3).astype(dtype)
+    out = krt.jit(lambda x: (x, x.cast("float64").sum()))(x)
+    assert out[0].numpy().dtype == x.dtype
+    assert np.array_equal(out[0].numpy(), x)
+    assert out[1].item() == x.astype("float64").sum()
+
+
+def test_empty_and_zero_dimensional_arrays() -> None:
+    f = krt.jit(lambda x: (x + 1, x.sum()))
+    out, total = f(np.zeros((0, 3), F32))
+    assert out.shape == (0, 3)
+    assert total.item() == 0
+    out, total = f(np.array(4, F32))
+    assert out.shape == ()
+    assert total.item() == 4
+
+
+def test_calls_inside_a_traced_function_become_part_of_it() -> None:
+    inner = krt.jit(lambda x: x * 3)
+    assert inner(np.ones(2, F32)).tolist() == [3, 3]
+    outer = krt.jit(lambda x: inner(x) + 1)
+    for value in (1.0, 2.0):
+        assert outer(np.full(2, value, F32)).tolist() == [3 * value + 1] * 2
+
+
+def test_modules_may_be_passed() -> None:
+    from kernelrt import nn
+
+    a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+    f = krt.jit(lambda model, x: model(x))
+    x = rand(4, 3)
+    for model in (a, b, a, b):
+        assert np.array_equal(f(model, x).numpy(), model(krt.tensor(x)).numpy())
+    assert len(f.plans) == 2
+
+
+def test_what_cannot_be_an_argument_or_result_is_named() -> None:
+    f = krt.jit(lambda batch: batch["x"])
+    with pytest.raises(krt.JitError, match=r"batch\['x'\]: .* no object"):
+        f({"x": object()})
+    with pytest.raises(krt.DTypeError, match="x"):
+        krt.jit(lambda x: x)(np.array(["a"]))
+    with pytest.raises(krt.JitError, match=r"result\[1\].*set"):
+        krt.jit(lambda x: (x, {1}))(1.0)
+    with pytest.raises(krt.DTypeError, match="fn"):
+        krt.jit(3)
+
+
+def test_a_function_keeps_its_name_and_docstring() -> None:
+    @krt.jit
+    def documented(x):
+        """Twice."""
+        return x * 2
+
+    assert documented.__name__ == "documented"
+    assert documented.__doc__ == "Twice."
+    assert "documented" in repr(documented)

@@ -1,0 +1,238 @@
+"""jit: failures say what to do and leave everything as it was."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+
+F32 = np.float32
+
+
+def make() -> tuple:
+    krt.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    opt = nn.optim.Adam(nn.parameters(model), lr=0.1)
+    return model, opt
+
+
+def snapshot(*objects: object) -> list[bytes]:
+    return [t.numpy().tobytes() for o in objects for t in nn.state_dict(o).values()]
+
+
+def test_reading_a_value_while_tracing_raises() -> None:
+    for read in (
+        lambda x: x.item(),
+        lambda x: x.numpy(),
+        float,
+        lambda x: 1 if x > 0 else 2,
+        lambda x: x.realize(),
+        krt.prepare,
+    ):
+        f = krt.jit(lambda x, read=read: (read(x + 1), x)[1])
+        with pytest.raises(krt.JitError):
+            f(1.0)
+        assert f.plans == ()
+
+
+def test_an_error_in_the_function_leaves_state_as_it_was() -> None:
+    model, opt = make()
+    before = snapshot(model, opt)
+    fail = [True]
+
+    @krt.jit
+    def step(x, y):
+        opt.zero_grad()
+        loss = model(x).cross_entropy(y)
+        loss.backward()
+        opt.step()
+        if fail[0]:
+            raise RuntimeError("in the middle")
+        return loss
+
+    x, y = np.ones((2, 4), F32), np.array([0, 2])
+    with pytest.raises(RuntimeError, match="in the middle"):
+        step(x, y)
+    assert snapshot(model, opt) == before
+    assert all(p.grad is None for p in nn.parameters(model))
+    assert step.plans == ()
+    fail[0] = False
+    first = step(x, y).item()
+    assert step(x, y).item() < first
+
+
+def test_gradients_from_before_survive_a_failed_trace() -> None:
+    w = krt.tensor([1.0], requires_grad=True)
+    (w * 3).sum().backward()
+
+    @krt.jit
+    def f():
+        w.grad = None
+        (w * 5).sum().backward()
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        f()
+    assert w.grad.item() == 3
+
+
+def test_an_index_out_of_range_commits_nothing() -> None:
+    model, opt = make()
+
+    @krt.jit
+    def step(x, y):
+        opt.zero_grad()
+        loss = model(x).cross_entropy(y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    x, y = np.ones((2, 4), F32), np.array([0, 2])
+    step(x, y)
+    before = snapshot(model, opt)
+    for bad in ([0, 3], [-1, 0], [2**40, 0]):
+        with pytest.raises(krt.IndexBoundsError):
+            step(x, np.array(bad))
+        assert snapshot(model, opt) == before
+    assert np.isfinite(step(x, y).item())
+    assert snapshot(model, opt) != before
+
+
+def test_an_error_on_the_very_first_call_commits_nothing() -> None:
+    model, opt = make()
+    before = snapshot(model, opt)
+
+    @krt.jit
+    def step(x, y):
+        opt.zero_grad()
+        model(x).cross_entropy(y).backward()
+        opt.step()
+
+    with pytest.raises(krt.IndexBoundsError):
+        step(np.ones((2, 4), F32), np.array([0, 7]))
+    assert snapshot(model, opt) == before
+
+
+def test_random_state_does_not_advance_when_a_trace_fails() -> None:
+    krt.manual_seed(5)
+    expected = krt.rand(4).tolist()
+
+    @krt.jit
+    def f():
+        krt.rand(100)
+        raise ValueError("no")
+
+    krt.manual_seed(5)
+    with pytest.raises(ValueError, match="no"):
+        f()
+    assert krt.rand(4).tolist() == expected
+
+
+def test_assigning_to_an_argument_raises() -> None:
+    @krt.jit
+    def f(x, target):
+        target.assign(x)
+        return x
+
+    with pytest.raises(krt.JitError, match=r"target.*assigns to its argument"):
+        f(np.ones(2, F32), krt.zeros(2))
+    assert f.plans == ()
+
+
+def test_shape_errors_come_through_with_their_type() -> None:
+    model, _ = make()
+    f = krt.jit(model)
+    with pytest.raises(krt.ShapeError, match=r"Linear\(4, 8\).*\(2, 5\)"):
+        f(np.ones((2, 5), F32))
+
+
+def test_explain_names_what_changed() -> None:
+    @krt.jit
+    def f(x, y, n=1):
+        return x.sum() + y.sum() + n
+
+    x = np.ones(3, F32)
+    f(x, x)
+    f(x, np.ones(4, F32))
+    f(x.astype(np.float64), x)
+    f(x, x, 2)
+    f(x, x, 3)
+    text = f.explain().splitlines()
+    assert text[0] == "f: 5 plans"
+    assert "y changed its shape from (3,) to (4,)" in text[2]
+    assert "x changed its dtype from float32 to float64" in text[3]
+    assert "nested, or passed, differently" in text[4]
+    assert "n changed from 2 to 3" in text[5]
+    assert f.retraces == 4
+
+
+def test_many_retraces_warn_once() -> None:
+    @krt.jit
+    def f(x, i):
+        return x * i
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(12):
+            f(np.ones(2, F32), i)
+    assert len(caught) == 1
+    assert issubclass(caught[0].category, RuntimeWarning)
+    assert "i changed from" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def test_clear_forgets_plans() -> None:
+    traced = []
+
+    @krt.jit
+    def f(x):
+        traced.append(1)
+        return x + 1
+
+    f(1.0)
+    f.clear()
+    assert f.plans == ()
+    assert f(1.0).item() == 2
+    assert len(traced) == 2
+
+
+def test_a_traced_tensor_that_escapes_cannot_be_read() -> None:
+    kept = []
+
+    @krt.jit
+    def f(x):
+        kept.append(x + 1)
+        return x
+
+    f(np.ones(3, F32))
+    with pytest.raises(krt.JitError):
+        kept[0].numpy()
+
+
+def test_plan_and_profile() -> None:
+    total = krt.zeros(())
+
+    @krt.jit
+    def f(x, scale):
+        total.assign(total + 1)
+        return (x * scale).sum()
+
+    x = np.arange(5, dtype=F32)
+    plan = f.plan(x, 2.0)
+    assert total.item() == 0
+    plan.execute()
+    assert plan.output_buffer.numpy().tolist() == [20]
+    assert total.item() == 1
+    profiles = f.profile(x, 3.0)
+    assert total.item() == 2
+    assert plan.output_buffer.numpy().tolist() == [30]
+    assert len(profiles) == len(plan.prepared_kernels)
+    assert all(p.elapsed >= 0 for p in profiles)
+    assert f(x, 1.0).item() == 10
+    assert f.plans == (plan,)
+    with pytest.raises(krt.JitError):
+        krt.jit(lambda x: f.plan(x, 1.0) and x)(x)
