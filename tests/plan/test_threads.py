@@ -1,0 +1,134 @@
+"""Plans and threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from support import plan_kernels
+from support.plan_kernels import Chain
+
+from kernelrt.ir import Variable
+
+N = Variable("n", 1, 16)
+
+
+def together(*functions) -> None:
+    """Run functions at once; whatever one of them raises is raised here."""
+    errors: list[BaseException] = []
+    barrier = threading.Barrier(len(functions))
+
+    def call(function):
+        barrier.wait()
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=call, args=(f,)) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def test_two_threads_on_one_plan_take_turns():
+    chain = Chain(np.zeros(16))
+    inside: list[int] = []
+    most: list[int] = []
+
+    def note(_):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.001)
+        inside.pop()
+
+    chain.builder.add_custom(note, [0])
+    plan = chain.build()
+    together(*[lambda: [plan.execute() for _ in range(20)]] * 4)
+    assert most == [1] * 80
+
+
+def test_setting_variables_and_running_is_one_turn():
+    chain = Chain(np.arange(16))
+    a, b = chain.scratch(), chain.scratch()
+    chain.builder.add_kernel(plan_kernels.add_n(Variable("m", 0, 1000), 16), [a, 0])
+    chain.builder.add_kernel(plan_kernels.add_n(Variable("m", 0, 1000), 16), [b, 0])
+    wrong = []
+    chain.builder.add_custom(lambda x, y: wrong.append(1) if (x != y).any() else None, [a, b])
+    plan = chain.build()
+
+    def setter(start: int):
+        return lambda: [plan.execute_with_vars(m=start + i) for i in range(300)]
+
+    together(setter(0), setter(400), lambda: [plan.execute() for _ in range(300)])
+    assert not wrong
+
+
+def test_distinct_plans_run_at_once():
+    barrier = threading.Barrier(2, timeout=20)
+
+    def make():
+        chain = Chain(np.zeros(16))
+        chain.builder.add_custom(lambda _: barrier.wait(), [0])
+        return chain.build()
+
+    first, second = make(), make()
+    together(first.execute, second.execute)
+
+
+def test_a_replica_runs_beside_its_original():
+    barrier = threading.Barrier(2, timeout=20)
+    chain = Chain(np.zeros(16))
+    chain.builder.add_custom(lambda _: barrier.wait(), [0])
+    plan = chain.build()
+    together(plan.execute, plan.replicate().execute)
+
+
+def test_a_plan_made_in_one_thread_runs_in_another():
+    chain = Chain(np.arange(16), np.zeros(16))
+    chain.scale(1, 0, 2)
+    plan = chain.build(1)
+    together(plan.execute)
+    np.testing.assert_array_equal(chain.arrays[1], np.arange(16) * 2)
+
+
+def test_release_waits_for_a_run_in_another_thread():
+    chain = Chain(np.zeros(16))
+    started, finished = threading.Event(), []
+
+    def slow(_):
+        started.set()
+        time.sleep(0.1)
+        finished.append(1)
+
+    chain.builder.add_custom(slow, [0])
+    plan = chain.build()
+    thread = threading.Thread(target=plan.execute)
+    thread.start()
+    started.wait()
+    plan.release_all_buffers()
+    assert finished == [1]
+    thread.join()
+
+
+@pytest.mark.parametrize("size", [1 << 10, 1 << 18])
+def test_results_do_not_depend_on_the_number_of_threads(size):
+    import kernelrt as krt
+
+    x = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    before = krt.get_num_threads()
+    outs = []
+    try:
+        for threads in (1, 2, 4):
+            krt.set_num_threads(threads)
+            plan = krt.prepare((krt.tensor(x) * 1.7).exp().sum())
+            plan.execute()
+            outs.append(plan.output_buffer.numpy().tobytes())
+    finally:
+        krt.set_num_threads(before)
+    assert outs[0] == outs[1] == outs[2]
