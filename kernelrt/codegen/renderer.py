@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
@@ -15,6 +16,8 @@ from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
@@ -50,7 +53,7 @@ class LLVMRenderer:
         lowered = rewrite([merge_reductions(ast)], MATH)[0]
         info = Analysis(lowered)
         tiling = choose(info, self._device, cost)
-        name = f"k_{fingerprint(ast)}"
+        name = _name(ast)
         emitter = Emitter(info, tiling, self._device)
         source = emitter.write(name) + self._attributes()
         program = ProgramSpec(name, source, self._device, ast)
@@ -74,3 +77,32 @@ class LLVMRenderer:
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" '
             f'"min-legal-vector-width"="{width}" }}\n!0 = !{{}}\n'
         )
+
+
+def _name(ast: UOp) -> str:
+    """What the kernel does, over which loops, and its content's hash: an identifier.
+
+    ``contract_64x128_over_32`` sums products, ``reduce_64_over_10`` reduces, ``map_8192`` does
+    neither.
+    """
+    info = Analysis(ast)
+    outer = sorted(
+        {r for s in ast.src for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
+    )
+    kind, inner = "map", ""
+    if info.reduces:
+        widest = max(info.reduces, key=lambda u: _extent(u.src[1:]))
+        products = widest.arg is Op.ADD and widest.src[0].op is Op.MUL
+        kind = "contract" if products and len(info.loads(widest.src[0])) > 1 else "reduce"
+        inner = f"_over_{_sizes(widest.src[1:])}"
+    return f"{kind}_{_sizes(outer) or 'scalar'}{inner}_{fingerprint(ast)[:12]}"
+
+
+def _extent(ranges: Iterable[UOp]) -> int:
+    return math.prod(r.src[0].vmax for r in ranges)
+
+
+def _sizes(ranges: Iterable[UOp]) -> str:
+    """Extents of loops; a Variable by its name, another symbolic extent by its bound."""
+    sizes = [r.src[0] for r in ranges]
+    return "x".join(str(s.arg[0] if s.op is Op.VAR else s.vmax) for s in sizes)
