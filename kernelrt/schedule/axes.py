@@ -21,6 +21,8 @@ __all__ = ["canonical_loops"]
 
 #: How far splitting goes; each round removes one level of a nested division.
 _ROUNDS = 8
+#: No loop has this number or a higher one before its number is settled.
+_UNUSED = 1 << 40
 _Coefficients = dict[UOp, "int | UOp"]
 
 
@@ -37,9 +39,9 @@ def canonical_loops(stores: Sequence[UOp], outer: Sequence[UOp], indexer: Indexe
         Index arithmetic.
     """
     work = _Loops(list(stores), list(outer), indexer)
-    for _ in range(_ROUNDS):
-        if not work.split():
-            break
+    rounds = 0
+    while work.split(may=rounds < _ROUNDS):
+        rounds += 1
     work.merge_and_number()
     return work.stores
 
@@ -49,9 +51,8 @@ class _Loops:
         self.stores = stores
         self._outer = outer
         self._indexer = indexer
-        self._next = 1 + max(
-            (n.arg for n in toposort([*stores, *outer]) if n.op is Op.RANGE), default=-1
-        )
+        self._nodes: list[UOp] = []
+        self._next = _UNUSED
 
     def _range(self, size: UOp) -> UOp:
         self._next += 1
@@ -59,10 +60,11 @@ class _Loops:
 
     # Splitting
 
-    def split(self) -> bool:
+    def split(self, *, may: bool) -> bool:
         """Split each loop whose index is divided by a factor of its size; whether any was."""
         factors: dict[UOp, int] = {}
-        for node in toposort(self.stores):
+        self._nodes = list(toposort(self.stores))
+        for node in self._nodes:
             if node.op in (Op.IDIV, Op.MOD) and node.src[0].op is Op.RANGE:
                 loop, divisor = node.src
                 size = loop.src[0]
@@ -70,7 +72,7 @@ class _Loops:
                     s, d = int(size.arg), int(divisor.arg)
                     if 1 < d < s and s % d == 0:
                         factors[loop] = max(factors.get(loop, 0), d)
-        if not factors:
+        if not factors or not may:
             return False
         values: dict[UOp, UOp] = {}
         loops: dict[UOp, tuple[UOp, ...]] = {}
@@ -86,13 +88,9 @@ class _Loops:
 
     def merge_and_number(self) -> None:
         """Merge adjacent loops where every access allows, and number all anew."""
-        table = _Accesses(self.stores)
+        table = _Accesses(self._nodes)
         nests = [self._outer]
-        nests += [
-            list(n.src[1:])
-            for n in reversed(list(toposort(self.stores)))
-            if n.op is Op.REDUCE
-        ]
+        nests += [list(n.src[1:]) for n in reversed(self._nodes) if n.op is Op.REDUCE]
         values: dict[UOp, UOp] = {}
         loops: dict[UOp, tuple[UOp, ...]] = {}
         count = 0
@@ -111,7 +109,7 @@ class _Loops:
         done: dict[UOp, UOp] = dict(values)
         pure: set[UOp] = {n for n in done.values() if _is_pure(n)}
         simplify = self._indexer.simplify
-        for node in toposort(self.stores, stop=done.__contains__):
+        for node in self._nodes:
             if node in done:
                 continue
             if node.op is Op.REDUCE:
@@ -154,11 +152,11 @@ _WITHIN_SUM = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL})
 class _Accesses:
     """How every index expression of a kernel walks with each loop."""
 
-    def __init__(self, stores: Iterable[UOp]) -> None:
+    def __init__(self, nodes: Iterable[UOp]) -> None:
         self._rows: dict[tuple[tuple[UOp, int | UOp], ...], _Coefficients] = {}
         self._opaque: set[UOp] = set()
         seen: set[UOp] = set()
-        for node in toposort(stores):
+        for node in nodes:
             if node.dtype is dt.int64 and node.op in _WITHIN_SUM:
                 continue  # seen through from the expression that it is a term of
             for s in node.src if node.op is not Op.REDUCE else node.src[:1]:

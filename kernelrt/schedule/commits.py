@@ -95,6 +95,10 @@ class _Settling:
         self._touches = Touches()
         for n, draft in enumerate(drafts):
             self._touches.add(n, draft.reads, draft.writes)
+        # Commits by number, as writers of their targets.
+        self._targets = Touches()
+        for k, commit in enumerate(commits):
+            self._targets.add(k, (), (commit.target,))
         self._failing = [n for n, draft in enumerate(drafts) if draft.fails]
         self._taken: dict[UOp, UOp] = {}
 
@@ -128,9 +132,7 @@ class _Settling:
         me = self._count + k
         before = set(self._touches.readers(commit.target)) | set(self._failing)
         before |= set(self._touches.writers(commit.source))
-        for j, earlier in enumerate(self._commits[:k]):
-            if overlap(earlier.target, commit.target):
-                before.add(self._count + j)
+        before |= {self._count + j for j in self._targets.writers(commit.target) if j < k}
         for n in before:
             self._graph.after[n].add(me)
 
@@ -138,10 +140,7 @@ class _Settling:
 
     def _take_in(self, k: int, commit: Commit) -> None:
         writers = self._touches.writers(commit.source)
-        alone = not any(
-            j != k and overlap(other.target, commit.target)
-            for j, other in enumerate(self._commits)
-        )
+        alone = self._targets.writers(commit.target) == [k]
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
         writer = writers[-1]

@@ -37,6 +37,7 @@ class KernelDraft:
     stores: list[UOp]
     loads: dict[UOp, set[UOp]] = field(default_factory=dict)
     fails: bool = False
+    _renamed: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in toposort(self.stores):
@@ -47,23 +48,25 @@ class KernelDraft:
     @property
     def reads(self) -> list[UOp]:
         """BUFFERs that are loaded, or added to."""
-        added = [s.src[0] for s in self.stores if s.arg is Op.ADD]
+        added = [self.place(s) for s in self.stores if s.arg is Op.ADD]
         return list(dict.fromkeys([*self.loads, *added]))
 
     @property
     def writes(self) -> list[UOp]:
         """BUFFERs that are stored to."""
-        return list(dict.fromkeys(s.src[0] for s in self.stores))
+        return list(dict.fromkeys(map(self.place, self.stores)))
+
+    def place(self, access: UOp) -> UOp:
+        """The BUFFER that a STORE or LOAD goes to."""
+        return self._renamed.get(access.src[0], access.src[0])
 
     def stores_to(self, buffer: UOp) -> list[UOp]:
         """The STOREs to `buffer`: one, or one for each operand of a CAT."""
-        return [s for s in self.stores if s.src[0] is buffer]
+        return [s for s in self.stores if self.place(s) is buffer]
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Read and write `new` where it was `old`."""
-        from kernelrt.ir import substitute
-
-        self.stores = substitute(self.stores, {old: new})
+        self._renamed[old] = new
         if old in self.loads:
             self.loads.setdefault(new, set()).update(self.loads.pop(old))
 
@@ -71,23 +74,27 @@ class KernelDraft:
         """The kernel with canonical loops and numbered slots."""
         stores = canonical_loops(self.stores, self.group.loops, indexer)
         nodes = list(toposort(stores))
-        slots = {b: k for k, b in enumerate(dict.fromkeys(s.src[0] for s in stores))}
+        slots = {b: k for k, b in enumerate(dict.fromkeys(map(self.place, stores)))}
         writes = tuple(range(len(slots)))
-        for node in nodes:
-            if node.op is Op.LOAD:
-                slots.setdefault(node.src[0], len(slots))
+        loads = [n for n in nodes if n.op is Op.LOAD]
+        for load in loads:
+            slots.setdefault(self.place(load), len(slots))
         _check_apart(list(slots), len(writes))
-        params: dict[UOp, UOp] = {
-            b: UOp(Op.PARAM, b.dtype, (), (slot, int(b.arg.size))) for b, slot in slots.items()
+        params = {
+            access.src[0]: _param(self.place(access), slots) for access in (*stores, *loads)
         }
         params[STATUS] = STATUS.replace(arg=(len(slots), 1))
         return KernelItem(_sink(stores, nodes, params), tuple(slots), writes, self.fails)
 
 
+def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:
+    return UOp(Op.PARAM, buffer.dtype, (), (slots[buffer], int(buffer.arg.size)))
+
+
 def _sink(stores: list[UOp], nodes: list[UOp], params: Mapping[UOp, UOp]) -> UOp:
     done = dict(params)
     for node in nodes:
-        if node not in done and node.op is not Op.BUFFER:
+        if node not in done:
             src = tuple(done[s] for s in node.src)
             done[node] = node if src == node.src else node.replace(src=src)
     return UOp(Op.SINK, stores[0].dtype, tuple(done[s] for s in stores))

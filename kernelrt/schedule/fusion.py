@@ -378,10 +378,7 @@ class _Walk:
                 self._next_loop += 1
             own.append(loop)
             inner.append(loop)
-        contraction = contraction_reuse(node) > 0
-        if contraction:
-            group.contractions.add((node, index))
-        group.enter(index, own, contraction=contraction)
+        group.enter(node, index, own, contraction=contraction_reuse(node) > 0)
         self._wish(node.src[0], group, tuple(inner))
 
     def _opaque(self, node: UOp, group: Group, index: Index) -> Index:

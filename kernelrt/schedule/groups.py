@@ -58,6 +58,8 @@ class Group:
         Whether an index is checked inside, so that the kernel may fail.
     needs : set
         Groups whose results are read.
+    loops_of : dict
+        Reduction and index -> its loops, one for each reduced axis.
     contractions : set
         Contractions computed inside, as (node, index).
     size : int
@@ -75,6 +77,7 @@ class Group:
     size: int = 0
     natural: Index = ()
     parts: list[Index] = field(default_factory=list)
+    loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
     _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
     _into: Group | None = None
@@ -142,6 +145,7 @@ class Group:
         self.contractions |= other.contractions
         self.contraction_ranges |= other.contraction_ranges
         self.size += other.size
+        self.loops_of |= other.loops_of
         self._frames |= other._frames
 
     # How often a value is computed
@@ -173,8 +177,9 @@ class Group:
         # An index such as r // 8 takes fewer values than r.
         return min(total, math.prod(i.vmax - i.vmin + 1 for i in index))
 
-    def enter(self, index: Index, own: list[UOp], *, contraction: bool) -> None:
-        """A reduction that itself stands at `index` loops over `own`."""
+    def enter(self, node: UOp, index: Index, own: list[UOp], *, contraction: bool) -> None:
+        """The reduction `node` at `index` loops over `own`."""
+        self.loops_of[node, index] = own
         varying = self.ranges(index)
         depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)
         frame = Frame(
@@ -183,6 +188,7 @@ class Group:
         for r in frame.own:
             self._frames[r] = frame
         if contraction:
+            self.contractions.add((node, index))
             self.contraction_ranges.update(frame.own)
 
     def inside_reduction(self, index: Index) -> bool:

@@ -55,7 +55,9 @@ class _Lowering:
         self._places = places
         self._indexer = indexer
         self._memo: dict[_Wish, UOp] = {}
-        self._next_range = 1 + max((int(r.arg) for r in group.loops), default=-1)
+        # Numbers that neither the stores' loops nor those that fusion gave out have.
+        self._next_range = 1 << 32
+        self._loops = dict(group.loops_of)
         self._indices: set[UOp] = set()
         self._at_home = group.roots if group.kind == "map" else {}
 
@@ -191,21 +193,25 @@ class _Lowering:
         dims = node.src[0].shape
         if any(dims[a] == 0 for a in axes):
             return identity(reducer, node.dtype)
+        loops = iter(self._own_loops(node, index))
         outer = iter(index)
-        inner: list[UOp] = []
-        own: list[UOp] = []
-        for axis, dim in enumerate(dims):
-            if axis not in axes:
-                inner.append(next(outer))
-            elif dim == 1:
-                inner.append(ZERO)
-            else:
-                loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_range)
-                self._next_range += 1
-                own.append(loop)
-                inner.append(loop)
-        value = yield node.src[0], tuple(inner), gate
+        inner = tuple(next(loops if a in axes else outer) for a in range(len(dims)))
+        own = [i for a, i in enumerate(inner) if a in axes and i is not ZERO]
+        value = yield node.src[0], inner, gate
         return UOp(Op.REDUCE, node.dtype, (value, *own), reducer) if own else value
+
+    def _own_loops(self, node: UOp, index: Index) -> list[UOp]:
+        """Those that fusion gave it; new ones when it occurs again under another condition."""
+        known = self._loops.pop((node, index), None)
+        if known is not None:
+            return known
+        out: list[UOp] = []
+        for axis in sorted(node.arg[1]):
+            dim = node.src[0].shape[axis]
+            self._next_range += dim != 1
+            loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_range)
+            out.append(ZERO if dim == 1 else loop)
+        return out
 
     def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
         picks: list[UOp] = []
