@@ -1,7 +1,6 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from typing import TYPE_CHECKING, Any
-
+from kernelrt import nn
 from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._version import __version__
 from kernelrt.dtype import (
@@ -40,6 +39,7 @@ from kernelrt.errors import (
     VariableError,
 )
 from kernelrt.ir import Variable
+from kernelrt.jit import jit
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import (
     arange,
@@ -75,10 +75,6 @@ from kernelrt.tensor.random import (
 )
 from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
-
-if TYPE_CHECKING:
-    from kernelrt import nn
-    from kernelrt.jit import jit
 
 __all__ = [
     "BufferReleasedError",
@@ -117,10 +113,10 @@ __all__ = [
     "full_like",
     "get_num_threads",
     "grad",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "is_grad_enabled",
     "jit",
     "kaiming_normal",
@@ -144,10 +140,10 @@ __all__ = [
     "set_num_threads",
     "stack",
     "tensor",
+    "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "uint8",
     "uniform",
     "where",
     "xavier_normal",
@@ -156,14 +152,3 @@ __all__ = [
     "zeros_like",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import the floors above Tensor when they are first asked for."""
-    if name in ("nn", "jit"):
-        from importlib import import_module
-
-        module = import_module(f"kernelrt.{name}")
-        found = module if name == "nn" else module.jit
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'kernelrt' has no attribute {name!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,8 @@ from kernelrt.device import dlpack, registry
 from kernelrt.errors import BufferReleasedError, DeviceError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt._dispatch import Memory
     from kernelrt.dtype import DType
 
@@ -50,15 +53,16 @@ class Storage:
         self._address = address
         self._handed_out = False
 
-    def __del__(self) -> None:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        # As the interpreter ends, modules are gone and the memory frees itself.
         memory = self._memory
-        if memory is not None and not self._handed_out:
+        if memory is not None and not self._handed_out and not finalizing():
             registry.allocator(self.device).free(memory)
 
     @property
     def address(self) -> int:
         """Address of the first byte. Allocates; raises BufferReleasedError after release."""
-        return self._address or self._allocate()
+        return self._address if self._address > 0 else self._allocate()
 
     @property
     def allocated(self) -> bool:
@@ -82,9 +86,9 @@ class Storage:
 
     def hold(self) -> memoryview:
         """All bytes as a view; while it lives they are neither freed nor moved."""
-        if self._source is not None and self._address:
+        if self._source is not None:
             return self._source[:]
-        if not self._address:
+        if self._address <= 0:
             self._allocate()
         memory = self._memory
         if memory is None:
@@ -395,7 +399,9 @@ def _has_memory(source: Any) -> bool:
 def _as_array(source: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:
     """`source` as an array that shares its memory, and what its elements are."""
     bfloat16 = False
-    if isinstance(source, np.ndarray):
+    if isinstance(source, Buffer):
+        array, bfloat16 = source.raw(), source.dtype is dt.bfloat16
+    elif isinstance(source, np.ndarray):
         array = source
         if array.dtype.name == "bfloat16":
             array, bfloat16 = array.view(np.uint16), True

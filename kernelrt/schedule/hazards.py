@@ -41,12 +41,18 @@ class Extent:
         )
 
 
+# Memory that was wrapped, by address: arrays wrapped one by one may share bytes.
+_BORROWED = object()
+
+
 def extent(buffer: UOp) -> Extent:
     """The bytes that a BUFFER node stands for."""
     holder = buffer.arg
     start = int(getattr(holder, "offset", 0))
     base = getattr(holder, "base", None)
     storage = getattr(holder, "storage", None)
+    if storage is not None and not storage.owned:
+        start, storage = int(holder.address), _BORROWED
     if storage is None:
         storage = holder if base is None else base
     return Extent(storage, start, start + int(holder.size) * buffer.dtype.itemsize)

@@ -359,7 +359,9 @@ def has_history(node: UOp) -> bool:
 
 
 def _is_history_end(n: UOp) -> bool:
-    return n.op is Op.BUFFER or (n.op is Op.DETACH and (n.arg is None or isinstance(n.arg, Leaf)))
+    if n.op is Op.DETACH:
+        return n.arg is None or isinstance(n.arg, Leaf)
+    return n.op is Op.BUFFER or not n.dtype.is_float
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

@@ -38,6 +38,8 @@ def realize(*tensors: TensorBase) -> None:
     """
     forbid("realize()")
     for tensor in tensors:
+        if not tensor.is_realized:
+            tensor.uop  # noqa: B018 - raises where the tensor left the trace that made it
         _check_static(tensor)
     with state.lock:
         _run([t for t in tensors if not t.is_realized and t._uop is not None])
@@ -75,7 +77,8 @@ def prepare(*tensors: Any) -> Any:
     """One plan that computes `tensors` each time it is executed.
 
     The plan reads the data of the tensors they are made of in place. A tensor among the arguments
-    that was assigned to, and not read since, is committed by each execute.
+    that was assigned to, and not read since, is committed by each execute; its storage is the
+    output.
 
     Returns
     -------
@@ -96,12 +99,13 @@ def prepare(*tensors: Any) -> Any:
     """
     forbid("prepare()")
     with state.lock:
-        commits = [t for t in tensors if id(t) in state.pending]
-        nodes = strip(t._uop if id(t) in state.pending else t.uop for t in tensors)
-        plan = execute.prepare(nodes, [_commit(t, n) for t, n in zip(tensors, nodes, strict=True)
-                                       if id(t) in state.pending])  # fmt: skip
-        for t in commits:
-            _reset(t)
+        assigned = [id(t) in state.pending for t in tensors]
+        nodes = strip(t._uop if a else t.uop for t, a in zip(tensors, assigned, strict=True))
+        commits = {i: _commit(t, nodes[i]) for i, t in enumerate(tensors) if assigned[i]}
+        plan = execute.prepare(nodes, list(commits.values()), {i: c[0] for i, c in commits.items()})
+        for t, a in zip(tensors, assigned, strict=True):
+            if a:
+                _reset(t)
     return plan
 
 

@@ -107,10 +107,18 @@ def _where(u: UOp, g: UOp, i: int) -> UOp | None:
     condition, yes, no = u.src
     if i == 0:
         return None
-    zero = build.const_value(yes) == 0 and build.const_value(condition.src[-1]) == 0
-    if condition.op is Op.LE and zero and condition.src[0] is no:
-        condition = u.alu(Op.LE, condition.src[1])  # relu: the output tells as much
+    if _is_relu(condition, yes, no):
+        condition = u.alu(Op.LE, condition.src[1])  # the output tells as much
     return build.where(condition, g, 0) if i == 1 else build.where(condition, 0, g)
+
+
+def _is_relu(condition: UOp, yes: UOp, no: UOp) -> bool:
+    return (
+        condition.op is Op.LE
+        and condition.src[0] is no
+        and build.const_value(yes) == 0
+        and build.const_value(condition.src[1]) == 0
+    )
 
 
 def _fma(u: UOp, g: UOp, i: int) -> UOp:

@@ -1,0 +1,140 @@
+"""Random numbers: the generator's test vectors, seeds, distributions, draws in traces."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.ir import UOp
+from kernelrt.tensor import Trace, build
+from kernelrt.tensor.random import threefry
+from support.reference import evaluate
+
+# Known answers published with the Random123 library (threefry2x32, 20 rounds).
+VECTORS = [
+    ((0x00000000, 0x00000000), (0x00000000, 0x00000000), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+]
+
+
+def words(pair):
+    return tuple(build.full(w, krt.uint32, ()) for w in pair)
+
+
+@pytest.mark.parametrize(("key", "counter", "expected"), VECTORS)
+def test_known_answers(key, counter, expected):
+    out = threefry(words(key), words(counter))
+    assert all(isinstance(u, UOp) for u in out)
+    assert tuple(int(v) for v in evaluate(out)) == expected
+    assert tuple(krt.Tensor._of(u).item() for u in out) == expected
+
+
+def test_a_seed_reproduces_the_stream():
+    krt.manual_seed(7)
+    first = [krt.rand(5).numpy(), krt.randn(3, 2).numpy(), krt.randint(0, 9, (4,)).numpy()]
+    krt.manual_seed(7)
+    second = [krt.rand(5).numpy(), krt.randn(3, 2).numpy(), krt.randint(0, 9, (4,)).numpy()]
+    krt.manual_seed(8)
+    other = krt.rand(5).numpy()
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(first[0], other)
+
+
+def test_each_draw_continues_the_stream():
+    krt.manual_seed(1)
+    a, b = krt.rand(6).numpy(), krt.rand(6).numpy()
+    krt.manual_seed(1)
+    whole = krt.rand(3, 4).numpy().reshape(-1)
+    np.testing.assert_array_equal(np.concatenate([a, b]), whole)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_uniform(dtype):
+    krt.manual_seed(2)
+    x = krt.rand(20000, dtype=dtype).numpy()
+    assert x.dtype == dtype
+    assert x.min() >= 0
+    assert x.max() < 1
+    assert abs(x.astype(float).mean() - 0.5) < 0.01
+    counts, _ = np.histogram(x.astype(float), 10, (0, 1))
+    assert ((counts - 2000) ** 2 / 2000).sum() < 40  # chi squared with 9 degrees of freedom
+    y = krt.uniform(1000, low=-3, high=5, dtype=dtype).numpy()
+    assert -3 <= y.min() < -2.5
+    assert 4.5 < y.max() <= 5
+
+
+def test_uniform_in_double_resolves_53_bits():
+    x = krt.rand(1000, dtype="float64").numpy()
+    assert np.any(x != x.astype(np.float32))
+    np.testing.assert_array_equal(x, np.round(x * 2**53) / 2**53)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_normal(dtype):
+    krt.manual_seed(3)
+    x = np.sort(krt.randn(20000, dtype=dtype).numpy().astype(float))
+    assert abs(x.mean()) < 0.03
+    assert abs(x.std() - 1) < 0.03
+    assert 3.2 < np.abs(x).max() < 7
+    # Kolmogorov and Smirnov: 1.95 / sqrt(n) is exceeded once in a thousand.
+    truth = 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    assert np.abs(truth - (np.arange(20000) + 0.5) / 20000).max() < 1.95 / math.sqrt(20000)
+    y = krt.normal(20000, mean=5, std=0.1, dtype=dtype).numpy()
+    assert abs(y.mean() - 5) < 0.01
+
+
+def test_integers():
+    krt.manual_seed(4)
+    x = krt.randint(-3, 4, (7000,)).numpy()
+    values, counts = np.unique(x, return_counts=True)
+    assert values.tolist() == list(range(-3, 4))
+    assert np.abs(counts - 1000).max() < 200
+    assert krt.randint(0, 2**32, (100,)).numpy().max() > 2**31
+    assert krt.randint(0, 200, (3,), dtype="uint8").dtype is krt.uint8
+
+
+def test_initialization_owns_its_storage():
+    for w in (krt.rand(2, 3), krt.kaiming_uniform(4, 5), krt.randn(2)):
+        assert w.is_realized
+    krt.manual_seed(5)
+    w = krt.kaiming_uniform(64, 100, a=math.sqrt(5)).numpy()
+    assert 0.095 < np.abs(w).max() <= 1 / math.sqrt(100)
+    assert abs(krt.kaiming_normal(200, 50, nonlinearity="relu").numpy().std() - 0.2) < 0.01
+    limit = math.sqrt(6 / (30 + 20 * 9))
+    assert 0.9 * limit < np.abs(krt.xavier_uniform(20, 30 // 9, 3, 3).numpy()).max()
+    assert abs(krt.xavier_normal(100, 100).numpy().std() - 0.1) < 0.01
+    assert krt.rand_like(krt.tensor([[1.0]])).shape == (1, 1)
+
+
+def test_dropout():
+    krt.manual_seed(6)
+    x = krt.ones(10000, requires_grad=True)
+    y = x.dropout(0.25)
+    values = y.numpy()
+    assert set(np.unique(values)) == {np.float32(0), np.float32(4 / 3)}
+    assert abs((values == 0).mean() - 0.25) < 0.02
+    y.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), values)
+    assert x.dropout(0.5, training=False) is x
+    assert x.dropout(1.0).sum().item() == 0
+
+
+def test_a_trace_advances_the_counter_as_state():
+    krt.manual_seed(9)
+    truth = [krt.rand(4).numpy(), krt.rand(4).numpy()]
+    krt.manual_seed(9)
+    with Trace() as trace:
+        drawn = [krt.rand(4), krt.rand(4)]
+        assert not any(d.is_realized for d in drawn)
+        [(storage, counter)] = trace.commits()
+        nodes = [d.uop for d in drawn]
+    *got, after = evaluate([*nodes, counter])
+    for a, b in zip(got, truth, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert after.tolist() == [8]
+    np.testing.assert_array_equal(krt.rand(4).numpy(), truth[0])

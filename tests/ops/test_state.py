@@ -1,0 +1,285 @@
+"""Assignment, lazy readers, and the trace that collects what a function does to state."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import IndexBoundsError, JitError, ShapeError
+from kernelrt.tensor import Trace, execute, state
+from kernelrt.tensor.execute import PlanCache, plans
+from kernelrt.tensor.realize import before_writes
+from support.reference import evaluate
+
+
+def test_assign_writes_in_place():
+    a = np.array([1.0, 2.0], np.float32)
+    x = krt.from_numpy(a)
+    address = x.data_ptr()
+    assert x.assign(x * 10) is x
+    assert x.tolist() == [10, 20]
+    assert x.data_ptr() == address
+    assert a.tolist() == [10, 20]
+
+
+def test_assign_broadcasts_and_converts():
+    x = krt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert x.assign(5).tolist() == [[5, 5], [5, 5]]
+    assert x.assign(np.array([1.0, 2.0])).tolist() == [[1, 2], [1, 2]]
+    assert x.assign(krt.tensor([[7], [8]])).tolist() == [[7, 7], [8, 8]]
+    assert x.dtype is krt.float32
+    assert x.zero_().tolist() == [[0, 0], [0, 0]]
+    assert x.fill_(3).tolist() == [[3, 3], [3, 3]]
+
+
+def test_tensors_are_values():
+    """What reads a tensor keeps the value it had when it was written down."""
+    x = krt.tensor([1.0, 2.0])
+    y = x * 2
+    view = x.reshape(2, 1)
+    copy = x.detach()
+    x.assign(x + 100)
+    z = x * 2
+    x.assign(x + 100)
+    assert y.tolist() == [2, 4]
+    assert view.tolist() == [[1], [2]]
+    assert copy.tolist() == [1, 2]
+    assert z.tolist() == [202, 204]
+    assert x.tolist() == [201, 202]
+
+
+def test_an_overlapping_tensor_is_a_reader_too():
+    a = np.arange(4.0)
+    whole, part = krt.from_numpy(a), krt.from_numpy(a[1:3])
+    y = whole * 1
+    part.assign(part * 10)
+    krt.realize()
+    assert a.tolist() == [0, 10, 20, 3]
+    assert y.tolist() == [0, 1, 2, 3]
+
+
+def test_assignments_use_the_values_of_before():
+    x, y = krt.tensor([1.0]), krt.tensor([2.0])
+    old = x * 1
+    x.assign(y)
+    y.assign(old)
+    assert (x.tolist(), y.tolist()) == ([2], [1])
+
+
+def test_a_lazy_tensor_takes_the_new_value():
+    x = krt.zeros(2) + 1
+    x.assign(x + 1)
+    assert x.tolist() == [2, 2]
+
+
+def test_a_step_of_an_optimizer_is_one_plan():
+    w = krt.tensor([1.0, 2.0], requires_grad=True)
+    m = krt.zeros(2).realize()
+    address = m.data_ptr()
+    for _ in range(5):
+        w.grad = None
+        loss = (w * w).sum()
+        loss.backward()
+        m.assign(m * 0.5 + w.grad)
+        w.assign(w - 0.1 * m)
+        loss.item()
+        assert not state.pending
+    truth, moment = np.array([1.0, 2.0]), np.zeros(2)
+    for _ in range(5):
+        moment = moment * 0.5 + 2 * truth
+        truth = truth - 0.1 * moment
+    np.testing.assert_allclose(w.numpy(), truth, rtol=1e-5)
+    assert m.data_ptr() == address
+
+
+def test_read_only_memory_is_not_assigned_to():
+    a = np.zeros(3, np.float32)
+    a.flags.writeable = False
+    x = krt.from_numpy(a)
+    assert (x + 1).tolist() == [1, 1, 1]
+    with pytest.raises(ShapeError, match="read-only"):
+        x.assign(1)
+
+
+def test_a_run_that_fails_leaves_state_as_it_was():
+    w = krt.tensor([1.0, 2.0, 3.0])
+    index = krt.tensor([5])
+    w.assign(w + w[index])
+    with pytest.raises(IndexBoundsError):
+        w.numpy()
+    assert w.tolist() == [1, 2, 3]
+    w.assign(w + 1)
+    assert w.tolist() == [2, 3, 4]
+
+
+def test_prepare_reads_leaves_in_place():
+    a = np.array([1.0, 2.0], np.float32)
+    x = krt.from_numpy(a)
+    plan = krt.prepare(x * 2, x.sum())
+    plan.execute()
+    assert [b.numpy().tolist() for b in plan.output_buffers] == [[2, 4], [3]]
+    a[:] = 10
+    plan.execute()
+    assert plan.output_buffers[0].numpy().tolist() == [20, 20]
+
+
+def test_prepare_commits_what_is_assigned():
+    w = krt.tensor([1.0])
+    loss = (w * w).sum()
+    w.assign(w * 2)
+    plan = krt.prepare(loss, w)
+    assert plan.output_buffers[1].address == w.data_ptr()
+    for _ in range(3):
+        plan.execute()
+    assert plan.output_buffer.numpy().tolist() == [16]
+    assert w.tolist() == [8]
+
+
+def test_before_writes_computes_the_readers():
+    x = krt.tensor([1.0, 2.0])
+    y = x * 2
+    before_writes([x._buffer])
+    assert y.is_realized
+    x._buffer.numpy()[:] = 9
+    assert y.tolist() == [2, 4]
+
+
+def test_dead_tensors_leave_no_trace():
+    gc.collect()
+    before = (len(state.lazy), len(state.leaves), len(state.kept))
+    for _ in range(10):
+        x = krt.ones(3, requires_grad=True)
+        (x * 2).sum().realize()
+        del x
+    gc.collect()
+    assert (len(state.lazy), len(state.leaves), len(state.kept)) == before
+
+
+# ---- the cache of plans
+
+
+def test_a_repeated_graph_finds_its_plan_again():
+    plans.clear()
+    hits, misses = plans.hits, plans.misses
+    for i in range(4):
+        x = krt.tensor(np.full((3, 7), float(i)))
+        assert ((x * 2 + 1).sum()).item() == 21 * (2 * i + 1)
+    assert (plans.hits - hits, plans.misses - misses) == (3, 1)
+
+
+def test_other_sharing_is_another_plan():
+    x, y = krt.tensor([1.0, 2.0]), krt.tensor([3.0, 4.0])
+    assert (x * y).tolist() == [3, 8]
+    assert (x * x).tolist() == [1, 4]
+    assert (y * x).tolist() == [3, 8]
+
+
+def test_the_cache_is_bounded(monkeypatch):
+    small = PlanCache(most_plans=2)
+    monkeypatch.setattr(execute, "plans", small)
+    for n in range(1, 6):
+        assert (krt.tensor(np.ones(n)) + 1).sum().item() == 2 * n
+    assert len(small) == 2
+    tiny = PlanCache(most_bytes=64)
+    monkeypatch.setattr(execute, "plans", tiny)
+    assert (krt.tensor(np.ones(100)) + 1).sum().item() == 200
+    assert len(tiny) == 0
+
+
+# ---- traces
+
+
+def test_a_trace_collects_assignments():
+    w, x = krt.tensor([1.0, 2.0]), krt.tensor([10.0, 20.0])
+    with Trace() as trace:
+        w.assign(w + x)
+        y = w * 2
+        w.assign(w + 1)
+        out, commits = y.uop, trace.commits()
+        assert trace.assigned == (w,)
+    assert w.tolist() == [1, 2]
+    [(storage, value)] = commits
+    assert storage.arg is w._buffer
+    got = evaluate([out, value])
+    assert [g.tolist() for g in got] == [[22, 44], [12, 23]]
+
+
+def test_an_assignment_that_changes_nothing_is_no_commit():
+    w = krt.tensor([1.0])
+    with Trace() as trace:
+        w.assign(w + 0)
+        w.assign(w * 1)
+        assert len(trace.commits()) == 1
+    with Trace() as trace:
+        w.assign(w)
+        assert trace.commits() == []
+
+
+def test_nothing_is_read_within_a_trace():
+    x = krt.tensor([1.0])
+    actions = (
+        x.numpy, x.item, x.tolist, x.realize, lambda: bool(x), lambda: float(x),
+        lambda: krt.prepare(x), lambda: np.asarray(x), lambda: krt.manual_seed(0), x.data_ptr,
+    )  # fmt: skip
+    for action in actions:
+        with Trace(), pytest.raises(JitError):
+            action()
+    with Trace():
+        assert "traced" in repr(x + 1)
+    with Trace(), pytest.raises(JitError, match="already"), Trace():
+        pass
+
+
+def test_a_failed_trace_leaves_nothing_behind():
+    w = krt.tensor([1.0, 2.0], requires_grad=True)
+    w.grad = krt.tensor([5.0, 5.0])
+    held = w.grad
+    with pytest.raises(ZeroDivisionError), Trace():
+        w.grad = None
+        (w * w).sum().backward()
+        w.assign(w - w.grad)
+        raise ZeroDivisionError
+    assert w.grad is held
+    assert w.tolist() == [1, 2]
+    assert not state.pending
+    assert state.local.trace is None
+
+
+def test_gradients_made_within_a_trace_stay_there():
+    w = krt.tensor([1.0, 2.0], requires_grad=True)
+    with Trace():
+        (w * w).sum().backward()
+        assert w.grad is not None
+    assert w.grad is None
+    w.grad = krt.tensor([1.0, 1.0])
+    held = w.grad
+    with Trace() as trace:
+        (w * w).sum().backward()
+        [(storage, value)] = trace.commits()
+    assert w.grad is held
+    assert storage.arg is held._buffer
+    assert evaluate([value])[0].tolist() == [3, 5]
+
+
+def test_what_a_trace_reaches_from_outside_is_computed_once():
+    scale = krt.zeros(2) + 3
+    with Trace():
+        y = scale * 2
+        assert scale.is_realized
+        assert not y.is_realized
+        [value] = evaluate([y.uop])
+    assert value.tolist() == [6, 6]
+    with pytest.raises(JitError, match="return it from the function"):
+        y.numpy()
+
+
+def test_lazy_state_becomes_storage_when_a_trace_assigns_to_it():
+    m = krt.zeros(2)
+    with Trace() as trace:
+        m.assign(m * 0.5 + 1)
+        [(storage, _)] = trace.commits()
+    assert storage.arg is m._buffer
+    assert m.tolist() == [0, 0]
