@@ -6,12 +6,19 @@ import functools
 import inspect
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast, overload
 
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import make_replay, raw
+from kernelrt.jit.dynamic import (
+    Dynamic,
+    DynamicReplay,
+    check_dynamic,
+    generalize,
+    is_dynamic,
+)
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import modes
@@ -22,7 +29,6 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.ir import UOp
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
 __all__ = ["JitFunction", "jit"]
@@ -40,7 +46,7 @@ class _Variant:
     specs: tuple[Spec, ...]
     traced: Traced
     plan: ExecutionPlan
-    replay: Replay
+    replay: Replay | DynamicReplay
     why: str
 
     def fits_modes(self) -> bool:
@@ -55,13 +61,17 @@ class JitFunction(JitCore, Generic[R]):
     """
 
     def __init__(
-        self, fn: Callable[..., R], *, dynamic: object = None, threads: int | None = None
+        self,
+        fn: Callable[..., R],
+        *,
+        dynamic: Dynamic | None = None,
+        threads: int | None = None,
     ) -> None:
         if not callable(fn):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
         functools.update_wrapper(self, fn)
         self._fn = fn
-        self._dynamic = dynamic
+        self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._variants: dict[object, list[_Variant]] = {}
         self._order: list[_Variant] = []
@@ -109,6 +119,9 @@ class JitFunction(JitCore, Generic[R]):
         """Give the plan for these arguments, with the arguments copied in."""
         forbid(f"{self._name}.plan()")
         variant, leaves = self._variant_for(args, kwargs)
+        if isinstance(variant.replay, DynamicReplay):
+            variant.replay.load(leaves)
+            return variant
         for home, leaf in zip(variant.traced.homes, leaves, strict=True):
             if home is not None:
                 home.raw()[...] = raw(leaf)
@@ -182,6 +195,8 @@ class JitFunction(JitCore, Generic[R]):
         call = Call(len(args), tuple(kwargs), template, tuple(name for name, _ in named))
         leaves = [normalize(name, leaf) for name, leaf in named]
         specs = tuple(spec_of(leaf) for leaf in leaves)
+        if self._dynamic:
+            specs = generalize(self._dynamic, call.leaves, specs)
         with state.lock:
             known = self._variants.setdefault((call, specs), [])
             variant = next((v for v in known if v.fits_modes()), None)
@@ -190,8 +205,9 @@ class JitFunction(JitCore, Generic[R]):
                 known.append(variant)
                 self._order.append(variant)
                 self._warn_of_retraces()
-            if call.direct and variant.replay not in self._replays:
-                self._add_replay(variant.replay)
+            replay = variant.replay
+            if call.direct and isinstance(replay, Replay) and replay not in self._replays:
+                self._add_replay(replay)
         return variant, leaves
 
     def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
@@ -199,7 +215,8 @@ class JitFunction(JitCore, Generic[R]):
         plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
             plan.set_threads(self._threads)
-        replay = make_replay(plan, traced, specs)
+        moves = any(map(is_dynamic, specs))
+        replay = (DynamicReplay if moves else make_replay)(plan, traced, specs)
         return _Variant(call, specs, traced, plan, replay, self._reason(call, specs))
 
     def _positional(
@@ -314,9 +331,6 @@ def _name_of(fn: Callable[..., object]) -> str:
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", None) or type(fn).__name__
-
-
-Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp]]"
 
 
 @overload

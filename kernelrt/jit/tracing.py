@@ -10,9 +10,11 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
+from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
@@ -113,9 +115,10 @@ def _placeholder(spec: Spec, leaf: object) -> tuple[Buffer | None, object]:
     if isinstance(spec, Float):
         home = Buffer(1, float32)
         return home, Tensor._over(home, ())
-    shape = cast("tuple[int, ...]", spec.shape)
-    home = Buffer(math.prod(shape), spec.dtype)
-    return home, Tensor._over(home, shape)
+    home = Buffer(math.prod(dim_max(d) for d in spec.shape), spec.dtype)
+    if is_static(spec.shape):
+        return home, Tensor._over(home, cast("tuple[int, ...]", spec.shape))
+    return home, Tensor._of(storage_node(home, spec.shape))
 
 
 def _check_result(name: str, value: object, function: str) -> object:
