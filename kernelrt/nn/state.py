@@ -141,11 +141,11 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """
     state: dict[str, Tensor] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("a single array")  # noqa: TRY301, TRY004
-            for name in archive.files:
-                array = archive[name]
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.namelist():
+                with archive.open(entry) as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                name = entry.removesuffix(".npy")
                 if name.endswith(_BFLOAT16):
                     bits = tensor(array, dtype=dt.uint16)
                     state[name.removesuffix(_BFLOAT16)] = bits.bitcast(dt.bfloat16)

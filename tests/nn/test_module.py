@@ -1,0 +1,159 @@
+"""Modules: finding parameters in object trees, modes, containers, text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        self.linear = nn.Linear(width, width)
+        self.scale = krt.ones(width, requires_grad=True)
+        self.offset = krt.zeros(width)
+
+    def forward(self, x):
+        return self.linear(x).relu() * self.scale + self.offset
+
+
+def test_parameters_are_found_wherever_they_are() -> None:
+    Heads = namedtuple("Heads", ["left", "right"])  # noqa: PYI024
+
+    class Plain:
+        def __init__(self) -> None:
+            self.block = Block(3)
+            self.heads = Heads(nn.Linear(3, 1), [nn.Linear(3, 2, bias=False)])
+            self.table = {"a": krt.ones(2, requires_grad=True), 7: (nn.Embedding(2, 2),)}
+            self.number = 3
+            self.array = np.ones(3)
+            self.itself = self
+
+    names = [name for name, _ in nn.named_parameters(Plain())]
+    assert names == [
+        "block.linear.weight",
+        "block.linear.bias",
+        "block.scale",
+        "heads.left.weight",
+        "heads.left.bias",
+        "heads.right.0.weight",
+        "table.a",
+        "table.7.0.weight",
+    ]
+    assert next(n for n, _ in nn.named_parameters(Block(2), prefix="net")) == "net.linear.weight"
+
+
+def test_shared_parameters_come_once_but_are_saved_under_each_name() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            self.embed = nn.Embedding(5, 3)
+            self.out = nn.Linear(3, 5)
+            self.out.weight = self.embed.weight
+            self.again = self.out
+
+    tied = Tied()
+    assert [n for n, _ in tied.named_parameters()] == ["embed.weight", "out.bias"]
+    assert list(tied.state_dict()) == [
+        "embed.weight", "out.weight", "out.bias", "again.weight", "again.bias",
+    ]  # fmt: skip
+    assert [n for n, _ in tied.named_modules()] == ["", "embed", "out"]
+
+
+def test_intermediate_results_are_no_parameters() -> None:
+    w = krt.ones(2, requires_grad=True)
+    assert nn.parameters([w, w * 2, krt.ones(2)]) == [w]
+
+
+def test_deep_trees_do_not_meet_the_recursion_limit() -> None:
+    tree: list = [krt.ones(1, requires_grad=True)]
+    for _ in range(5000):
+        tree = [tree]
+    assert len(nn.parameters(tree)) == 1
+
+
+def test_modes_reach_every_module() -> None:
+    model = nn.Sequential(nn.Dropout(), Block(2), nn.Sequential(nn.Dropout()))
+    assert all(m.training for m in model.modules())
+    assert model.eval() is model
+    assert not any(m.training for m in model.modules())
+    model.train()
+    assert all(m.training for m in model.modules())
+    with pytest.raises(krt.DTypeError, match="mode"):
+        model.train("yes")
+
+
+def test_freezing() -> None:
+    block = Block(2)
+    block.linear.requires_grad_(False)
+    assert [n for n, _ in block.named_parameters()] == ["scale"]
+    assert list(block.state_dict()) == ["linear.weight", "linear.bias", "scale", "offset"]
+    block.requires_grad_(True)
+    assert len(list(block.parameters())) == 4
+
+
+def test_zero_grad() -> None:
+    block = Block(2)
+    block(krt.ones(1, 2)).sum().backward()
+    assert block.scale.grad is not None
+    block.zero_grad()
+    assert all(p.grad is None for p in block.parameters())
+
+
+def test_sequential() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), lambda x: x * 2, nn.ReLU())
+    assert len(model) == 3
+    assert isinstance(model[-1], nn.ReLU)
+    head = model[:2]
+    assert isinstance(head, nn.Sequential)
+    assert head[0] is model[0]
+    assert next(type(m).__name__ for m in model) == "Linear"
+    model.append(nn.Linear(3, 1))
+    assert [n for n, _ in model.named_parameters()] == [
+        "0.weight", "0.bias", "3.weight", "3.bias",
+    ]  # fmt: skip
+    assert model(krt.ones(4, 2)).shape == (4, 1)
+    named = nn.Sequential(OrderedDict(first=nn.Linear(1, 1), act=nn.Tanh()))
+    assert [n for n, _ in named.named_parameters()] == ["first.weight", "first.bias"]
+
+
+def test_module_list() -> None:
+    layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
+    layers.append(nn.Linear(2, 1))
+    assert [n for n, _ in layers.named_parameters()][-1] == "2.bias"
+    assert len(layers) == 3
+    assert [m is layers[i] for i, m in enumerate(layers)] == [True] * 3
+    with pytest.raises(krt.DTypeError, match="module"):
+        layers.append("x")
+
+
+def test_text() -> None:
+    assert repr(nn.Linear(2, 3, bias=False)) == "Linear(2, 3, bias=False)"
+    assert repr(nn.Conv2d(1, 2, 3, padding=1)) == (
+        "Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))"
+    )
+    assert repr(nn.Sequential(nn.ReLU(), nn.Dropout(0.1))) == (
+        "Sequential(\n  (0): ReLU()\n  (1): Dropout(p=0.1)\n)"
+    )
+
+
+def test_copies_and_pickles_are_independent() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)).eval()
+    x = krt.ones(1, 2)
+    expected = model(x).tolist()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301
+        assert other(x).tolist() == expected
+        assert not other.training
+        assert len(nn.parameters(other)) == 2
+        other[0].weight.fill_(0.0)
+        assert model(x).tolist() == expected
+
+
+def test_a_module_without_forward_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="Module"):
+        nn.Module()(1)
