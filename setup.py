@@ -77,7 +77,7 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
-    compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
+    compile_args = ["-std=c11", "-O2", "-g0", "-fvisibility=hidden"]
     link_args: list[str] = []
     if sys.platform != "darwin":
         compile_args.append("-pthread")

@@ -7,10 +7,12 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
+from posix.unistd cimport pause, usleep
 
 from kernelrt._krt cimport *
 from kernelrt._ops cimport Ops, address_of, integer
 
+import atexit
 import warnings
 
 from kernelrt import errors
@@ -144,6 +146,48 @@ cdef Memory new_memory(Py_ssize_t nbytes):
     return memory
 
 
+# ---- Exit -----------------------------------------------------------------------------------
+
+# At exit compiled code is freed while daemon threads may be executing it. So the interpreter waits
+# until they are out, and does not let them in again; like every daemon thread that wants the GIL
+# by then they wait for the end of the process. Both variables are protected by the GIL.
+cdef int executing_without_gil = 0
+cdef bint exiting = False
+
+
+cdef void enter_without_gil() noexcept:
+    global executing_without_gil
+    if exiting:
+        with nogil:
+            while True:
+                pause()
+    executing_without_gil += 1
+
+
+cdef void leave_without_gil() noexcept:
+    global executing_without_gil
+    executing_without_gil -= 1
+    if exiting:
+        with nogil:
+            while True:
+                pause()
+
+
+def _wait_for_daemon_threads():
+    """Let executions end; long plans notice within a poll. Gives up after some seconds."""
+    global exiting
+    cdef int rounds
+    exiting = True
+    for rounds in range(5000):
+        if executing_without_gil == 0:
+            return
+        with nogil:
+            usleep(1000)
+
+
+atexit.register(_wait_for_daemon_threads)
+
+
 # ---- Plans ----------------------------------------------------------------------------------
 
 
@@ -161,7 +205,7 @@ cdef krt_status check_signals(void *self) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
     try:
         PyErr_CheckSignals()
-        return KRT_OK
+        return KRT_INTERRUPTED if exiting else KRT_OK
     except BaseException as error:
         plan.error = error
         return KRT_INTERRUPTED
@@ -212,14 +256,15 @@ cdef class PlanCore:
 
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
         cdef krt_status status
-        if samples != NULL:
-            with nogil:
-                status = krt_plan_execute_profiled(self.plan, samples, failed_op)
-        elif krt_plan_cost_ns(self.plan) < GIL_COST_NS:
+        if samples == NULL and krt_plan_cost_ns(self.plan) < GIL_COST_NS:
             return krt_plan_execute(self.plan, failed_op)
-        else:
-            with nogil:
+        enter_without_gil()
+        with nogil:
+            if samples != NULL:
+                status = krt_plan_execute_profiled(self.plan, samples, failed_op)
+            else:
                 status = krt_plan_execute(self.plan, failed_op)
+        leave_without_gil()
         if krt_pool_take_start_failure():
             status = self.warn_fewer_threads(status)
         return status

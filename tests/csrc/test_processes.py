@@ -177,6 +177,25 @@ def test_exit_while_a_daemon_thread_executes(script):
     )
 
 
+def test_exit_waits_for_daemon_threads_and_lets_no_one_in(script):
+    """Whatever runs at exit must not outlive the code and the buffers it uses."""
+    script(
+        """
+        from kernelrt._dispatch import _wait_for_daemon_threads
+        plan = burner(100, 2, ops=2000)  # well over a second, unless interrupted
+        threading.Thread(target=lambda: [plan.execute() for _ in iter(int, 1)], daemon=True).start()
+        time.sleep(0.05)
+        start = time.monotonic()
+        _wait_for_daemon_threads()
+        assert time.monotonic() - start < 0.1
+        before = counter[0]
+        time.sleep(0.05)
+        assert counter[0] == before > 0
+        """,
+        timeout=20,
+    )
+
+
 def test_interrupt_ends_a_parallel_plan(script):
     script(
         """
