@@ -152,7 +152,7 @@ def run(options: argparse.Namespace) -> int:
     name = "a CNN" if options.cnn else "an MLP 64-128-10"
     print(
         f"training {name} on {len(split.train_labels):,} digits, batch {options.batch}, "
-        f"Adam, {options.epochs} epochs",
+        f"Adam, {options.epochs} epoch{'s' if options.epochs > 1 else ''}",
         flush=True,
     )
     trainer = Trainer(cnn() if options.cnn else mlp(), options.lr, options.threads)

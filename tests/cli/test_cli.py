@@ -1,0 +1,182 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import kernelrt
+from kernelrt.__main__ import main
+
+HOME = str(Path(kernelrt.__file__).parents[1])
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "kernelrt", *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": HOME, **more}
+
+
+def run(*arguments: str, **more: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, env=environment(**more), timeout=300
+    )
+
+
+def test_digits_learns_and_shows_where_the_time_goes(tmp_path: Path) -> None:
+    started = time.monotonic()
+    done = run(KERNELRT_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 60
+    accuracy = re.search(r"test accuracy +([\d.]+)% \((\d+) of 360 held-out images\)", done.stdout)
+    assert accuracy
+    assert float(accuracy[1]) >= 96
+    first = re.search(r"first step +([\d.]+) s, of which compiling ([\d.]+) s", done.stdout)
+    assert first
+    assert float(first[2]) < 5
+    assert re.search(r"steps +[\d,]+ a second \(\d+ us each\)", done.stdout)
+    assert re.search(r"kernel +calls +time +share +GFLOP/s +GB/s", done.stdout)
+    assert "total" in done.stdout
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "\r" not in done.stdout
+
+
+def test_cnn_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["digits", "--cnn", "--no-profile"]) == 0
+    out = capsys.readouterr().out
+    accuracy = re.search(r"test accuracy +([\d.]+)%", out)
+    assert accuracy
+    assert float(accuracy[1]) >= 97
+    assert "calls" not in out
+
+
+def test_a_seed_gives_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for seed in ("3", "3", "4"):
+        assert main(["--epochs", "2", "--seed", seed, "--no-profile"]) == 0
+        found.append(re.search(r"test accuracy .*", capsys.readouterr().out)[0])
+    assert found[0] == found[1] != found[2]
+
+
+def test_options_are_used(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--epochs", "1", "--batch", "500", "--lr", "0.01", "--threads", "1", "--no-profile"]
+    assert main(["digits", *options]) == 0
+    out = capsys.readouterr().out
+    assert "batch 500" in out
+    assert "1 epoch" in out
+    assert "for 2 steps" in out
+
+
+def test_env(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env"]) == 0
+    out = capsys.readouterr().out
+    assert kernelrt.__version__ in out
+    for label in ("Python", "NumPy", "LLVM", "CPU", "vectors", "threads", "object cache"):
+        assert re.search(rf"^{label} +\S", out, re.MULTILINE), label
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, expected in (
+        (["--help"], "digits"),
+        (["digits", "--help"], "--epochs"),
+        (["env", "--help"], "bug reports"),
+        (["--version"], kernelrt.__version__),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+        assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["train"], "unknown command 'train'; expected digits or env"),
+        (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
+        (["--epochs", "many"], "--epochs: expected a whole number, not 'many'"),
+        (["--lr", "-1"], "--lr: expected a positive number, not -1"),
+        (["--lr", "nan"], "--lr: expected a positive number, not nan"),
+        (["--batch"], "--batch: expected one argument"),
+        (["--bogus"], "--bogus"),
+        (["env", "--cnn"], "--cnn"),
+    ],
+)
+def test_bad_options_exit_with_two_and_say_why(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--batch", "5000"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err == "kernelrt: --batch: 5000 images are more than the 1437 there are\n"
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    process = subprocess.Popen(
+        command("env"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) in (0, 1)
+    assert errors == b""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_with_130() -> None:
+    process = subprocess.Popen(
+        command("--epochs", "1000000"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    assert "training" in process.stdout.readline()
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == "\nkernelrt: interrupted\n"
+
+
+def test_progress_is_shown_on_a_terminal_only() -> None:
+    from kernelrt.cli.digits import Progress
+
+    class Stream:
+        def __init__(self, terminal: bool) -> None:
+            self.terminal = terminal
+            self.text = ""
+
+        def isatty(self) -> bool:
+            return self.terminal
+
+        def write(self, text: str) -> None:
+            self.text += text
+
+        def flush(self) -> None:
+            pass
+
+    for terminal in (True, False):
+        stream = Stream(terminal)
+        progress = Progress(stream)
+        progress.show("epoch 1/2")
+        progress.clear()
+        assert ("epoch 1/2" in stream.text) == terminal
