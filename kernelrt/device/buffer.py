@@ -5,18 +5,19 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._dispatch import Memory
 from kernelrt.device import dlpack, registry
 from kernelrt.errors import BufferReleasedError, DeviceError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelrt._dispatch import Memory
     from kernelrt.dtype import DType
 
 __all__ = ["Buffer", "Storage"]
@@ -120,7 +121,12 @@ class Storage:
         with _allocation:
             if not self._address:
                 self._memory, self._address = memory, memory.address
+                _storages[self._address] = self
         return self._address
+
+
+#: Owned storages by address, to recognize memory that comes back as an array.
+_storages: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
 
 
 class Buffer:
@@ -201,8 +207,11 @@ class Buffer:
             )
         buffer = cls(array.nbytes // found.itemsize, found)
         if array.nbytes:
-            flat = array.reshape(-1).view(np.uint8).data
-            buffer._storage = Storage(array.nbytes, "CPU", flat, address)
+            storage = _owner(array)
+            if storage is None:
+                flat = array.reshape(-1).view(np.uint8).data
+                storage = Storage(array.nbytes, "CPU", flat, address)
+            buffer._storage, buffer.offset = storage, address - storage.address
         return buffer
 
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
@@ -382,6 +391,16 @@ class Buffer:
             state = ", released"
         part = f", view at byte {self.offset}" if self.base is not None else ""
         return f"<Buffer of {self.size} {self.dtype.name} on {self.device}{part}{state}>"
+
+
+def _owner(array: np.ndarray[Any, Any]) -> Storage | None:
+    """Find the storage that an array is a writable view of, if it is one of kernelrt's own."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, memoryview) or not isinstance(base.obj, Memory):
+        return None
+    return _storages.get(base.obj.address) if array.flags.writeable else None
 
 
 def _has_memory(source: Any) -> bool:

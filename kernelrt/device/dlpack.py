@@ -40,7 +40,10 @@ def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
     try:
         return np.from_dlpack(source), False
     except (BufferError, RuntimeError, TypeError):
-        capsule = source.__dlpack__()
+        try:
+            capsule = source.__dlpack__(max_version=(1, 0))
+        except TypeError:  # an exporter of before version 1
+            capsule = source.__dlpack__()
         if _code(capsule) != (_BFLOAT, 16):
             raise
         _set_code(capsule, _UINT)

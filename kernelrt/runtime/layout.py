@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Entry", "Layout", "Region"]
 
 
-class _HostMemory:
-    """The one storage that everything with an address lies in."""
-
-    def __repr__(self) -> str:
-        return "host memory"
-
-
-_HOST = _HostMemory()
+# The one storage that everything with an address lies in.
+_HOST = object()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +28,7 @@ class Region:
 
     Attributes
     ----------
-    storage : object
+    base : object
         What the offset counts in: an intermediate, or host memory as a whole.
     offset : int
         First byte.
@@ -42,7 +36,7 @@ class Region:
         Elements.
     """
 
-    storage: Any
+    base: Any
     offset: int
     size: int
 
@@ -173,4 +167,4 @@ class Layout:
     def span(self, index: int) -> tuple[Any, int, int]:
         """Give the storage, first byte and end of an entry."""
         region = self.region(index)
-        return region.storage, region.offset, region.offset + self.entries[index].nbytes
+        return region.base, region.offset, region.offset + self.entries[index].nbytes

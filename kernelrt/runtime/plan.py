@@ -197,8 +197,18 @@ class ExecutionPlan(PlanCore):
         >>> plan.execute_with_vars({"batch": 16})  # doctest: +SKIP
         >>> plan.execute_with_vars(batch=16)  # doctest: +SKIP
         """
+        self.execute_with(self.bindings(values, **variables))
+
+    def bindings(self, values: Any = None, /, **variables: int) -> Callable[[], Bindings]:
+        """Check values of variables; give what `execute_with` and a Replay run with them.
+
+        Raises
+        ------
+        VariableError
+            As :meth:`execute_with_vars`, apart from launch sizes, which are checked in the turn.
+        """
         updates = self._table.check(merge_updates(values, variables))
-        self.execute_with(lambda: self._bind(updates))
+        return lambda: self._bind(updates)
 
     def execute_profiled(self) -> list[KernelProfile]:
         """Run, and tell what each kernel took, in execution order."""

@@ -226,7 +226,7 @@ def test_the_bounds_of_a_variable_agree_over_the_plan():
     chain = three()
     chain.builder.add_kernel(plan_kernels.add_n(Variable("n", 0, 5), 16), [0, 1])
     chain.builder.add_kernel(plan_kernels.add_n(Variable("n", 0, 6), 16), [0, 1])
-    with pytest.raises(PlanBuildError, match="'n' has bounds 0 to 6 in .* but 0 to 5 in"):
+    with pytest.raises(PlanBuildError, match=r"'n' has bounds 0 to 6 in .* but 0 to 5 in"):
         chain.build()
 
 

@@ -151,16 +151,17 @@ def test_reentry_from_a_custom_function_raises():
     caught = []
 
     def again(_):
-        for use in (
-            lambda: plan.execute(),
-            lambda: plan.execute_with_vars(),
-            lambda: plan.execute_profiled(),
-            lambda: plan.rebind(0, Buffer.wrap(np.zeros(16, np.int64))),
-            lambda: plan.replicate(),
-            lambda: plan.release(),
+        other = Buffer.wrap(np.zeros(16, np.int64))
+        for name, arguments in (
+            ("execute", ()),
+            ("execute_with_vars", ()),
+            ("execute_profiled", ()),
+            ("rebind", (0, other)),
+            ("replicate", ()),
+            ("release", ()),
         ):
             try:
-                use()
+                getattr(plan, name)(*arguments)
             except PlanBusyError as error:
                 caught.append(error)
 

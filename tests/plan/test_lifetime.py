@@ -306,7 +306,7 @@ def test_sites_tell_where_the_table_points_into_a_buffer():
 def test_a_buffer_that_python_sees_has_no_sites():
     chain = Chain(np.arange(16), np.zeros(16))
     chain.scale(1, 0, 2)
-    chain.builder.add_custom(lambda x: None, [0])
+    chain.builder.add_custom(lambda _: None, [0])
     plan = chain.build(1)
     assert plan.sites(0) == ()
     assert plan.sites(1) == ((1, 0, 0),)

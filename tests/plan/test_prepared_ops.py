@@ -194,7 +194,7 @@ def test_a_custom_function_gets_arrays_that_share_memory():
 def test_a_custom_function_gets_its_variables_as_keywords():
     chain = Chain(np.arange(16))
     seen = []
-    chain.builder.add_custom(lambda x, *, m: seen.append(m), [0], variables=[M])
+    chain.builder.add_custom(lambda _, *, m: seen.append(m), [0], variables=[M])
     plan = chain.build()
     plan.execute_with_vars(m=4)
     plan.execute()

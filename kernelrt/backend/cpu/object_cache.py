@@ -137,14 +137,15 @@ class ObjectCache:
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK)
         except OSError:
             return None
-        with os.fdopen(handle, "rb") as file:
+        try:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_uid != _user(info):
                 return None
-            try:
-                content = file.read()
-            except OSError:
-                return None
+            content = _read_all(handle, info.st_size)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
         start = len(_MAGIC) + _DIGEST
         data = content[start:]
         if not data or content[:start] != _MAGIC + hashlib.sha256(data).digest():
@@ -214,6 +215,13 @@ class ObjectCache:
 
 
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+def _read_all(handle: int, size: int) -> bytes:
+    content = os.read(handle, size)
+    while len(content) < size and (more := os.read(handle, size - len(content))):
+        content += more
+    return content
 
 
 def _user(info: os.stat_result) -> int:

@@ -1,0 +1,200 @@
+"""The cache of objects on disk."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kernelrt.backend.cpu import LLVMCompiler, ObjectCache
+from kernelrt.device.spec import DeviceSpec, host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SRC = "define void @k(ptr %a, ptr %b) { ret void }"
+KEY = ("version", "source")
+
+
+@pytest.fixture
+def cache(tmp_path) -> ObjectCache:
+    return ObjectCache(tmp_path / "cache")
+
+
+def entries(cache: ObjectCache) -> list[Path]:
+    return sorted(cache.folder.iterdir())
+
+
+def test_what_was_put_is_found(cache):
+    assert cache.get(KEY) is None
+    cache.put(KEY, b"object")
+    assert cache.get(KEY) == b"object"
+    assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_another_process_finds_it(cache):
+    cache.put(KEY, b"object")
+    assert ObjectCache(cache.folder).get(KEY) == b"object"
+
+
+def test_each_part_of_a_key_counts(cache):
+    cache.put(("a", "bc"), b"1")
+    assert cache.get(("ab", "c")) is None
+    assert cache.get(("a", "bc", "")) is None
+    assert cache.get(("a",)) is None
+
+
+def test_there_is_one_file_a_kernel_and_nothing_else(cache):
+    for i in range(3):
+        cache.put((str(i),), b"object")
+    assert len(entries(cache)) == 3
+    assert all(p.suffix == ".krto" for p in entries(cache))
+
+
+def test_the_folder_and_the_files_are_the_owner_s_alone(cache):
+    cache.put(KEY, b"object")
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+    assert entries(cache)[0].stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda p: p.write_bytes(b""),
+        lambda p: p.write_bytes(p.read_bytes()[:-1]),
+        lambda p: p.write_bytes(p.read_bytes() + b"x"),
+        lambda p: p.write_bytes(bytes([p.read_bytes()[0] ^ 1]) + p.read_bytes()[1:]),
+        lambda p: p.write_bytes(p.read_bytes()[:-1] + b"?"),
+        lambda p: p.write_bytes(b"some other program's file"),
+        lambda p: (p.unlink(), p.mkdir()),
+        lambda p: (p.unlink(), os.mkfifo(p)),
+        lambda p: (p.rename(p.with_name("moved")), p.symlink_to(p.with_name("moved"))),
+    ],
+    ids=["empty", "short", "long", "magic", "content", "foreign", "folder", "pipe", "link"],
+)
+def test_a_broken_or_foreign_entry_is_a_miss(cache, damage):
+    cache.put(KEY, b"object")
+    damage(entries(cache)[0])
+    assert cache.get(KEY) is None
+
+
+def test_a_broken_entry_is_replaced(cache):
+    cache.put(KEY, b"object")
+    entries(cache)[0].write_bytes(b"broken")
+    cache.put(KEY, b"object")
+    assert cache.get(KEY) == b"object"
+
+
+def test_a_folder_open_to_others_is_refused_with_a_warning(tmp_path):
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    cache = ObjectCache(folder)
+    with pytest.warns(RuntimeWarning, match="chmod 700"):
+        assert cache.get(KEY) is None
+    cache.put(KEY, b"object")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
+def test_a_folder_of_someone_else_is_refused(tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, 12345)
+    with pytest.warns(RuntimeWarning, match="another user"):
+        assert not ObjectCache(folder).usable
+
+
+def test_a_link_to_a_folder_is_refused(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.warns(RuntimeWarning, match="not a folder"):
+        assert not ObjectCache(tmp_path / "link").usable
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("x")
+    cache = ObjectCache(tmp_path / "file" / "cache")
+    with pytest.warns(RuntimeWarning, match="cannot be made"):
+        cache.put(KEY, b"object")
+
+
+def test_a_folder_that_vanishes_is_no_error(cache):
+    cache.put(KEY, b"object")
+    for path in entries(cache):
+        path.unlink()
+    cache.folder.rmdir()
+    assert cache.get(KEY) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache.put(KEY, b"object")
+
+
+def test_the_size_is_bounded_and_the_least_used_go_first(tmp_path):
+    cache = ObjectCache(tmp_path / "cache", limit=10_000)
+    for i in range(8):
+        cache.put((str(i),), bytes(1000))
+        for path in entries(cache):
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+    cache.put(("last",), bytes(3000))
+    assert sum(p.stat().st_size for p in entries(cache)) <= 10_000
+    assert cache.get(("last",)) is not None
+    assert cache.get(("0",)) is None
+    assert cache.get(("7",)) is not None
+
+
+def test_the_size_counts_what_other_processes_left(tmp_path):
+    ObjectCache(tmp_path / "cache").put(("old",), bytes(9000))
+    time.sleep(0.02)
+    cache = ObjectCache(tmp_path / "cache", limit=10_000)
+    cache.put(("new",), bytes(3000))
+    assert cache.get(("old",)) is None
+    assert cache.get(("new",)) is not None
+
+
+def test_use_is_noted(cache):
+    cache.put(KEY, b"object")
+    [path] = entries(cache)
+    os.utime(path, (0, time.time() - 1e6))
+    cache.get(KEY)
+    assert time.time() - path.stat().st_mtime < 100
+
+
+def test_clear_removes_everything(cache):
+    cache.put(KEY, b"object")
+    cache.clear()
+    assert cache.get(KEY) is None
+    assert entries(cache) == []
+
+
+def test_the_default_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("KERNELRT_CACHE", raising=False)
+    monkeypatch.delenv("KERNELRT_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert ObjectCache.default().folder == tmp_path / "kernelrt"
+    monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path / "mine"))
+    assert ObjectCache.default().folder == tmp_path / "mine"
+    monkeypatch.setenv("KERNELRT_CACHE", "0")
+    assert ObjectCache.default() is None
+
+
+def test_the_compiler_looks_there_first(cache):
+    first = LLVMCompiler(host(), cache=cache).compile_sources([("k", SRC)])
+    assert (cache.hits, cache.misses) == (0, 1)
+    assert LLVMCompiler(host(), cache=cache).compile_sources([("k", SRC)]) == first
+    assert (cache.hits, cache.misses) == (1, 1)
+
+
+def test_keys_tell_targets_and_effort_apart():
+    compilers = [
+        LLVMCompiler(DeviceSpec.avx2()),
+        LLVMCompiler(DeviceSpec.avx512()),
+        LLVMCompiler(DeviceSpec.avx2(), codegen_level=1),
+        LLVMCompiler(DeviceSpec.avx2(), optimize=2),
+    ]
+    keys = {c.key(SRC) for c in compilers} | {compilers[0].key(SRC + " ")}
+    assert len(keys) == 5
+    assert LLVMCompiler(DeviceSpec.avx2(cores=64)).key(SRC) == compilers[0].key(SRC)
