@@ -47,8 +47,8 @@ def from_data(
 ) -> _T:
     """A tensor of class `kind` with a copy of `data`."""
     if isinstance(data, TensorBase):
-        copy = kind._of(UOp(Op.CONTIGUOUS, data.dtype, (data.uop,)))
-        return copy if dtype is None else copy.cast(dtype)  # type: ignore[attr-defined]
+        node = UOp(Op.CONTIGUOUS, data.dtype, (data.uop,))
+        return kind._of(node if dtype is None else node.cast(dt.parse(dtype)))
     if isinstance(data, UOp):
         node = build.scalar(data, dt.int64 if dtype is None else dt.parse(dtype))
         return kind._of(node)
@@ -59,7 +59,7 @@ def from_data(
         wanted = source if hasattr(data, "dtype") else _python_default(source)
     if wanted is dt.bfloat16:
         wide = _over_copy(kind, array.astype(np.float32), dt.float32)
-        return wide.cast(wanted)  # type: ignore[attr-defined]
+        return kind._of(wide.uop.cast(wanted))
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.cases import CASES, Case
+from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.tensor.marks import strip
-from support.cases import CASES, Case
-from support.reference import evaluate
 
 # A few units in the last place of each type, for inputs of size one.
 TOLERANCE = {krt.float64: 4e-15, krt.float32: 2e-6, krt.float16: 2e-3}

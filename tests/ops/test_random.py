@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.ir import UOp
 from kernelrt.tensor import Trace, build
 from kernelrt.tensor.random import threefry
-from support.reference import evaluate
 
 # Known answers published with the Random123 library (threefry2x32, 20 rounds).
 VECTORS = [
@@ -131,7 +131,7 @@ def test_a_trace_advances_the_counter_as_state():
     with Trace() as trace:
         drawn = [krt.rand(4), krt.rand(4)]
         assert not any(d.is_realized for d in drawn)
-        [(storage, counter)] = trace.commits()
+        [(_, counter)] = trace.commits()
         nodes = [d.uop for d in drawn]
     *got, after = evaluate([*nodes, counter])
     for a, b in zip(got, truth, strict=True):

@@ -7,11 +7,13 @@ makes of the same inputs in float64 is the truth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Array = np.ndarray[Any, Any]
 
@@ -233,7 +235,7 @@ MOVEMENT = [
     Case("flip", lambda x: x.flip(0, 2), lambda x: np.flip(x, (0, 2)), CUBE),
     Case("roll", lambda x: x.roll(2, 1), lambda x: np.roll(x, 2, 1), CUBE),
     Case("narrow", lambda x: x.narrow(2, 1, 2), lambda x: x[..., 1:3], CUBE),
-    Case("diagonal", lambda x: x.diagonal(), lambda x: np.diagonal(x), PLANE),
+    Case("diagonal", lambda x: x.diagonal(), np.diagonal, PLANE),
     Case("tril", lambda x: x.tril(), tril, PLANE),
     Case("triu", lambda x: x.triu(1), lambda x: np.triu(x, 1), CUBE),
     Case("pad", lambda x: x.pad((1, 2, 0, 3)), lambda x: np.pad(x, ((0, 3), (1, 2))), PLANE,
@@ -287,9 +289,9 @@ def conv(x: Array, w: Array, stride: Any, padding: Any, dilation: Any, groups: i
         first = o // (out_channels // groups) * per_group
         for i in range(sizes[0]):
             for j in range(sizes[1]):
-                patch = x[:, first : first + per_group,
-                          i * stride[0] : i * stride[0] + dilation[0] * taps[0] : dilation[0],
-                          j * stride[1] : j * stride[1] + dilation[1] * taps[1] : dilation[1]]  # fmt: skip
+                rows = slice(i * stride[0], i * stride[0] + dilation[0] * taps[0], dilation[0])
+                columns = slice(j * stride[1], j * stride[1] + dilation[1] * taps[1], dilation[1])
+                patch = x[:, first : first + per_group, rows, columns]
                 out[:, o, i, j] = (patch * w[o]).sum((1, 2, 3))
     return out
 
