@@ -20,8 +20,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt.codegen.math_erf import erf
 from kernelrt.codegen.math_exp import exp, tanh
 from kernelrt.codegen.math_log import log
+from kernelrt.codegen.math_pow import power
 from kernelrt.codegen.math_trig import cos, sin
 from kernelrt.ir.ops import Op
 
@@ -36,7 +38,9 @@ __all__ = ["MATH", "decompose"]
 _FUNCTIONS: Final[dict[Op, Callable[..., UOp]]] = {
     Op.EXP: exp,
     Op.LOG: log,
+    Op.POW: power,
     Op.TANH: tanh,
+    Op.ERF: erf,
     Op.SIN: sin,
     Op.COS: cos,
 }

@@ -12,6 +12,7 @@ from kernelrt.codegen.math_parts import (
     at_most,
     floats,
     fma,
+    in_halves,
     negated,
     polynomial,
     power_of_two,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["exp", "tanh"]
+__all__ = ["exp", "exp_of_sum", "tanh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
     dt.float32: _Constants(
         log2e=float.fromhex("0x1.715476p+0"),
         ln2=floats("0x1.62e430p-1 -0x1.05c610p-29"),
-        lowest=-104.0,
-        highest=89.0,
+        lowest=-105.0,
+        highest=90.0,
         # relative error 2**-26.0
         exp=floats(
             "0x1p+0 0x1p+0 0x1.00000cp-1 0x1.555514p-3 0x1.5549eep-5 0x1.1126e4p-7"
@@ -76,8 +77,8 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
     dt.float64: _Constants(
         log2e=float.fromhex("0x1.71547652b82fep+0"),
         ln2=floats("0x1.62e42fefa39efp-1 0x1.abc9e3b39803fp-56"),
-        lowest=-746.0,
-        highest=710.0,
+        lowest=-748.0,
+        highest=712.0,
         # relative error 2**-55.8
         exp=floats(
             "0x1p+0 0x1p+0 0x1.ffffffffffff3p-2 0x1.555555555552ep-3 0x1.5555555556564p-5"
@@ -104,12 +105,19 @@ def exp(x: UOp) -> UOp:
     in two steps reaches every exponent of the format, subnormal and infinite results included,
     with one shift: rounding to even multiples costs less than a second power of two would.
     """
-    k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
-    x = at_least(at_most(x, k.highest), k.lowest)
+    return exp_of_sum(x, None)
+
+
+def exp_of_sum(high: UOp, low: UOp | None) -> UOp:
+    """e**(high + low), where `low` is at most the rounding error of `high` where that matters."""
+    k, form = _CONSTANTS[high.dtype], FORMATS[high.dtype]
+    x = at_least(at_most(high, k.highest), k.lowest)
     rounder = form.rounder + form.bias
     shifted = fma(x, k.log2e / 2, rounder)
     m = shifted - rounder
-    r = fma(m, -2 * k.ln2[1], fma(m, -2 * k.ln2[0], x))
+    r = fma(m, -2 * k.ln2[0], x)
+    missing = -2 * k.ln2[1]
+    r = fma(m, missing, r) if low is None else r + fma(m, missing, low)
     scale = power_of_two(shifted)
     return polynomial(r, k.exp) * scale * scale
 
@@ -130,8 +138,9 @@ def tanh(x: UOp) -> UOp:
     # In one step r is exact where n is -1 or -2. What ln 2 lacks matters in float64 only: float32
     # happens to hold ln 2 to five more bits.
     r = fma(n, -k.ln2[0] / 2, negated(a))
-    p = polynomial(r, k.half_expm1)
-    q = fma(p, r * r, r) if x.dtype is dt.float32 else r + fma(n, -k.ln2[1] / 2, p * (r * r))
+    z = r * r
+    p = in_halves(r, z, k.half_expm1)
+    q = fma(p, z, r) if x.dtype is dt.float32 else r + fma(n, -k.ln2[1] / 2, p * z)
     scale = power_of_two(shifted)
     h = fma(scale, q, fma(scale, 0.5, -0.5))
     return with_sign_of(fma(h, h / (h + 1.0), negated(h)), x)

@@ -6,7 +6,15 @@ import math
 from typing import Final
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.math_parts import FORMATS, bits_of, floats, fma, from_bits, polynomial
+from kernelrt.codegen.math_parts import (
+    FORMATS,
+    bits_of,
+    floats,
+    fma,
+    from_bits,
+    in_halves,
+    polynomial,
+)
 from kernelrt.ir.uop import UOp, const
 
 __all__ = ["log", "split"]
@@ -15,6 +23,8 @@ _LN2: Final = {
     dt.float32: floats("0x1.62e430p-1"),
     dt.float64: floats("0x1.62e42fefa39efp-1 0x1.abc9e3b39803fp-56"),
 }
+#: The representation of sqrt(1/2).
+_ROOT_HALF: Final = {dt.float32: 0x3F3504F3, dt.float64: 0x3FE6A09E667F3BCD}
 # (log(1 + f) - f) / f**2 for 1 + f in [sqrt(1/2), sqrt(2)]: minimax of the relative error of
 # log(1 + f), 2**-27.3, with the first coefficient fixed.
 _LOG1P: Final = floats(
@@ -29,23 +39,23 @@ _ATANH: Final = floats(
 
 
 def split(x: UOp) -> tuple[UOp, UOp]:
-    """`x` = 2**e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)): f, and e times 2**fraction.
+    """`x` = 2**e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)): f and e, of the type of `x`.
 
-    Both are floats of the type of `x`. Leaving e scaled saves a shift. For `x` positive and
-    finite; anything else gives some finite numbers.
+    For `x` positive and finite; anything else gives some finite numbers.
     """
     form = FORMATS[x.dtype]
+    width, bias = form.fraction, form.bias
     subnormal = x < form.least_normal
-    bits = bits_of(
-        subnormal.where(x * 2.0**form.fraction, x), form.signed
-    )
-    exponent_field = -1 << form.fraction
-    root_half = {dt.float32: 0x3F3504F3, dt.float64: 0x3FE6A09E667F3BCD}[x.dtype]
-    e = (bits - root_half) & exponent_field
-    lifted = subnormal.where(
-        const(form.fraction * 2.0**form.fraction, x.dtype), const(0.0, x.dtype)
-    )
-    return from_bits(bits - e, x.dtype) - 1.0, e.cast(x.dtype) - lifted
+    bits = bits_of(subnormal.where(x * 2.0**width, x))
+    # Moved so that the exponent field steps at sqrt(1/2) instead of at 1.
+    moved = bits + ((bias << width) - _ROOT_HALF[x.dtype])
+    f = from_bits((moved & ((1 << width) - 1)) + _ROOT_HALF[x.dtype], x.dtype) - 1.0
+    # 2**fraction + e + bias is put together from its bits: no conversion from integers, which
+    # AVX2 lacks for 64 bits.
+    high = (bias + width) << width
+    lifted = from_bits((moved >> width) | high, x.dtype)
+    offset = 2.0**width + bias
+    return f, lifted - subnormal.where(x.const_like(offset + width), x.const_like(offset))
 
 
 def log(x: UOp) -> UOp:
@@ -55,9 +65,11 @@ def log(x: UOp) -> UOp:
     s = f / (2 + f), halves the number of terms.
     """
     f, e = split(x)
-    ln2 = [part * 2.0 ** -FORMATS[x.dtype].fraction for part in _LN2[x.dtype]]
+    ln2 = _LN2[x.dtype]
     if x.dtype is dt.float32:
-        y = fma(e, ln2[0], fma(f * f, polynomial(f, _LOG1P), f))
+        z = f * f
+        series = fma(in_halves(f, z, _LOG1P[1:]), f, _LOG1P[0])
+        y = fma(e, ln2[0], fma(z, series, f))
     else:
         s = f / (f + 2.0)
         z = s * s
