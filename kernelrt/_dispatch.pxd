@@ -24,6 +24,7 @@ cdef class PlanCore:
     cdef size_t count
     cdef dict customs
     cdef object error
+    cdef object bound_by  # the replay whose values the table holds; changed within a turn
     cdef object __weakref__
 
     # A turn: acquire, any of the others, then leave or finish.

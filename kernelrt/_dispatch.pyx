@@ -318,6 +318,7 @@ cdef class PlanCore:
 
     cdef int acquire_with(self, krt_frame *frame, bind) except -1:
         self.acquire(frame)
+        self.bound_by = None
         try:
             pointers, values, chunks = bind()
             self.assign(pointers, values, chunks)
@@ -400,6 +401,7 @@ cdef class PlanCore:
         cdef krt_fault fault
         cdef krt_frame frame
         self.acquire(&frame)
+        self.bound_by = None
         cdef krt_status status = krt_plan_set_value(self.plan, op, slot, value, &fault)
         krt_lock_release(&frame)
         raise_status(status, &fault, op, None)
@@ -419,6 +421,7 @@ cdef class PlanCore:
         cdef krt_fault fault
         cdef krt_frame frame
         self.acquire(&frame)
+        self.bound_by = None
         cdef krt_status status = krt_plan_set_chunks(self.plan, op, chunks, &fault)
         krt_lock_release(&frame)
         raise_status(status, &fault, op, None)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from kernelrt._dispatch import PlanCore
+from kernelrt._dispatch import Bindings, PlanCore
 
 MAX_DIMS: Final = 32
 """The most dimensions that an argument or a result may have."""
@@ -87,6 +87,9 @@ class Replay:
     build
         None: the single result itself where there is one output, a tuple otherwise. Else called
         with the results; what it returns is the result of the call.
+    bindings
+        Gives the pointers, values and chunk counts (see `PlanCore.execute_with`) that this replay
+        runs with; called within the turn, when another replay or `execute_with` ran in between.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only
         while every handle still has its data at that address.
@@ -117,12 +120,15 @@ class Replay:
         result_type: type[_H],
         *,
         build: Callable[..., object] | None = None,
+        bindings: Callable[[], Bindings] | None = None,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,
     ) -> None: ...
     @property
     def plan(self) -> PlanCore: ...
+    @property
+    def bindings(self) -> Callable[[], Bindings] | None: ...
     @property
     def calls(self) -> int:
         """How often the plan ran through this object."""

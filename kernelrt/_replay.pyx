@@ -256,6 +256,7 @@ cdef class Replay:
     cdef Py_ssize_t n_calls
     cdef type result_type
     cdef object build
+    cdef readonly object bindings  # gives the values and chunk counts that this replay runs with, or None
     cdef list held
     cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
     cdef Input *inputs
@@ -266,7 +267,7 @@ cdef class Replay:
     cdef bint binds
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
-                 build=None, guards=(), writes=(), keep=None):
+                 build=None, bindings=None, guards=(), writes=(), keep=None):
         if self.inputs != NULL:
             raise errors.JitError("a replay is initialised once")
         if not issubclass(result_type, ArrayHandle):
@@ -276,6 +277,7 @@ cdef class Replay:
         self.plan = plan
         self.result_type = result_type
         self.build = build
+        self.bindings = bindings
         self.held = [keep, inputs, outputs, guards]
         self.strided = {}
         self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
@@ -396,6 +398,11 @@ cdef class Replay:
         cdef size_t op = 0
         self.plan.acquire(&frame)
         try:
+            if self.bindings is not None and self.plan.bound_by is not self:
+                self.plan.bound_by = None
+                pointers, values, chunks = self.bindings()
+                self.plan.assign(pointers, values, chunks)
+                self.plan.bound_by = self
             self.copy_in(args)
             # Whatever can fail comes before the run, which may commit to state.
             results = self.make_results()

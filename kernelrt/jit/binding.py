@@ -10,11 +10,13 @@ from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
+from kernelrt.runtime.sizes import evaluate
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from kernelrt._dispatch import Bindings
     from kernelrt._replay import InputSpec, Site
     from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
@@ -28,8 +30,25 @@ MOST_WRITTEN_RANGES: Final = 64
 """Arguments of plans that write to more places than this are always copied in."""
 
 
-def make_replay(plan: ExecutionPlan, traced: Traced, specs: Sequence[Spec]) -> Replay:
-    """Join a plan with the arguments it takes and the results it gives."""
+def make_replay(
+    plan: ExecutionPlan,
+    traced: Traced,
+    specs: Sequence[Spec],
+    values: Mapping[str, int] | None = None,
+) -> Replay:
+    """Join a plan with the arguments it takes and the results it gives.
+
+    Parameters
+    ----------
+    plan : ExecutionPlan
+        What runs.
+    traced : Traced
+        Where arguments go and what the results are.
+    specs : sequence of Spec
+        What the arguments are; shapes are numbers.
+    values : mapping, optional
+        Values of the Variables in the shapes of the results and in the plan.
+    """
     writes = _written_ranges(plan)
     bindable = len(writes) <= MOST_WRITTEN_RANGES
     return Replay(
@@ -39,15 +58,21 @@ def make_replay(plan: ExecutionPlan, traced: Traced, specs: Sequence[Spec]) -> R
             for spec, home in zip(specs, traced.homes, strict=True)
         ],
         [
-            (buffer.address, node.dtype.code, cast("tuple[int, ...]", node.shape))
+            (buffer.address, node.dtype.code, tuple(evaluate(d, values or {}) for d in node.shape))
             for buffer, node in zip(plan.output_buffers, traced.nodes, strict=True)
         ],
         Tensor,
         build=traced.builder,
+        bindings=_bindings(plan, values) if values else None,
         guards=traced.guards,
         writes=writes if bindable else (),
         keep=(plan, traced.homes, traced.targets),
     )
+
+
+def _bindings(plan: ExecutionPlan, values: Mapping[str, int]) -> Callable[[], Bindings]:
+    known = plan.variables
+    return plan.bindings({name: value for name, value in values.items() if name in known})
 
 
 def raw(leaf: object) -> Any:

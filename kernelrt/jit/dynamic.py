@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kernelrt._replay import MISMATCH
-from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import prod
+from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec
-from kernelrt.runtime.sizes import evaluate
-from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kernelrt._replay import Replay
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["Dynamic", "DynamicReplay", "check_dynamic", "generalize", "is_dynamic"]
+__all__ = ["Dynamic", "SizedReplays", "check_dynamic", "generalize"]
 
 #: Argument name -> axis -> the Variable that stands for its size.
 Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp]]"
 
+MOST_SIZES: Final = 1024
+"""How many combinations of sizes a plan remembers before it starts anew."""
 _FORM: Final = '{"x": {0: Variable("batch", 1, 256)}}'
 
 
@@ -120,13 +118,8 @@ def _check_size(
         )
 
 
-def is_dynamic(spec: Spec) -> bool:
-    """Whether an axis of the argument has a Variable for its size."""
-    return isinstance(spec, Array) and any(isinstance(d, UOp) for d in spec.shape)
-
-
-class DynamicReplay:
-    """Replays one plan at whatever sizes the arguments have.
+class SizedReplays:
+    """The replays of one plan, one for each combination of sizes that arguments had.
 
     Parameters
     ----------
@@ -135,55 +128,31 @@ class DynamicReplay:
     traced : Traced
         Where arguments go and what the results are.
     specs : sequence of Spec
-        What the arguments are.
+        What the arguments are, with Variables in their shapes.
     """
 
     def __init__(self, plan: ExecutionPlan, traced: Traced, specs: Sequence[Spec]) -> None:
         self._plan = plan
         self._traced = traced
         self._specs = tuple(specs)
-        self._turn = threading.Lock()
+        self._made: dict[tuple[Spec, ...], Replay] = {}
 
-    def __call__(self, *leaves: Any) -> Any:
-        """Run once; MISMATCH where state has moved to other memory since the trace."""
-        with self._turn:
-            if any(tensor._address != address for tensor, address in self._traced.guards):
-                return MISMATCH
-            values = self.load(leaves)
-            known = self._plan.variables
-            self._plan.execute_with_vars({n: v for n, v in values.items() if n in known})
-            results = [
-                _result(buffer, node, values)
-                for buffer, node in zip(
-                    self._plan.output_buffers, self._traced.nodes, strict=True
-                )
-            ]
-        build = self._traced.builder
-        if build is not None:
-            return build(*results)
-        return results[0] if len(results) == 1 else tuple(results)
+    def replay(self, actual: tuple[Spec, ...]) -> Replay:
+        """What runs the plan for arguments that are `actual`."""
+        found = self._made.get(actual)
+        if found is None:
+            found = make_replay(self._plan, self._traced, actual, self.values(actual))
+            if len(self._made) >= MOST_SIZES:
+                self._made.clear()
+            self._made[actual] = found
+        return found
 
-    def load(self, leaves: Sequence[Any]) -> dict[str, int]:
-        """Copy the arguments in; give the values of the Variables."""
-        from kernelrt.jit.binding import raw
-
+    def values(self, actual: Sequence[Spec]) -> dict[str, int]:
+        """The values that arguments which are `actual` give to the Variables."""
         values: dict[str, int] = {}
-        for spec, home, leaf in zip(self._specs, self._traced.homes, leaves, strict=True):
-            if isinstance(spec, Array):
-                for dim, size in zip(spec.shape, leaf.shape, strict=True):
-                    if isinstance(dim, UOp):
+        for spec, given in zip(self._specs, actual, strict=True):
+            if isinstance(spec, Array) and isinstance(given, Array):
+                for dim, size in zip(spec.shape, given.shape, strict=True):
+                    if isinstance(dim, UOp) and isinstance(size, int):
                         values[dim.arg[0]] = size
-            if home is not None:
-                elements = raw(leaf)
-                home.raw()[: elements.size] = elements
         return values
-
-
-def _result(buffer: Buffer, node: UOp, values: Mapping[str, int]) -> Tensor:
-    """A tensor of its own with the elements that this call has filled."""
-    shape = tuple(evaluate(dim, values) for dim in node.shape)
-    count = prod(shape)
-    assert isinstance(count, int)
-    own = Buffer(count, node.dtype)
-    own.raw()[...] = buffer.raw()[:count]
-    return Tensor._over(own, shape)

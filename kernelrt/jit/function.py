@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast, over
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError
 from kernelrt.jit import tracing
-from kernelrt.jit.binding import make_replay, raw
-from kernelrt.jit.dynamic import (
-    Dynamic,
-    DynamicReplay,
-    check_dynamic,
-    generalize,
-    is_dynamic,
-)
+from kernelrt.jit.binding import raw
+from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import modes
@@ -46,7 +40,7 @@ class _Variant:
     specs: tuple[Spec, ...]
     traced: Traced
     plan: ExecutionPlan
-    replay: Replay | DynamicReplay
+    replays: SizedReplays
     why: str
 
     def fits_modes(self) -> bool:
@@ -95,9 +89,9 @@ class JitFunction(JitCore, Generic[R]):
         if is_tracing():
             return self._fn(*args, **kwargs)
         while True:
-            variant, leaves = self._variant_for(args, kwargs)
+            variant, leaves, replay = self._variant_for(args, kwargs)
             self._make_way(variant)
-            result = variant.replay(*leaves)
+            result = replay(*leaves)
             if result is not MISMATCH:
                 return result
             self._drop(variant)
@@ -118,13 +112,13 @@ class JitFunction(JitCore, Generic[R]):
     def _loaded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Variant:
         """Give the plan for these arguments, with the arguments copied in."""
         forbid(f"{self._name}.plan()")
-        variant, leaves = self._variant_for(args, kwargs)
-        if isinstance(variant.replay, DynamicReplay):
-            variant.replay.load(leaves)
-            return variant
+        variant, leaves, replay = self._variant_for(args, kwargs)
         for home, leaf in zip(variant.traced.homes, leaves, strict=True):
             if home is not None:
-                home.raw()[...] = raw(leaf)
+                elements = raw(leaf)
+                home.raw()[: elements.size] = elements
+        if replay.bindings is not None:
+            variant.plan.set_with(replay.bindings)
         return variant
 
     @staticmethod
@@ -185,8 +179,8 @@ class JitFunction(JitCore, Generic[R]):
 
     def _variant_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_Variant, list[Any]]:
-        """Give the plan for these arguments, made if need be, and their leaves."""
+    ) -> tuple[_Variant, list[Any], Replay]:
+        """Give the plan for these arguments, made if need be, their leaves, and what runs it."""
         if kwargs:
             args, kwargs = self._positional(args, kwargs)
         names = [*self._names(len(args)), *kwargs]
@@ -194,9 +188,8 @@ class JitFunction(JitCore, Generic[R]):
         template, named = flatten_arguments(list(zip(names, values, strict=True)))
         call = Call(len(args), tuple(kwargs), template, tuple(name for name, _ in named))
         leaves = [normalize(name, leaf) for name, leaf in named]
-        specs = tuple(spec_of(leaf) for leaf in leaves)
-        if self._dynamic:
-            specs = generalize(self._dynamic, call.leaves, specs)
+        actual = tuple(spec_of(leaf) for leaf in leaves)
+        specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
         with state.lock:
             known = self._variants.setdefault((call, specs), [])
             variant = next((v for v in known if v.fits_modes()), None)
@@ -205,19 +198,18 @@ class JitFunction(JitCore, Generic[R]):
                 known.append(variant)
                 self._order.append(variant)
                 self._warn_of_retraces()
-            replay = variant.replay
-            if call.direct and isinstance(replay, Replay) and replay not in self._replays:
+            replay = variant.replays.replay(actual)
+            if call.direct and replay not in self._replays:
                 self._add_replay(replay)
-        return variant, leaves
+        return variant, leaves, replay
 
     def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
         traced = trace(self._fn, self._name, call, specs, leaves)
         plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
             plan.set_threads(self._threads)
-        moves = any(map(is_dynamic, specs))
-        replay = (DynamicReplay if moves else make_replay)(plan, traced, specs)
-        return _Variant(call, specs, traced, plan, replay, self._reason(call, specs))
+        replays = SizedReplays(plan, traced, specs)
+        return _Variant(call, specs, traced, plan, replays, self._reason(call, specs))
 
     def _positional(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -1,0 +1,146 @@
+"""One plan for all sizes of an axis: values, state, errors, and no second trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import Variable, nn
+from kernelrt.errors import DTypeError, ShapeError, VariableError
+
+BATCH = Variable("batch", 1, 64)
+SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64]
+
+
+def data(rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((rows, 8)).astype(np.float32)
+    return x, rng.integers(0, 4, rows)
+
+
+def network() -> nn.Sequential:
+    krt.manual_seed(3)
+    return nn.Sequential(nn.Linear(8, 24), nn.Tanh(), nn.Linear(24, 4))
+
+
+def test_inference_at_every_size():
+    model = network()
+    x, _ = data(64)
+    expected = model(krt.tensor(x)).numpy()
+
+    @krt.jit(dynamic={"x": {0: BATCH}})
+    def forward(x):
+        return model(x)
+
+    for rows in [*range(1, 65), *reversed(SIZES)]:
+        got = forward(x[:rows])
+        assert got.shape == (rows, 4)
+        np.testing.assert_allclose(got.numpy(), expected[:rows], rtol=1e-5, atol=1e-6)
+    assert forward.retraces == 0
+
+
+@pytest.mark.parametrize("rows", SIZES)
+def test_a_training_step_matches_one_compiled_for_its_size(rows):
+    dynamic = {"x": {0: BATCH}, "y": {0: BATCH}}
+    outcomes = []
+    for axes in (None, dynamic):
+        model = network()
+        optimizer = nn.optim.Adam(nn.parameters(model), lr=1e-2)
+
+        def step(x, y, model=model, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = model(x).cross_entropy(y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        jitted = krt.jit(step, dynamic=axes and {**axes})
+        losses = [jitted(*data(n, n)).item() for n in (64, rows, 5, rows)]
+        outcomes.append((losses, [p.numpy() for p in nn.parameters(model)]))
+    (losses, parameters), (other_losses, other_parameters) = outcomes
+    np.testing.assert_allclose(other_losses, losses, rtol=1e-4)
+    for mine, theirs in zip(other_parameters, parameters, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_reductions_and_slices_follow_the_size():
+    def moments(x):
+        return x.mean(0), x.max(), x[1:].sum(), (x - x.mean(1, keepdim=True)).softmax(0)
+
+    jitted = krt.jit(moments, dynamic={"x": {0: Variable("rows", 2, 64)}})
+    for rows in (2, 5, 64, 17):
+        x, _ = data(rows)
+        mean, top, tail, soft = (t.numpy() for t in jitted(x))
+        wide = x.astype(np.float64)
+        np.testing.assert_allclose(mean, wide.mean(0), rtol=1e-5, atol=1e-6)
+        assert top == x.max()
+        np.testing.assert_allclose(tail, wide[1:].sum(), rtol=1e-4, atol=1e-5)
+        shifted = wide - wide.mean(1, keepdims=True)
+        e = np.exp(shifted - shifted.max(0))
+        np.testing.assert_allclose(soft, e / e.sum(0), rtol=1e-4, atol=1e-6)
+
+
+def test_two_dynamic_axes():
+    rows, cols = Variable("rows", 1, 20), Variable("cols", 1, 30)
+
+    def product(a, b):
+        return a @ b
+
+    jitted = krt.jit(product, dynamic={"a": {0: rows}, "b": {1: cols}})
+    rng = np.random.default_rng(0)
+    for m, n in [(1, 1), (20, 30), (7, 13), (16, 16), (3, 29)]:
+        a = rng.standard_normal((m, 12)).astype(np.float32)
+        b = rng.standard_normal((12, n)).astype(np.float32)
+        np.testing.assert_allclose(jitted(a, b).numpy(), a @ b, rtol=1e-4, atol=1e-5)
+    assert jitted.retraces == 0
+
+
+def test_interleaved_sizes_and_explicit_execution():
+    jitted = krt.jit(lambda x: (x * 2).sum(1), dynamic={"x": {0: BATCH}})
+    a, b = data(5, 1)[0], data(30, 2)[0]
+    for _ in range(3):
+        for x in (a, b):
+            np.testing.assert_allclose(jitted(x).numpy(), (x * 2).sum(1), rtol=1e-5, atol=1e-5)
+    plan = jitted.plan(b)
+    plan.execute_with_vars(batch=12)
+    np.testing.assert_allclose(jitted(a).numpy(), (a * 2).sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_a_size_outside_the_bounds_is_refused_before_anything_runs():
+    total = krt.zeros(())
+
+    @krt.jit(dynamic={"x": {0: BATCH}})
+    def add(x):
+        total.assign(total + x.sum())
+        return total
+
+    add(np.ones((3, 8), np.float32))
+    with pytest.raises(VariableError, match=r"x: axis 0 has size 65, outside \[1, 64\]"):
+        add(np.ones((65, 8), np.float32))
+    with pytest.raises(VariableError, match="size 0"):
+        add(np.ones((0, 8), np.float32))
+    assert total.item() == 24
+
+
+def test_arguments_that_share_a_variable_must_agree():
+    jitted = krt.jit(lambda x, y: (x.sum(1) * y).sum(), dynamic={"x": {0: BATCH}, "y": {0: BATCH}})
+    with pytest.raises(ShapeError, match="y: axis 0 has size 4, but x gave Variable 'batch'"):
+        jitted(np.ones((3, 8), np.float32), np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize(
+    "dynamic", [3, {"x": 0}, {"x": {0: 5}}, {"x": {"0": BATCH}}, {1: {0: BATCH}}], ids=str
+)
+def test_a_malformed_request_names_the_form(dynamic):
+    with pytest.raises(DTypeError, match="dynamic"):
+        krt.jit(lambda x: x, dynamic=dynamic)
+
+
+def test_names_and_axes_that_do_not_exist():
+    with pytest.raises(DTypeError, match="'z' is not the name of an array"):
+        krt.jit(lambda x: x + 1, dynamic={"z": {0: BATCH}})(np.ones((3, 8), np.float32))
+    with pytest.raises(ShapeError, match="names axis 2"):
+        krt.jit(lambda x: x + 1, dynamic={"x": {2: BATCH}})(np.ones((3, 8), np.float32))
+    with pytest.raises(VariableError, match="two Variables are called 'batch'"):
+        krt.jit(lambda x: x, dynamic={"x": {0: BATCH, 1: Variable("batch", 1, 9)}})
