@@ -1,0 +1,53 @@
+"""What the test files of bench/ share: building sides, skipping missing peers, comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+from bench.cases import Call, Case, PeerMissingError
+
+Benchmark: TypeAlias = Any
+"""The fixture of pytest-benchmark."""
+Build: TypeAlias = Callable[[tuple[Case, ...], str, str], Call]
+
+COMPARED_CALLS = 10
+
+
+def sides_of(cases: tuple[Case, ...]) -> list[Any]:
+    """(case, side) names as parameters of a test."""
+    return [
+        pytest.param(case.name, side.name, id=f"{case.name}-{side.name}")
+        for case in cases
+        for side in case.sides
+    ]
+
+
+def built(cases: tuple[Case, ...], case: str, side: str) -> Call:
+    """Build one side, or skip the test where its framework is missing."""
+    found = next(c for c in cases if c.name == case)
+    try:
+        return next(s for s in found.sides if s.name == side).build()
+    except PeerMissingError as error:
+        pytest.skip(str(error))
+
+
+def agree(cases: tuple[Case, ...], name: str) -> None:
+    """Assert that all sides that are installed give the same results, call after call."""
+    case = next(c for c in cases if c.name == name)
+    found: dict[str, list[Any]] = {}
+    for side in case.sides:
+        try:
+            call = side.build()
+        except PeerMissingError:
+            continue
+        found[side.name] = [np.asarray(call()) for _ in range(COMPARED_CALLS)]
+    first, *others = found.items()
+    for peer, results in others:
+        for ours, theirs in zip(first[1], results, strict=True):
+            limit = case.tolerance * max(1.0, float(np.abs(theirs).max()))
+            difference = float(np.abs(ours - theirs).max())
+            assert difference <= limit, f"{first[0]} and {peer} differ by {difference}"
