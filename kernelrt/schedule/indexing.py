@@ -11,7 +11,7 @@ from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
 from kernelrt.ir.symbolic import RULES
 
-__all__ = ["ZERO", "Index", "Indexer", "Step"]
+__all__ = ["ZERO", "Index", "Indexer", "Step", "groups_of_axes"]
 
 #: One integer expression for each axis.
 Index = tuple[UOp, ...]
@@ -186,6 +186,16 @@ class Indexer:
 
 def _is_true(gate: UOp) -> bool:
     return gate.op is Op.CONST and bool(gate.arg)
+
+
+def groups_of_axes(
+    old: tuple[Dim, ...], new: tuple[Dim, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """Runs of axes of two shapes of equal size that hold the same elements; size 1 left out."""
+    mine = [a for a, d in enumerate(old) if d != 1]
+    theirs = [a for a, d in enumerate(new) if d != 1]
+    found = _groups([old[a] for a in mine], [new[a] for a in theirs])
+    return [(mine[i], theirs[j]) for i, j in found]
 
 
 def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:

@@ -10,6 +10,7 @@ from kernelrt.ir.spec import verify_kernel, verify_tensor
 from kernelrt.schedule.arena import plan_arena
 from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.cost import elements, strip
+from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import dependencies, overlap
@@ -52,6 +53,9 @@ def schedule(
     for target, value in commits:
         _check_commit(target, value)
     values = simplify_graph([*outputs, *(value for _, value in commits)])
+    cropped = crop_graph(values)
+    if cropped != values:
+        values = simplify_graph(cropped)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],

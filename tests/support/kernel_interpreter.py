@@ -1,0 +1,188 @@
+"""Evaluates scalar expressions of the kernel stage in NumPy, lane by lane, bit for bit.
+
+What compiled kernels must give, without a compiler: every op rounds once, FMA included. It knows
+plain arithmetic only, so it fails on anything that a decomposition should have replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, toposort
+
+__all__ = ["evaluate", "fused_multiply_add"]
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
+    """The value of `node` where the nodes of `env` have the given values.
+
+    Parameters
+    ----------
+    node : UOp
+        An expression of elementwise ops over constants and the nodes of `env`.
+    env : mapping of UOp to array
+        Arrays of one shape, of the NumPy type of their node; bfloat16 values are held in float32.
+
+    Returns
+    -------
+    array
+        Of the shape of the arrays in `env`, or () where `node` depends on none.
+    """
+    values: dict[UOp, Array] = dict(env)
+    with np.errstate(all="ignore"):
+        for u in toposort([node], stop=values.__contains__):
+            if u in values:
+                continue
+            out = _apply(u, [values[s] for s in u.src])
+            if u.dtype is dt.bfloat16:
+                out = _to_bfloat16(out)
+            values[u] = out
+    return values[node]
+
+
+def _apply(u: UOp, operands: list[Array]) -> Array:
+    kind = _numpy_type(u.dtype)
+    if u.op is Op.CONST:
+        return np.array(u.arg, kind)
+    if u.op is Op.CAST:
+        return _cast(operands[0], u.dtype)
+    if u.op is Op.BITCAST:
+        return operands[0].view(kind)
+    out = np.asarray(_OPS[u.op](*operands))
+    # A mistyped graph must not pass because NumPy promotes.
+    assert u.op is Op.WHERE or len({s.dtype for s in u.src}) == 1, u
+    return out.astype(kind)
+
+
+def _numpy_type(dtype: dt.DType) -> np.dtype[Any]:
+    return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
+
+
+def _to_bfloat16(x: Array) -> Array:
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), np.float32(np.nan), rounded.view(np.float32))
+
+
+def _cast(x: Array, to: dt.DType) -> Array:
+    kind = _numpy_type(to)
+    if x.dtype.kind != "f" or not to.is_int:
+        return x.astype(kind)
+    whole = np.trunc(np.where(np.isnan(x), 0, x).astype(np.longdouble))
+    low, high = np.longdouble(int(to.min)), np.longdouble(int(to.max))
+    inside = np.where((whole > low) & (whole < high), whole, 0).astype(kind)
+    return np.where(whole >= high, kind.type(to.max), np.where(whole <= low, kind.type(to.min), inside))
+
+
+def _shift(left: bool) -> Callable[[Array, Array], Array]:
+    def shift(x: Array, by: Array) -> Array:
+        width = 8 * x.dtype.itemsize
+        inside = (by >= 0) & (by < width)
+        amount = np.where(inside, by, 0).astype(by.dtype)
+        beyond = np.where(x < 0, -1, 0) if not left and x.dtype.kind == "i" else 0
+        moved = np.left_shift(x, amount) if left else np.right_shift(x, amount)
+        return np.where(inside, moved, np.asarray(beyond).astype(x.dtype))
+
+    return shift
+
+
+def _floored(quotient: bool) -> Callable[[Array, Array], Array]:
+    def divide(x: Array, y: Array) -> Array:
+        if x.dtype.kind == "f":
+            return np.floor_divide(x, y) if quotient else np.remainder(x, y)
+        divisor = np.where(y == 0, 1, y).astype(y.dtype)
+        out = np.floor_divide(x, divisor) if quotient else np.remainder(x, divisor)
+        return np.where(y == 0, 0, out)
+
+    return divide
+
+
+# Fused multiply-add -------------------------------------------------------------------------------
+
+
+def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """``a * b + c`` rounded once."""
+    if a.dtype == np.float64:
+        return _fma_double(*np.broadcast_arrays(a, b, c))
+    if a.dtype.kind != "f":
+        return a * b + c
+    # The product of two narrow floats is exact in float64, so only the sum rounds there.
+    wide = _add_to_odd(a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64))
+    return wide.astype(a.dtype)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _add_to_odd(a: Array, b: Array) -> Array:
+    """``a + b``, inexact sums rounded to the neighbour with an odd last bit.
+
+    Rounding that to a narrower format is then the same as rounding the exact sum.
+    """
+    total, error = _two_sum(a, b)
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    toward = np.copysign(np.inf, error)
+    return np.where((error != 0) & np.isfinite(error) & even, np.nextafter(total, toward), total)
+
+
+def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """Exact for factors whose exponents are about 0 (Veltkamp, Dekker)."""
+
+    def halves(x: Array) -> tuple[Array, Array]:
+        big = x * 134217729.0
+        high = big - (big - x)
+        return high, x - high
+
+    product = a * b
+    (ah, al), (bh, bl) = halves(a), halves(b)
+    return product, ((ah * bh - product) + ah * bl + al * bh) + al * bl
+
+
+def _fma_double(a: Array, b: Array, c: Array) -> Array:
+    plain = a * b + c
+    exact = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0) & (c != 0)
+    # A zero product or term, or an infinity: the plain sequence rounds once.
+    out = np.where(exact, 0.0, plain)
+    if not exact.any():
+        return out
+    (ma, ea), (mb, eb), (mc, ec) = (np.frexp(v[exact]) for v in (a, b, c))
+    base = ea + eb
+    # Where one part is below every bit of the other, only its sign counts.
+    base = np.where(ec - base > 200, ec - 200, base)
+    scaled = np.ldexp(mc, np.maximum(ec - base, -200))
+    high, low = _two_product(ma, mb)
+    th, tl = _two_sum(scaled, low)
+    vh, vl = _two_sum(high, th)
+    # Correct by Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
+    result = np.ldexp(vh + _add_to_odd(tl, vl), base)
+    small = (np.abs(result) < 2.0**-1020) & (result != 0)
+    for i in np.flatnonzero(small | ((result == 0) & (vh != 0))):
+        x, y, z = (Fraction(float(v[exact][i])) for v in (a, b, c))
+        result[i] = math.copysign(float(abs(x * y + z)), float(vh[i]))
+    out[exact] = result
+    return out
+
+
+_OPS: dict[Op, Callable[..., Any]] = {
+    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, Op.FLOOR: np.floor,
+    Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add, Op.SUB: np.subtract,
+    Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floored(True), Op.MOD: _floored(False),
+    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.AND: np.bitwise_and, Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor, Op.SHL: _shift(True), Op.SHR: _shift(False), Op.LT: np.less,
+    Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal, Op.WHERE: np.where,
+    Op.FMA: fused_multiply_add,
+}  # fmt: skip
+
+assert sys.byteorder == "little"
