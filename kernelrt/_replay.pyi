@@ -48,6 +48,10 @@ class ArrayHandle:
         DTypeError
             `dtype_code` is no code of kernelrt.dtype.
         """
+    def _copy_out(self) -> np.ndarray[Any, Any] | None:
+        """The data as a new array; None where there are none, or they are bfloat16."""
+    def _only(self) -> bool | int | float | None:
+        """The one element; None where there is not one, or it is bfloat16."""
     def _unbind(self) -> None:
         """Drop the data and the hold on their owner."""
 

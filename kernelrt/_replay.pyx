@@ -143,6 +143,27 @@ cdef class ArrayHandle:
         self.shape = shape
         self.nbytes = nbytes
 
+    def _copy_out(self):
+        cdef cnp.npy_intp dims[DIMS]
+        cdef Py_ssize_t i, n
+        cdef cnp.ndarray array
+        if self.data == NULL or NUMPY_TYPES[self.code] < 0:
+            return None
+        n = PyTuple_GET_SIZE(self.shape)
+        for i in range(n):
+            dims[i] = PyLong_AsSsize_t(<object> PyTuple_GET_ITEM(self.shape, i))
+        array = cnp.PyArray_SimpleNew(<int> n, dims, NUMPY_TYPES[self.code])
+        memcpy(cnp.PyArray_DATA(array), self.data, <size_t> self.nbytes)
+        return array
+
+    def _only(self):
+        if self.data == NULL or self.nbytes != ITEM_SIZES[self.code]:
+            return None
+        if self.code == FLOAT32:
+            return <double> (<float *> self.data)[0]
+        array = self._copy_out()
+        return None if array is None else array.item()
+
     def _unbind(self):
         self.data = NULL
         self.memory = None

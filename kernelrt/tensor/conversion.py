@@ -39,16 +39,13 @@ class ConversionMethods(LossMethods):
             The type is bfloat16, which NumPy does not have.
         """
         forbid("numpy()")
-        wanted = dt.to_numpy(self.dtype)
-        if self._uop is None and self._memory is not None:
-            # The result of a replay: nothing can be pending for it, so no node is needed.
-            fresh = np.frombuffer(self._memory, np.uint8, self._nbytes)
-            return fresh.copy().view(wanted).reshape(self._shape or ())
-        self._realized()
-        buffer = self._buffer
-        assert buffer is not None
-        array: np.ndarray[Any, Any] = buffer.copyout()
-        return array.view(wanted).reshape(self._shape or ())
+        if self._uop is not None:  # otherwise it is the result of a replay, and nothing is pending
+            self._realized()
+        array = self._copy_out()
+        if array is None:
+            dt.to_numpy(self.dtype)  # says what bfloat16 can be cast to
+        assert array is not None
+        return array
 
     def _realized(self) -> None:
         """Make sure that the data are there and current."""
@@ -68,6 +65,11 @@ class ConversionMethods(LossMethods):
             There is not exactly one element.
         """
         forbid("item()")
+        if self._uop is not None:
+            self._realized()
+        value = self._only()
+        if value is not None:
+            return value
         if self.numel() != 1:
             raise ShapeError(
                 f"item: the tensor has shape {format_shape(self.shape)}, not one element; index "
