@@ -115,16 +115,16 @@ def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     (seen,), taps = node.arg.inputs, node.arg.arg
     shape = build.keep_axes(seen.shape, taps)
     top = build.expand(build.reshape(node.src[0], shape), seen.shape)
-    number = build.full(0, dt.int64, seen.shape)
-    count = 1
-    for axis in reversed(taps):
-        step = build.iota_along(seen.shape, axis)
-        number = build.add(build.mul(step, count), number)
-        count *= seen.shape[axis]
+    sizes = [seen.shape[a] for a in taps]
+    count = math.prod(k for k in sizes if isinstance(k, int))
+    line = tuple(d if a in taps else 1 for a, d in enumerate(seen.shape))
+    number = build.expand(build.reshape(build.iota(count), line), seen.shape).cast(dt.int32)
     hit = seen.eq(top)
     if seen.dtype.is_float:
         hit = hit.alu(Op.OR, seen.ne(seen))
     first = build.reduce(build.where(hit, number, count), Op.MIN, taps)
+    # Every tap of a window asks for it: worth finding once.
+    first = UOp(Op.CONTIGUOUS, dt.int32, (first,))
     first = build.expand(build.reshape(first, shape), seen.shape)
     spread = build.expand(build.reshape(g, shape), seen.shape)
     return build.where(number.eq(first), spread, 0)
