@@ -10,7 +10,6 @@ from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.runtime.sizes import evaluate
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -49,6 +48,9 @@ def make_replay(
     values : mapping, optional
         Values of the Variables in the shapes of the results and in the plan.
     """
+    # The runtime is not loaded before there is a plan.
+    from kernelrt.runtime.sizes import evaluate
+
     writes = _written_ranges(plan)
     bindable = len(writes) <= MOST_WRITTEN_RANGES
     return Replay(
