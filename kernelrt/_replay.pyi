@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
+import numpy as np
+
 from kernelrt._dispatch import Bindings, PlanCore
 
 MAX_DIMS: Final = 32
