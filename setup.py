@@ -44,6 +44,13 @@ def fail(what: str, command: list[str], detail: str = "") -> PlatformError:
 class BuildExt(build_ext):
     """build_ext that says what to install where a compiler or a header is missing."""
 
+    def run(self) -> None:
+        super().run()
+        # In a checkout Python finds the sources before the installed package, as in
+        # `python -m kernelrt`; so the modules are left beside them, too.
+        if (HERE / ".git").exists() and not self.inplace:
+            self.copy_extensions_to_source()
+
     def build_extensions(self) -> None:
         if self.compiler.compiler_type == "unix":
             self.require("a C compiler was not found or does not work", "int unused;")

@@ -10,10 +10,11 @@ import platform
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
-from kernelrt._dispatch import affinity_count
+from kernelrt import _dispatch
 
 from .conftest import HERE, compile_c
 
@@ -46,19 +47,26 @@ def threads():
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and LD_PRELOAD")
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-two_cpus = pytest.mark.skipif(affinity_count() < 2, reason="needs two CPUs")
+two_cpus = pytest.mark.skipif(_dispatch.affinity_count() < 2, reason="needs two CPUs")
 
 
 @pytest.fixture
 def script(kernels, tmp_path):
     def run(body: str, timeout: float = 60, **environment: str) -> str:
         source = PRELUDE + textwrap.dedent(body)
+        same_package = str(Path(_dispatch.__file__).parents[1])
         done = subprocess.run(
             [sys.executable, "-c", source, kernels.path],
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment},
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "OPENBLAS_NUM_THREADS": "1",
+                "PYTHONPATH": same_package,
+                **environment,
+            },
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
