@@ -222,6 +222,27 @@ class ExecutionPlan(PlanCore):
         raw = self.execute_profiled_raw(lambda: self._bind(updates))
         return self._profiles(raw, {**self._values, **updates})
 
+    def profile(self, n: int = 100, values: Any = None, /, **variables: int) -> PlanProfile:
+        """Run `n` times; give the median, least time and spread of each kernel.
+
+        Parameters
+        ----------
+        n : int
+            Runs, at least 1. The plan does its work each time: state that it commits changes.
+        values, **variables
+            As for :meth:`execute_with_vars`.
+
+        Examples
+        --------
+        >>> print(plan.profile(200))  # doctest: +SKIP
+        >>> plan.profile(20).save_trace("step.json")  # doctest: +SKIP
+        """
+        if n < 1:
+            raise VariableError(f"n: expected at least one run, not {n}")
+        return PlanProfile(
+            [self.execute_with_vars_profiled(values, **variables) for _ in range(n)]
+        )
+
     def _bind(self, updates: Mapping[str, int]) -> Bindings:
         """Turn new values into entries of the C table. Runs in the turn that uses them."""
         if all(self._values[name] == value for name, value in updates.items()):
@@ -235,7 +256,7 @@ class ExecutionPlan(PlanCore):
         self, raw: list[tuple[int, int, int, int]], values: Mapping[str, int]
     ) -> list[KernelProfile]:
         out = []
-        for op, (start, elapsed, _, chunks) in zip(self._ops, raw, strict=True):
+        for op, (start, elapsed, worker, chunks) in zip(self._ops, raw, strict=True):
             if not isinstance(op, PreparedKernel):
                 continue
             known = {**values, **op.fixedvars}
@@ -250,6 +271,7 @@ class ExecutionPlan(PlanCore):
                     bytes=evaluate(op.kernel.bytes, known),
                     chunks=chunks,
                     op=op.id,
+                    worker=worker,
                 )
             )
         return out
@@ -269,27 +291,18 @@ class ExecutionPlan(PlanCore):
             The place is one of the plan's own, or the bytes overlap others of the plan such
             that the order of operations would have to change.
         """
-        entry = self._check_rebind(index, buffer)
-        parts = self._parts_of(index)
-        old = {i: self._live(i) for i in parts}
-        shift = old[index].address
-        new = {
-            i: buffer.view(b.address - shift, b.size, b.dtype) if i != index else buffer
-            for i, b in old.items()
-        }
+        self._check_rebind(index, buffer)
+        layout = self._parts.layout.moved({index: buffer})
+        new = {i: b for i in self._parts_of(index) if (b := layout.entries[i].buffer) is not None}
         self._check_overlap(new)
 
         def bind() -> Bindings:
-            pointers = []
-            for op, slot, i in self._uses():
-                if i in new:
-                    pointers.append((op, slot, new[i].address))
             self._holds.append(buffer.storage.hold())
+            self._parts = replace(self._parts, layout=layout)
             for i, b in new.items():
                 self._buffers[i] = b
-            entry.buffer = buffer
             self._renew_arrays(new)
-            return pointers, (), ()
+            return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new], (), ()
 
         self.set_with(bind)
         self._renew_holds()
@@ -324,8 +337,11 @@ class ExecutionPlan(PlanCore):
         """
         layout = self._parts.layout.copy()
         places: dict[int, Buffer] = {}
+        outputs: dict[int, Any] = {}
 
         def take() -> Bindings:
+            for i in self._parts.outputs:
+                outputs[i] = self._live(i).copyout()
             for group, begin, end in self._written_groups():
                 whole = Buffer(begin % ALIGNMENT + end - begin, dt.uint8, self.device)
                 for i in group:
@@ -338,6 +354,9 @@ class ExecutionPlan(PlanCore):
         self.set_with(take)
         twin = type(self)(replace(self._parts, layout=layout.moved(places)))
         twin.set_with(lambda: twin._bind(self._values))  # noqa: SLF001 - of the same class
+        for i, content in outputs.items():
+            if layout.root_of(i).buffer is None:
+                twin._live(i).raw()[...] = content  # noqa: SLF001
         return twin
 
     def release_intermediate_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
@@ -544,7 +563,7 @@ class ExecutionPlan(PlanCore):
     def _written(self) -> set[int]:
         return {b for op in self._ops for b in written(op)}
 
-    def _check_rebind(self, index: int, buffer: Buffer) -> Any:
+    def _check_rebind(self, index: int, buffer: Buffer) -> None:
         if self.released:
             raise PlanReleasedError("the plan was released; prepare it again")
         entries = self._parts.layout.entries
@@ -561,7 +580,6 @@ class ExecutionPlan(PlanCore):
             raise ShapeError(f"buffer: expected {entry.size} elements, not {buffer.size}")
         if buffer.readonly and not self._written().isdisjoint(self._parts_of(index)):
             raise PlanBuildError(f"buffer: the plan writes buffer {index}; this one is read-only")
-        return entry
 
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
         dirty = self._written()

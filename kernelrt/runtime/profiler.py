@@ -35,6 +35,8 @@ class KernelProfile:
         In how many calls it ran.
     op : int
         Id of the op.
+    worker : int
+        The thread that ran its first chunk; 0 is the one that called.
     """
 
     kernel: CachedKernel
@@ -46,6 +48,7 @@ class KernelProfile:
     bytes: int
     chunks: int
     op: int
+    worker: int = 0
 
     @property
     def gflops(self) -> float:

@@ -230,6 +230,25 @@ def test_rebind_moves_views_along():
     assert chain.arrays[1][:8].tolist() == list(range(108, 116))
 
 
+def test_a_replica_has_the_buffers_of_the_last_rebind():
+    chain = Chain(np.arange(16), np.zeros(16))
+    part = chain.builder.add_view(0, 64, 8)
+    chain.builder.add_copy(1, part)
+    plan = chain.build(1)
+    plan.rebind(0, Buffer.wrap(np.arange(16) + 100))
+    twin = plan.replicate()
+    twin.execute()
+    assert twin.output_buffer.numpy()[:8].tolist() == list(range(108, 116))
+
+
+def test_rebind_leaves_the_builder_alone():
+    chain = Chain(np.arange(16), np.zeros(16))
+    chain.scale(1, 0, 2)
+    chain.build(1).rebind(0, Buffer.wrap(np.arange(16) + 100))
+    chain.build(1).execute()
+    np.testing.assert_array_equal(chain.arrays[1], np.arange(16) * 2)
+
+
 def test_rebind_reaches_custom_functions():
     chain = Chain(np.arange(16))
     seen = []
