@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
-from kernelrt.ir import UOp
 from kernelrt.schedule.types import Intermediate, Item
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kernelrt.ir import UOp
 
 __all__ = ["ALIGNMENT", "plan_arena"]
 

@@ -8,7 +8,7 @@ not by how it was found, so that equal computations are one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
@@ -16,6 +16,9 @@ from kernelrt.ir.ops import ALU
 from kernelrt.ir.shape import as_dim, as_uop, prod
 from kernelrt.ir.symbolic import linear, ranges_of
 from kernelrt.schedule.indexing import ZERO, Indexer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["canonical_loops"]
 

@@ -11,12 +11,16 @@ kernel that computes the value if that kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Touches, extent, overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["Commit", "Graph", "settle"]
 
@@ -117,7 +121,7 @@ class _Settling:
             for buffer in self._draft(n).writes:
                 writers.setdefault(buffer, []).append(n)
         for buffer, chain in writers.items():
-            for first, second in zip(chain, chain[1:], strict=False):
+            for first, second in itertools.pairwise(chain):
                 self._graph.after[first].add(second)
             for reader in self._touches.readers(buffer):
                 if reader not in chain:

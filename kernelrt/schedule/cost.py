@@ -6,11 +6,15 @@ The unit is one lane of one vector instruction, so that what is vectorized costs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import dim_max
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
 
 __all__ = [
     "BYTE_COST",
@@ -64,6 +68,9 @@ _FLOPS = {
 FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
 
 
+_INDEX_TYPES = (dt.int64, dt.int32, dt.bool_)
+
+
 def elements(shape: Iterable[Dim]) -> int:
     """Elements of a shape at the largest values of its Variables."""
     return math.prod(dim_max(d) for d in shape)
@@ -101,7 +108,13 @@ def work_of(order: Sequence[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
         for s in dict.fromkeys(node.src):
             consumers[s] = consumers.get(s, 0) + 1
     work: dict[UOp, float] = {}
+    indices: set[UOp] = set()
     for node in order:
+        if _is_index(node, indices):
+            # Folded into loop counters and addresses.
+            indices.add(node)
+            work[node] = 0.0
+            continue
         total = _own(node) + sum(1.0 if s in read else work[s] for s in node.src)
         if node.op is Op.EXPAND:
             # What does not vary along a loop is moved out of it.
@@ -112,6 +125,14 @@ def work_of(order: Sequence[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
         if consumers.get(node, 0) > 1 and total > worth_storing(node):
             read.add(node)
     return work
+
+
+def _is_index(node: UOp, indices: Container[UOp]) -> bool:
+    """Whether `node` is arithmetic on positions alone."""
+    if node.op in (Op.IOTA, Op.VAR, Op.CONST):
+        return not node.dtype.is_float
+    known = node.op in ALU or node.op in MOVEMENT
+    return known and node.dtype in _INDEX_TYPES and all(s in indices for s in node.src)
 
 
 def worth_storing(node: UOp) -> float:

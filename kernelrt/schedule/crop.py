@@ -7,12 +7,15 @@ computed for the padding.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_dim, as_uop, is_static
 from kernelrt.schedule.indexing import groups_of_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
 
 __all__ = ["crop_graph"]
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule.axes import canonical_loops
-from kernelrt.schedule.groups import Group
 from kernelrt.schedule.hazards import extent
-from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import STATUS
 from kernelrt.schedule.types import CopyItem, KernelItem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.schedule.groups import Group
+    from kernelrt.schedule.indexing import Indexer
 
 __all__ = ["CopyDraft", "Draft", "KernelDraft"]
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.dtype import DType
 from kernelrt.ir import Op, UOp, const
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.dtype import DType
 
 __all__ = ["fold"]
 

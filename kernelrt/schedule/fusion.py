@@ -31,8 +31,8 @@ from kernelrt.schedule.cost import (
     byte_cost,
     contraction_reuse,
     elements,
-    worth_storing,
     work_of,
+    worth_storing,
 )
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import ZERO, Index, Indexer

@@ -126,8 +126,7 @@ class Group:
         seen = {self}
         stack = [self]
         while stack:
-            for source in stack.pop().needs:
-                source = source.now()
+            for source in {g.now() for g in stack.pop().needs}:
                 if source in goals:
                     return True
                 if source not in seen:

@@ -7,12 +7,15 @@ storage of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernelrt.ir import UOp
 from kernelrt.schedule.types import Intermediate, Item, KernelItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.ir import UOp
 
 __all__ = ["Extent", "Touches", "dependencies", "extent", "overlap", "waves"]
 

@@ -7,7 +7,8 @@ the index becomes a LOAD. A value wanted twice at one index is one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
@@ -15,8 +16,10 @@ from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import ZERO, Index, Indexer
+
+if TYPE_CHECKING:
+    from kernelrt.schedule.groups import Group
 
 __all__ = ["STATUS", "identity", "lower_group"]
 
@@ -60,6 +63,11 @@ class _Lowering:
         self._loops = dict(group.loops_of)
         self._indices: set[UOp] = set()
         self._at_home = group.roots if group.kind == "map" else {}
+        self._rules: dict[Op, Callable[[UOp, Index, UOp | None], _Rule]] = {
+            Op.CONST: self._constant, Op.VAR: self._constant, Op.IOTA: self._iota,
+            Op.CONTIGUOUS: self._pass, Op.BOUND: self._bound, Op.REDUCE_AXIS: self._reduce,
+            Op.GATHER: self._gather, Op.CAT: self._cat,
+        }  # fmt: skip
 
     def stores(self) -> list[UOp]:
         """The STORE nodes."""
@@ -138,16 +146,23 @@ class _Lowering:
             return self._elementwise(node, index, gate)
         if node.op in MOVEMENT:
             return self._movement(node, index, gate)
-        return _RULES[node.op](self, node, index, gate)
+        return self._rules[node.op](node, index, gate)
 
     def _load(self, place: UOp, node: UOp, index: Index, gate: UOp | None) -> UOp:
         at = self._indexer.flat(index, node.shape)
         return UOp(Op.LOAD, node.dtype, (place, at) if gate is None else (place, at, gate))
 
-    def _elementwise(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+    def _values(
+        self, nodes: Iterable[UOp], index: Index, gate: UOp | None
+    ) -> Generator[_Wish, UOp, list[UOp]]:
         values: list[UOp] = []
-        for s in node.src:
-            values.append((yield s, index, gate))
+        for node in nodes:
+            value = yield node, index, gate
+            values.append(value)
+        return values
+
+    def _elementwise(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+        values = yield from self._values(node.src, index, gate)
         if node.op is Op.WHERE and values[0].op is Op.CONST:
             return values[1] if values[0].arg else values[2]
         new = node.replace(src=tuple(values))
@@ -214,9 +229,7 @@ class _Lowering:
         return out
 
     def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        picks: list[UOp] = []
-        for s in node.src[1:]:
-            picks.append((yield s, index, gate))
+        picks = yield from self._values(node.src[1:], index, gate)
         return (yield node.src[0], tuple(picks), gate)
 
     def _cat(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
@@ -235,19 +248,6 @@ class _Lowering:
             else:
                 result = condition.where(value, result)
         return result
-
-
-_RULES: dict[Op, Callable[[_Lowering, UOp, Index, UOp | None], _Rule]] = {
-    Op.CONST: _Lowering._constant,
-    Op.VAR: _Lowering._constant,
-    Op.IOTA: _Lowering._iota,
-    Op.CONTIGUOUS: _Lowering._pass,
-    Op.DETACH: _Lowering._pass,
-    Op.BOUND: _Lowering._bound,
-    Op.REDUCE_AXIS: _Lowering._reduce,
-    Op.GATHER: _Lowering._gather,
-    Op.CAT: _Lowering._cat,
-}
 
 
 def _done(value: UOp) -> _Rule:

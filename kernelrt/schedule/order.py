@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
-from kernelrt.ir import UOp
-from kernelrt.schedule.commits import Graph
-from kernelrt.schedule.draft import Draft
 from kernelrt.schedule.types import Intermediate
+
+if TYPE_CHECKING:
+    from kernelrt.ir import UOp
+    from kernelrt.schedule.commits import Graph
+    from kernelrt.schedule.draft import Draft
 
 __all__ = ["execution_order"]
 
@@ -30,9 +33,9 @@ def execution_order(graph: Graph) -> list[Draft]:
             readers[buffer] = readers.get(buffer, 0) + 1
 
     def growth(n: int) -> int:
-        made = sum(b.arg.nbytes for b in _intermediates(graph.drafts[n], writes=True))
+        made = sum(int(b.arg.nbytes) for b in _intermediates(graph.drafts[n], writes=True))
         freed = sum(
-            b.arg.nbytes
+            int(b.arg.nbytes)
             for b in _intermediates(graph.drafts[n], writes=False)
             if readers[b] == 1
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
@@ -19,6 +19,9 @@ from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["schedule"]
 

@@ -7,15 +7,20 @@ Only rewrites whose results are equal bit for bit: NaN, infinities and signed ze
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.dtype import DType
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.ops import ALU, COMMUTATIVE
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import as_dim, as_uop, is_static
 from kernelrt.schedule.fold import fold
+from kernelrt.schedule.indexing import groups_of_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernelrt.dtype import DType
 
 __all__ = ["TABLE", "simplify_graph", "uniform"]
 
@@ -342,6 +347,27 @@ def _pull_expand(u: UOp) -> UOp | None:
     return UOp(Op.EXPAND, u.dtype, (UOp(u.op, u.dtype, src, u.arg),), u.shape)
 
 
+def _pull_reshape(u: UOp) -> UOp | None:
+    """Arithmetic is done over the finer of two shapes: an axis split in two by an operand.
+
+    Over the fine axes it is plain which of them each operand varies with.
+    """
+    for s in u.src:
+        if s.op is Op.RESHAPE and _refines(s.src[0].shape, u.shape):
+            shape = s.src[0].shape
+            src = tuple(_reshaped(x.src[0] if x.op is Op.RESHAPE else x, shape) for x in u.src)
+            return UOp(Op.RESHAPE, u.dtype, (UOp(u.op, u.dtype, src, u.arg),), u.shape)
+    return None
+
+
+def _refines(fine: tuple[Dim, ...], coarse: tuple[Dim, ...]) -> bool:
+    """Whether `fine` splits axes of `coarse` and joins none."""
+    if len(fine) <= len(coarse) or 0 in fine:
+        return False
+    groups = groups_of_axes(fine, coarse)
+    return all(len(b) == 1 for _, b in groups) and any(len(a) > 1 for a, _ in groups)
+
+
 def _constant_last(u: UOp) -> UOp | None:
     """One order for commutative ops with a constant, so that equal computations meet."""
     a, b = u.src
@@ -431,7 +457,7 @@ def _table() -> Table:
     }
     for op in ALU:
         ordered = (_constant_last,) if op in COMMUTATIVE else ()
-        table[op] = (_fold, *ordered, *_ALGEBRA.get(op, ()), _pull_expand)
+        table[op] = (_fold, *ordered, *_ALGEBRA.get(op, ()), _pull_expand, _pull_reshape)
     return table
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TYPE_CHECKING
 
-from kernelrt.dtype import DType
 from kernelrt.ir import Op, UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.dtype import DType
 
 __all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule"]
 
@@ -84,7 +87,7 @@ class CopyItem:
         return (self.src,)
 
 
-Item = Union[KernelItem, CopyItem]
+Item = KernelItem | CopyItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,11 @@ from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.shape import as_uop, broadcast
 from kernelrt.schedule import Schedule, schedule
 
-from .kernel_reference import Array, Fault, HostBuffer, ScheduleRun, random_order
+from .kernel_reference import Array, FaultError, HostBuffer, ScheduleRun, random_order
 from .tensor_reference import TensorReference
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Memory:
@@ -270,7 +272,7 @@ def check_faults(
     before = {b: d.copy() for b, d in memory.data.items()}
     plan = schedule(outputs, commits)
     for seed in range(4):
-        with pytest.raises(Fault):
+        with pytest.raises(FaultError):
             ScheduleRun(plan, memory.data).run(random_order(plan, seed))
         for buffer, old in before.items():
             assert memory.data[buffer].tobytes() == old.tobytes()

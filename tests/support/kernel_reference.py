@@ -7,14 +7,16 @@ and on an in-place kernel that reads its target anywhere but where it writes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
 
@@ -182,7 +184,7 @@ class KernelRun:
             memory[index] = value
 
 
-class Fault(Exception):
+class FaultError(Exception):
     """An index that is checked at run time was out of range."""
 
 
@@ -245,7 +247,7 @@ class ScheduleRun:
         good = run.run()
         assert item.may_fail == any(n.op is Op.BOUND for n in run.nodes)
         if not good:
-            raise Fault
+            raise FaultError
 
 
 class HostBuffer:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +10,9 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
 
 from .kernel_reference import Array, elementwise, numpy_type, reduce_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 
 class TensorReference:
@@ -101,20 +103,20 @@ class TensorReference:
 
 
 _RULES: dict[Op, Callable[..., Any]] = {
-    Op.IOTA: lambda r, u, n: np.arange(int(n), dtype=numpy_type(u.dtype)),
+    Op.IOTA: lambda _, u, n: np.arange(int(n), dtype=numpy_type(u.dtype)),
     Op.RESHAPE: lambda r, u, x: x.reshape(r.shape(u)),
     Op.EXPAND: lambda r, u, x: np.broadcast_to(x, r.shape(u)),
-    Op.PERMUTE: lambda r, u, x: x.transpose(u.arg),
+    Op.PERMUTE: lambda _, u, x: x.transpose(u.arg),
     Op.SHRINK: TensorReference.shrink,
     Op.PAD: TensorReference.pad,
-    Op.FLIP: lambda r, u, x: np.flip(x, u.arg),
+    Op.FLIP: lambda _, u, x: np.flip(x, u.arg),
     Op.WINDOW: TensorReference.window,
     Op.UNWINDOW: TensorReference.unwindow,
     Op.REDUCE_AXIS: TensorReference.reduce,
-    Op.GATHER: lambda r, u, x, *i: x[i],
+    Op.GATHER: lambda _, __, x, *i: x[i],
     Op.SCATTER_ADD: TensorReference.scatter,
-    Op.CAT: lambda r, u, *x: np.concatenate(x, u.arg),
-    Op.CONTIGUOUS: lambda r, u, x: x,
-    Op.DETACH: lambda r, u, x: x,
+    Op.CAT: lambda _, u, *x: np.concatenate(x, u.arg),
+    Op.CONTIGUOUS: lambda _, __, x: x,
+    Op.DETACH: lambda _, __, x: x,
     Op.BOUND: TensorReference.bound,
 }

@@ -3,8 +3,27 @@
 import numpy as np
 import pytest
 from support.graphs import (
-    Memory, add, alu, base, bound, check, check_faults, exp, expand, flip, gather, iota, matmul,
-    mul, reduce, reshape, scalar, scatter_add, shrink, sub, transpose,
+    Memory,
+    add,
+    alu,
+    base,
+    bound,
+    check,
+    check_faults,
+    exp,
+    expand,
+    flip,
+    gather,
+    iota,
+    matmul,
+    mul,
+    reduce,
+    reshape,
+    scalar,
+    scatter_add,
+    shrink,
+    sub,
+    transpose,
 )  # fmt: skip
 from support.kernel_reference import HostBuffer
 

@@ -3,8 +3,29 @@
 import numpy as np
 import pytest
 from support.graphs import (
-    Memory, add, alu, base, bound, cat, check, conv2d, exp, expand, flip, gather, iota, matmul,
-    mul, pad, permute, reduce, reshape, shrink, softmax, transpose, windows,
+    Memory,
+    add,
+    alu,
+    base,
+    bound,
+    cat,
+    check,
+    conv2d,
+    exp,
+    expand,
+    flip,
+    gather,
+    iota,
+    matmul,
+    mul,
+    pad,
+    permute,
+    reduce,
+    reshape,
+    shrink,
+    softmax,
+    transpose,
+    windows,
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp, toposort

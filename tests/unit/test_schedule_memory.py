@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -105,7 +107,7 @@ def test_waves() -> None:
 
 def test_arena_reuses_bytes_along_a_chain() -> None:
     chain = [intermediate(100) for _ in range(6)]
-    items = [copy(b, a) for a, b in zip(chain, chain[1:], strict=False)]
+    items = [copy(b, a) for a, b in itertools.pairwise(chain)]
     keep = {chain[0].arg}
     offsets, size = plan_arena(items, dependencies(items), keep)
     assert size == 2 * 448
@@ -130,7 +132,7 @@ def test_arena_gives_parallel_branches_their_own_bytes() -> None:
 
 def test_arena_without_reuse() -> None:
     chain = [intermediate(100) for _ in range(6)]
-    items = [copy(b, a) for a, b in zip(chain, chain[1:], strict=False)]
+    items = [copy(b, a) for a, b in itertools.pairwise(chain)]
     offsets, size = plan_arena(items, dependencies(items), (), reuse=False)
     assert size == 6 * 448
     assert len(set(offsets.values())) == 6

@@ -8,8 +8,29 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.graphs import (
-    Memory, add, alu, base, bound, cat, check, contiguous, expand, flip, gather, iota, mul, pad,
-    permute, reduce, reshape, scalar, scatter_add, shrink, sub, unwindows, windows,
+    Memory,
+    add,
+    alu,
+    base,
+    bound,
+    cat,
+    check,
+    contiguous,
+    expand,
+    flip,
+    gather,
+    iota,
+    mul,
+    pad,
+    permute,
+    reduce,
+    reshape,
+    scalar,
+    scatter_add,
+    shrink,
+    sub,
+    unwindows,
+    windows,
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp

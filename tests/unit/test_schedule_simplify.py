@@ -3,8 +3,23 @@
 import numpy as np
 import pytest
 from support.graphs import (
-    Memory, add, alu, cat, div, expand, flip, iota, mul, pad, permute, reduce, reshape, scalar,
-    shrink, sub, windows,
+    Memory,
+    add,
+    alu,
+    cat,
+    div,
+    expand,
+    flip,
+    iota,
+    mul,
+    pad,
+    permute,
+    reduce,
+    reshape,
+    scalar,
+    shrink,
+    sub,
+    windows,
 )  # fmt: skip
 
 from kernelrt import dtype as dt

@@ -13,8 +13,8 @@ MEM = Memory(5)
 X = MEM.random(4, 6)
 Y = MEM.random(6, 4)
 N = MEM.indices(4, 3)
-F, I, B = dt.float32, dt.int64, dt.bool_
-ZERO = const(0, I)
+F, INT, B = dt.float32, dt.int64, dt.bool_
+ZERO = const(0, INT)
 
 
 def test_a_legal_graph_passes() -> None:
@@ -27,17 +27,17 @@ def test_a_legal_graph_passes() -> None:
         (UOp(Op.ADD, F, (X, Y)), "operand shapes"),
         (UOp(Op.ADD, F, (X,)), "takes 2 operands, has 1"),
         (UOp(Op.ADD, F, (X, UOp(Op.CAST, dt.float64, (X,)))), "cast to one"),
-        (UOp(Op.ADD, I, (X, X)), "operands make float32"),
+        (UOp(Op.ADD, INT, (X, X)), "operands make float32"),
         (UOp(Op.LT, F, (X, X)), "operands make bool"),
         (UOp(Op.WHERE, F, (X, X, X)), "must be bool"),
-        (UOp(Op.EXP, I, (N,)), "is for floats"),
-        (UOp(Op.DIV, I, (N, N)), "is for floats"),
+        (UOp(Op.EXP, INT, (N,)), "is for floats"),
+        (UOp(Op.DIV, INT, (N, N)), "is for floats"),
         (UOp(Op.AND, F, (X, X)), "not float"),
         (UOp(Op.SHL, B, (UOp(Op.LT, B, (N, N)),) * 2), "is for integers"),
         (UOp(Op.NEG, B, (UOp(Op.LT, B, (N, N)),)), "bool is not defined"),
         (UOp(Op.BITCAST, dt.float64, (X,)), "widths must be equal"),
         (UOp(Op.CONST, F, (), 1), "must be a float"),
-        (UOp(Op.VAR, I, (), ("n", 4, 1)), "must be (name, min, max)"),
+        (UOp(Op.VAR, INT, (), ("n", 4, 1)), "must be (name, min, max)"),
         (UOp(Op.BUFFER, F, (), "x"), "has no size"),
         (UOp(Op.RESHAPE, F, (X,), (5, 5)), "other elements"),
         (UOp(Op.EXPAND, F, (X,), (8, 6)), "only axes of size 1 grow"),
@@ -56,7 +56,7 @@ def test_a_legal_graph_passes() -> None:
         (UOp(Op.SCATTER_ADD, F, (X, N, N, N)), "types must be equal"),
         (UOp(Op.CAT, F, (X, Y), 0), "differ beside axis 0"),
         (UOp(Op.CAT, F, (X, X), 2), "must lie in 0..1"),
-        (UOp(Op.RANGE, I, (ZERO,), 0), "does not occur at this stage"),
+        (UOp(Op.RANGE, INT, (ZERO,), 0), "does not occur at this stage"),
     ],
 )
 def test_tensor_faults(node: UOp, fault: str) -> None:
@@ -67,8 +67,8 @@ def test_tensor_faults(node: UOp, fault: str) -> None:
 
 P = UOp(Op.PARAM, F, (), (0, 24))
 Q = UOp(Op.PARAM, F, (), (1, 24))
-R = UOp(Op.RANGE, I, (const(24, I),), 0)
-S = UOp(Op.RANGE, I, (const(6, I),), 1)
+R = UOp(Op.RANGE, INT, (const(24, INT),), 0)
+S = UOp(Op.RANGE, INT, (const(6, INT),), 1)
 LOAD = UOp(Op.LOAD, F, (Q, R))
 
 
@@ -84,7 +84,7 @@ SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
     [
         ((LOAD,), "no STORE"),
         ((store(LOAD, R, LOAD),), "must be a PARAM"),
-        ((store(const(1, I)),), "puts int64 into memory of float32"),
+        ((store(const(1, INT)),), "puts int64 into memory of float32"),
         ((store(LOAD, LOAD),), "must be int64"),
         ((store(LOAD, R, P, R),), "its gate is int64"),
         ((store(LOAD, mode=Op.MAX),), "must be None or Op.ADD"),
@@ -96,7 +96,7 @@ SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
         ((store(LOAD, R.replace(arg=-1)),), "a number from 0"),
         ((store(LOAD), store(LOAD, R, P.replace(arg=(0, 25)))), "slot 0 is used twice"),
         ((store(LOAD, S.replace(arg=0)),), "RANGE number 0 is used twice"),
-        ((store(UOp(Op.LOAD, F, (Q, UOp(Op.BOUND, I, (R, ZERO, P))))),), "status word"),
+        ((store(UOp(Op.LOAD, F, (Q, UOp(Op.BOUND, INT, (R, ZERO, P))))),), "status word"),
         ((store(reshape(X, (24,))),), "does not occur at this stage"),
     ],
 )
