@@ -15,6 +15,7 @@ from kernelrt.runtime.ops import (
 from kernelrt.runtime.plan import ExecutionPlan
 from kernelrt.runtime.prepare import prepare
 from kernelrt.runtime.profiler import KernelProfile
+from kernelrt.runtime.repeat import OpTiming, PlanProfile
 from kernelrt.runtime.report import MemoryReport
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "KernelCache",
     "KernelProfile",
     "MemoryReport",
+    "OpTiming",
+    "PlanProfile",
     "PreparedBufferView",
     "PreparedCopy",
     "PreparedCustomFunction",

@@ -24,6 +24,7 @@ from kernelrt.runtime.ops import (
 )
 from kernelrt.runtime.order import can_fail
 from kernelrt.runtime.profiler import KernelProfile
+from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
@@ -238,7 +239,7 @@ class ExecutionPlan(PlanCore):
         >>> plan.profile(20).save_trace("step.json")  # doctest: +SKIP
         """
         if n < 1:
-            raise VariableError(f"n: expected at least one run, not {n}")
+            raise ShapeError(f"n: expected at least one run, not {n}")
         return PlanProfile(
             [self.execute_with_vars_profiled(values, **variables) for _ in range(n)]
         )

@@ -1,0 +1,132 @@
+"""Repeated profiled runs: what each op usually takes, and a trace to look at."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from kernelrt.runtime.profiler import KernelProfile
+
+__all__ = ["OpTiming", "PlanProfile"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpTiming:
+    """Times of one op over several runs, in seconds.
+
+    Attributes
+    ----------
+    op : int
+        Id of the op.
+    name : str
+        Entry point of its kernel.
+    median, minimum : float
+        Of its durations.
+    spread : float
+        Difference of the quartiles.
+    flops, bytes : int
+        Estimates for one run.
+    chunks : int
+        In how many calls it ran.
+    """
+
+    op: int
+    name: str
+    median: float
+    minimum: float
+    spread: float
+    flops: int
+    bytes: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanProfile:
+    """Several profiled runs of one plan.
+
+    Attributes
+    ----------
+    runs : sequence of sequence of KernelProfile
+        Each run's kernels in execution order.
+    """
+
+    runs: Sequence[Sequence[KernelProfile]]
+
+    @property
+    def ops(self) -> list[OpTiming]:
+        """One entry for each kernel launch, in execution order."""
+        return [_timing(samples) for samples in zip(*self.runs, strict=True)]
+
+    def __str__(self) -> str:
+        """Write the ops as a table, the longest first."""
+        ops = sorted(self.ops, key=lambda t: -t.median)
+        width = max([len("kernel"), *(len(t.name) for t in ops)])
+        times = f"{'median':>10}  {'min':>10}  {'spread':>10}"
+        lines = [f"{'kernel':<{width}}  {'op':>4}  {times}  {'GFLOP/s':>7}  {'GB/s':>6}"]
+        for t in ops:
+            seconds = t.median or float("inf")
+            times = "  ".join(f"{x * 1e6:>7.2f} us" for x in (t.median, t.minimum, t.spread))
+            lines.append(
+                f"{t.name:<{width}}  {t.op:>4}  {times}  {t.flops / seconds / 1e9:>7.1f}"
+                f"  {t.bytes / seconds / 1e9:>6.1f}"
+            )
+        return "\n".join(lines)
+
+    def trace(self) -> dict[str, object]:
+        """Give the runs, one after the other, as Chrome trace events with one row a worker.
+
+        The form is the "JSON Object Format" that chrome://tracing and ui.perfetto.dev open; times
+        are microseconds.
+        """
+        events: list[dict[str, object]] = []
+        workers: set[int] = set()
+        offset = 0.0
+        for number, run in enumerate(self.runs):
+            for p in run:
+                workers.add(p.worker)
+                events.append({
+                    "name": p.kernel.entry_point, "cat": "kernel", "ph": "X", "pid": 0,
+                    "tid": p.worker, "ts": (offset + p.start) * 1e6, "dur": p.elapsed * 1e6,
+                    "args": {"op": p.op, "run": number, "chunks": p.chunks, "flops": p.flops,
+                             "bytes": p.bytes},
+                })  # fmt: skip
+            offset += max((p.start + p.elapsed for p in run), default=0.0)
+        names = [
+            {"name": "thread_name", "ph": "M", "pid": 0, "tid": w,
+             "args": {"name": "caller" if w == 0 else f"worker {w}"}}
+            for w in sorted(workers)
+        ]  # fmt: skip
+        return {"traceEvents": [*names, *events], "displayTimeUnit": "ns"}
+
+    def save_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`trace` as JSON; the file appears whole or not at all."""
+        target = Path(path)
+        unfinished = target.with_name(target.name + ".part")
+        unfinished.write_text(json.dumps(self.trace()), encoding="utf-8")
+        unfinished.replace(target)
+
+
+def _timing(samples: Sequence[KernelProfile]) -> OpTiming:
+    first = samples[0]
+    times = sorted(p.elapsed for p in samples)
+    spread = 0.0
+    if len(times) > 1:
+        low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+        spread = high - low
+    return OpTiming(
+        op=first.op,
+        name=first.kernel.entry_point,
+        median=statistics.median(times),
+        minimum=times[0],
+        spread=spread,
+        flops=first.flops,
+        bytes=first.bytes,
+        chunks=first.chunks,
+    )

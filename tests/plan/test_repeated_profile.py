@@ -1,0 +1,58 @@
+"""plan.profile(n): statistics of each op, and a trace that viewers open."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import ShapeError
+
+
+@pytest.fixture
+def plan():
+    rng = np.random.default_rng(0)
+    a = krt.tensor(rng.standard_normal((64, 64)).astype(np.float32))
+    return ((a @ a).relu() @ a).prepare()
+
+
+def test_each_kernel_has_its_statistics(plan):
+    profile = plan.profile(25)
+    assert len(profile.runs) == 25
+    assert [t.op for t in profile.ops] == [op.id for op in plan.prepared_kernels]
+    for timing, kernel in zip(profile.ops, plan.prepared_kernels, strict=True):
+        assert timing.name == kernel.kernel.entry_point
+        assert 0 <= timing.minimum <= timing.median
+        assert timing.spread >= 0
+        assert timing.flops >= 2 * 64**3
+
+
+def test_the_table_names_every_kernel_once(plan):
+    text = str(plan.profile(3))
+    assert text.splitlines()[0].split() == [
+        "kernel", "op", "median", "min", "spread", "GFLOP/s", "GB/s",
+    ]  # fmt: skip
+    for kernel in plan.prepared_kernels:
+        assert text.count(f"{kernel.id:>4}  ") >= 1
+
+
+def test_the_trace_has_one_row_a_worker_and_runs_in_order(plan, tmp_path):
+    path = tmp_path / "trace.json"
+    plan.profile(4).save_trace(path)
+    events = json.loads(path.read_text())["traceEvents"]
+    rows = {e["tid"] for e in events if e["ph"] == "M"}
+    spans = [e for e in events if e["ph"] == "X"]
+    assert {e["tid"] for e in spans} == rows
+    assert len(spans) == 4 * len(plan.prepared_kernels)
+    for run in range(3):
+        ends = [e["ts"] + e["dur"] for e in spans if e["args"]["run"] == run]
+        starts = [e["ts"] for e in spans if e["args"]["run"] == run + 1]
+        assert max(ends) <= min(starts) + 1e-3
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_no_run_is_no_profile(plan):
+    with pytest.raises(ShapeError, match="at least one run"):
+        plan.profile(0)
