@@ -178,5 +178,3 @@ def ordered_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
     """``a + b`` and its rounding error, when `a` has the greater exponent or is 0 (Dekker)."""
     total = a + b
     return total, b - (total - a)
-
-

@@ -159,8 +159,7 @@ def _aligned(a: UOp) -> tuple[UOp, list[UOp]]:
         a = beyond.where(a * 2.0 ** (-_CHUNK * step), a)
         kept = row[: step + _CHUNKS - 1]
         row = [
-            beyond.where(row[k + step], c) if k + step < len(row) else c
-            for k, c in enumerate(kept)
+            beyond.where(row[k + step], c) if k + step < len(row) else c for k, c in enumerate(kept)
         ]
     return a, row
 

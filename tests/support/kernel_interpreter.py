@@ -7,15 +7,16 @@ plain arithmetic only, so it fails on anything that a decomposition should have 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 __all__ = ["evaluate", "fused_multiply_add"]
 
@@ -77,10 +78,11 @@ def _cast(x: Array, to: dt.DType) -> Array:
     kind = _numpy_type(to)
     if x.dtype.kind != "f" or not to.is_int:
         return x.astype(kind)
-    whole = np.trunc(np.where(np.isnan(x), 0, x).astype(np.longdouble))
-    low, high = np.longdouble(int(to.min)), np.longdouble(int(to.max))
-    inside = np.where((whole > low) & (whole < high), whole, 0).astype(kind)
-    return np.where(whole >= high, kind.type(to.max), np.where(whole <= low, kind.type(to.min), inside))
+    # Powers of two are exact in every float, the greatest integer is not.
+    low, limit = float(to.min), 2.0 ** (to.bits - (not to.is_unsigned))
+    out = np.where((x > low) & (x < limit), x, 0).astype(kind)
+    out = np.where(x >= limit, kind.type(to.max), out)
+    return np.where(x <= low, kind.type(to.min), out)
 
 
 def _shift(left: bool) -> Callable[[Array, Array], Array]:
@@ -184,5 +186,3 @@ _OPS: dict[Op, Callable[..., Any]] = {
     Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal, Op.WHERE: np.where,
     Op.FMA: fused_multiply_add,
 }  # fmt: skip
-
-assert sys.byteorder == "little"
