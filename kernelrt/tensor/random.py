@@ -1,106 +1,28 @@
-"""Random numbers: counter-based, so that a seed reproduces a run and each replay draws afresh.
-
-The n-th number of a stream is a hash of n: threefry2x32 with 20 rounds (Salmon, Moraes, Dror,
-Shaw: Parallel random numbers: as easy as 1, 2, 3, SC 2011). The key comes from the seed; the
-counter of numbers drawn so far is state, which a traced function advances like any other.
-"""
+"""Random numbers: counter-based, so that a seed reproduces a run and each replay draws afresh."""
 
 from __future__ import annotations
 
 import math
-import threading
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, is_static, prod
+from kernelrt.ir.shape import dim_max, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.creation import check_device, check_shape
+from kernelrt.tensor.stream import generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.tensor.stream import Transform
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["bernoulli", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randn", "randn_like", "threefry", "uniform", "xavier_normal",
+           "rand_like", "randint", "randn", "randn_like", "uniform", "xavier_normal",
            "xavier_uniform"]  # fmt: skip
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = 0x1BD11BDA
-_DEFAULT_SEED = 0
-
-
-def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
-    """Two uint32 words hashed with a key of two: threefry2x32 with 20 rounds."""
-    k0, k1 = key
-    shape = k0.shape
-    k2 = k0.alu(Op.XOR, k1).alu(Op.XOR, build.full(_PARITY, dt.uint32, shape))
-    keys = (k0, k1, k2)
-    x, y = counter[0].alu(Op.ADD, k0), counter[1].alu(Op.ADD, k1)
-    for group in range(5):
-        for r in _ROTATIONS[group % 2]:
-            x = x.alu(Op.ADD, y)
-            left = y.alu(Op.SHL, build.full(r, dt.uint32, shape))
-            right = y.alu(Op.SHR, build.full(32 - r, dt.uint32, shape))
-            y = left.alu(Op.OR, right).alu(Op.XOR, x)
-        x = x.alu(Op.ADD, keys[(group + 1) % 3])
-        y = y.alu(Op.ADD, keys[(group + 2) % 3])
-        y = y.alu(Op.ADD, build.full(group + 1, dt.uint32, shape))
-    return x, y
-
-
-class _Generator:
-    """The process's stream: its key and its counter, both state."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._key: Tensor | None = None
-        self._counter: Tensor | None = None
-
-    def state(self) -> tuple[Tensor, Tensor]:
-        with self._lock:
-            if self._key is None or self._counter is None:
-                from kernelrt.tensor.tensor import Tensor
-
-                self._key = Tensor._over(Buffer(2, dt.uint32), (2,))
-                self._counter = Tensor._over(Buffer(1, dt.uint64), (1,))
-                self._write(self._key, self._counter, _DEFAULT_SEED)
-            return self._key, self._counter
-
-    def seed(self, seed: int) -> None:
-        self._write(*self.state(), seed)
-
-    @staticmethod
-    def _write(key: Tensor, counter: Tensor, seed: int) -> None:
-        words = key._memory.numpy()
-        words[0], words[1] = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
-        counter._memory.numpy()[0] = 0
-
-    def words(self, n: Dim) -> tuple[UOp, UOp]:
-        """The next `n` pairs of words of the stream."""
-        key, counter = self.state()
-        place = build.iota(n).cast(dt.uint64)
-        place = place.alu(Op.ADD, build.expand(counter.uop, place.shape))
-        low = place.cast(dt.uint32)
-        high = place.alu(Op.SHR, build.full(32, dt.uint64, place.shape)).cast(dt.uint32)
-        keys = [
-            build.expand(build.shrink(key.uop, [(i, i + 1)]), place.shape) for i in (0, 1)
-        ]
-        return threefry((keys[0], keys[1]), (low, high))
-
-    def advance(self, n: Dim) -> None:
-        _, counter = self.state()
-        if state.local.trace is None:
-            counter._memory.numpy()[0] += n
-        else:
-            counter.assign(counter + counter._of(build.scalar(n, dt.uint64)))
-
-
-_generator = _Generator()
 
 
 def manual_seed(seed: int) -> None:
@@ -118,27 +40,27 @@ def manual_seed(seed: int) -> None:
     if state.local.trace is not None:
         raise JitError("manual_seed() inside a traced function has no effect on replays; call it "
                        "outside")  # fmt: skip
-    _generator.seed(seed)
+    generator.seed(seed)
 
 
-def _draw(shape: tuple[Dim, ...], transform: Any, dtype: DType) -> Tensor:
-    """`transform` of as many pairs of words as `shape` has elements."""
+def _draw(
+    size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1, shift: float = 0
+) -> Tensor:
+    """As many numbers as `size` has elements; outside a trace they are computed at once."""
     from kernelrt.tensor.tensor import Tensor
 
-    if build.has_zero(shape):
-        return Tensor._of(build.full(0, dtype, shape))
-    n = prod(shape)
-    with state.no_grad():
-        out = Tensor._of(build.reshape(transform(*_generator.words(n)), shape))
-        if state.local.trace is None:
-            if not is_static(shape):
-                raise ShapeError(
-                    "size: random tensors with Variables in their shape are drawn inside a "
-                    "jitted function only"
-                )
-            out.realize()
-        _generator.advance(n)
-    return out
+    if build.has_zero(size):
+        return Tensor._of(build.full(0, dtype, size))
+    n = prod(size)
+    if state.local.trace is not None:
+        return Tensor._of(build.reshape(generator.node(n, transform, dtype, scale, shift), size))
+    if not isinstance(n, int):
+        raise ShapeError(
+            "size: random tensors with Variables in their shape are drawn inside a jitted "
+            "function only"
+        )
+    buffer = generator.fill(n, transform, dtype, scale, shift)
+    return Tensor._over(buffer, tuple(map(dim_max, size)))
 
 
 def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
@@ -149,25 +71,42 @@ def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
     return number.alu(Op.MUL, build.full(2.0**-bits, dtype, word.shape))
 
 
-def _unit(x: UOp, y: UOp, dtype: DType) -> UOp:
-    """Uniform numbers in [0, 1), with as many bits as the type resolves."""
+# Kinds of numbers, as transforms of two words; see stream.Transform.
+
+
+def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Evenly in [0, 1) with as many bits as the type resolves, then scaled and shifted."""
     if dtype is dt.float64:
-        high, low = _fraction(x, 27, dtype), _fraction(y, 26, dtype)
-        return high.alu(Op.ADD, low.alu(Op.MUL, build.full(2.0**-27, dtype, low.shape)))
-    if dtype is dt.float32:
-        return _fraction(x, 24, dtype)
-    return _fraction(x, 11 if dtype is dt.float16 else 8, dt.float32).cast(dtype)
+        low = build.mul(_fraction(y, 26, dtype), 2.0**-27)
+        unit = _fraction(x, 27, dtype).alu(Op.ADD, low)
+    else:
+        bits = {dt.float32: 24, dt.float16: 11}.get(dtype, 8)
+        unit = _fraction(x, bits, dt.float32)
+    return build.add(build.mul(unit, scale), shift).cast(dtype)
 
 
-def _gauss(x: UOp, y: UOp, dtype: DType) -> UOp:
-    """Standard normal numbers, by Box and Muller."""
-    wide = dt.float64 if dtype is dt.float64 else dt.float32
-    bits = 32 if dtype is dt.float64 else 24
-    ulp = build.full(2.0**-bits, wide, x.shape)
-    radius = _fraction(x, bits, wide).alu(Op.ADD, ulp).alu(Op.LOG)
-    radius = radius.alu(Op.MUL, build.full(-2, wide, x.shape)).alu(Op.SQRT)
-    angle = _fraction(y, bits, wide).alu(Op.MUL, build.full(2 * math.pi, wide, x.shape))
-    return radius.alu(Op.MUL, angle.alu(Op.COS)).cast(dtype)
+def _normal(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Standard normal by Box and Muller, then scaled and shifted."""
+    wide = scale.dtype
+    bits = 32 if wide is dt.float64 else 24
+    radius = build.add(_fraction(x, bits, wide), 2.0**-bits).alu(Op.LOG)
+    radius = build.mul(radius, -2).alu(Op.SQRT)
+    angle = build.mul(_fraction(y, bits, wide), 2 * math.pi)
+    gauss = radius.alu(Op.MUL, angle.alu(Op.COS))
+    return build.add(build.mul(gauss, scale), shift).cast(dtype)
+
+
+def _integer(x: UOp, _y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Evenly in [shift, shift + scale)."""
+    product = x.cast(dt.uint64).alu(Op.MUL, scale.cast(dt.uint64))
+    top = product.alu(Op.SHR, build.full(32, dt.uint64, x.shape)).cast(dt.int64)
+    return build.add(top, shift).cast(dtype)
+
+
+def _coin(x: UOp, _y: UOp, scale: UOp, _shift: UOp, _dtype: DType) -> UOp:
+    """True with probability scale / 2**24."""
+    top = x.alu(Op.SHR, build.full(8, dt.uint32, x.shape)).cast(dt.int32)
+    return top.alu(Op.LT, scale.cast(dt.int32))
 
 
 def _float_type(dtype: object) -> DType:
@@ -183,12 +122,7 @@ def uniform(
 ) -> Tensor:  # fmt: skip
     """Numbers drawn evenly from [`low`, `high`)."""
     check_device(device)
-    wanted = _float_type(dtype)
-
-    def scaled(x: UOp, y: UOp) -> UOp:
-        return build.add(build.mul(_unit(x, y, wanted), high - low), low)
-
-    out = _draw(check_shape(size), scaled, wanted)
+    out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -198,12 +132,7 @@ def normal(
 ) -> Tensor:  # fmt: skip
     """Numbers drawn from the normal distribution."""
     check_device(device)
-    wanted = _float_type(dtype)
-
-    def scaled(x: UOp, y: UOp) -> UOp:
-        return build.add(build.mul(_gauss(x, y, wanted), std), mean)
-
-    out = _draw(check_shape(size), scaled, wanted)
+    out = _draw(check_shape(size), _normal, _float_type(dtype), std, mean)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -254,13 +183,7 @@ def randint(low: int, high: int, size: Sequence[Dim], dtype: object = None) -> T
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:
     """Bools that are true with probability `p`."""
-    limit = round(p * (1 << 24))
-
-    def chosen(x: UOp, _y: UOp) -> UOp:
-        top = x.alu(Op.SHR, build.full(8, dt.uint32, x.shape)).cast(dt.int32)
-        return top.alu(Op.LT, build.full(limit, dt.int32, x.shape))
-
-    return _draw(tuple(size), chosen, dt.bool_)
+    return _draw(tuple(size), _coin, dt.bool_, round(p * (1 << 24)))
 
 
 # ---- initialization

@@ -11,7 +11,7 @@ from support.reference import evaluate
 import kernelrt as krt
 from kernelrt.ir import UOp
 from kernelrt.tensor import Trace, build
-from kernelrt.tensor.random import threefry
+from kernelrt.tensor.stream import threefry
 
 # Known answers published with the Random123 library (threefry2x32, 20 rounds).
 VECTORS = [
