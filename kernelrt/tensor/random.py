@@ -160,25 +160,27 @@ def randn_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torc
     return randn(*input.shape, dtype=dtype or input.dtype)
 
 
-def randint(low: int, high: int, size: Sequence[Dim], dtype: object = None) -> Tensor:
+def randint(
+    low: int, high: Any, size: Sequence[Dim] | None = None, dtype: object = None
+) -> Tensor:
     """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
+
+    With two arguments they are `high` and `size`, and `low` is 0, as in ``randint(10, (3,))``.
 
     Raises
     ------
     ShapeError
         The interval is empty or wider than 2**32.
     """
-    wanted = dt.int64 if dtype is None else dt.parse(dtype)
+    if size is None:
+        low, high, size = 0, low, high
+    if not isinstance(low, int) or not isinstance(high, int):
+        raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
     width = high - low
     if not 0 < width <= 1 << 32:
         raise ShapeError(f"low, high: expected low < high <= low + 2**32, not {low} and {high}")
-
-    def scaled(x: UOp, _y: UOp) -> UOp:
-        product = x.cast(dt.uint64).alu(Op.MUL, build.full(width, dt.uint64, x.shape))
-        top = product.alu(Op.SHR, build.full(32, dt.uint64, x.shape)).cast(dt.int64)
-        return build.add(top, low).cast(wanted)
-
-    return _draw(check_shape((tuple(size),)), scaled, wanted)
+    wanted = dt.int64 if dtype is None else dt.parse(dtype)
+    return _draw(check_shape((size,)), _integer, wanted, width, low)
 
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:

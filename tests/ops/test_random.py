@@ -96,6 +96,7 @@ def test_integers():
     assert np.abs(counts - 1000).max() < 200
     assert krt.randint(0, 2**32, (100,)).numpy().max() > 2**31
     assert krt.randint(0, 200, (3,), dtype="uint8").dtype is krt.uint8
+    assert set(krt.randint(2, (50,)).tolist()) == {0, 1}
 
 
 def test_initialization_owns_its_storage():
