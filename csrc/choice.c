@@ -9,6 +9,9 @@
 /* Below this estimate a stage is not worth a region. */
 #define STAGE_COST_NS 15000
 
+/* What a thread should have to do, or it is left asleep. */
+#define THREAD_COST_NS 7500
+
 /* Waking a worker takes a system call and its time to arrive; the first choice allows for it. */
 #define WAKE_COST_NS 200000
 
@@ -31,7 +34,21 @@ static int64_t shared_cost(const krt_record *record, int threads)
     return (int64_t)((double)cost * (double)rounds / (double)chunks);
 }
 
-/* Work and span of a stage, and from them whether it gains by `threads` threads. */
+/* How many of `threads` threads a stage of so much work can keep busy, if it gains by them. */
+static int useful_threads(double work, double span, double n_ops, int threads)
+{
+    double busy = work / span + 1, worth = work / THREAD_COST_NS;
+    if (work < STAGE_COST_NS || threads < 2)
+        return 1;
+    if (busy < threads)
+        threads = (int)busy;
+    if (worth < threads)
+        threads = worth < 2 ? 2 : (int)worth;
+    double shared = (span > work / threads ? span : work / threads) + OP_COST_NS * n_ops / threads;
+    return shared < 0.85 * work ? threads : 1;
+}
+
+/* Work and span of a stage, and from them the threads it runs on. */
 static void estimate(krt_plan *plan, krt_stage *at, int threads)
 {
     krt_graph *graph = plan->graph;
@@ -49,10 +66,8 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
         work += (double)krt_record_cost(record);
         span = (double)graph->finish_ns[op] > span ? (double)graph->finish_ns[op] : span;
     }
-    double overhead = (double)OP_COST_NS * (double)(at->end - at->begin) / threads;
-    double parallel = (span > work / threads ? span : work / threads) + overhead;
     at->work_ns = work < 9e18 ? (int64_t)work : INT64_MAX;
-    at->pays = !at->alone && work >= STAGE_COST_NS && parallel < 0.85 * work;
+    at->threads = at->alone ? 1 : useful_threads(work, span, at->end - at->begin, threads);
 }
 
 static void estimate_all(krt_plan *plan, int threads)
@@ -61,8 +76,8 @@ static void estimate_all(krt_plan *plan, int threads)
     krt_choice choice = {.made_for = threads, .left = BEFORE_FIRST_TRIAL};
     for (krt_stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
         estimate(plan, at, threads);
-        choice.open |= at->pays;
-        choice.parallel |= at->pays && at->work_ns >= WAKE_COST_NS;
+        choice.open |= at->threads > 1;
+        choice.parallel |= at->threads > 1 && at->work_ns >= WAKE_COST_NS;
     }
     graph->choice = choice;
 }

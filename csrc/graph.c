@@ -69,7 +69,7 @@ static void push(krt_graph *graph, const krt_task *task)
 
 static void stop(krt_graph *graph, krt_status status, size_t op)
 {
-    if (atomic_exchange_explicit(&graph->phase, STOPPED, memory_order_acq_rel) == STOPPED)
+    if (atomic_exchange_explicit(&graph->phase, STOPPED, memory_order_seq_cst) == STOPPED)
         return;
     graph->status = status;
     graph->failed_op = op;
@@ -285,11 +285,11 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     return status;
 }
 
-static krt_status run_stage(krt_graph *graph, const krt_stage *at, int threads)
+static krt_status run_stage(krt_graph *graph, const krt_stage *at)
 {
-    if (!at->alone && at->pays) {
+    if (at->threads > 1) {
         rewind_stage(graph, at);
-        if (krt_pool_run(threads, share, graph))
+        if (krt_pool_run(at->threads, share, graph))
             return graph->status;
     }
     for (uint32_t op = at->begin; op < at->end; ++op) {
@@ -300,8 +300,7 @@ static krt_status run_stage(krt_graph *graph, const krt_stage *at, int threads)
     return KRT_OK;
 }
 
-krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
-                             size_t *failed_op)
+krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op)
 {
     krt_graph *graph = plan->graph;
     krt_status status = KRT_OK;
@@ -311,7 +310,7 @@ krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
     graph->origin_ns = samples ? krt_clock_ns() : 0;
     atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
-        status = run_stage(graph, graph->stages + i, threads);
+        status = run_stage(graph, graph->stages + i);
     *failed_op = graph->failed_op;
     return status ? status : graph->deferred;
 }

@@ -26,7 +26,7 @@ _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 typedef struct krt_stage {
     uint32_t begin, end; /* ops */
     bool alone;          /* its ops run in order on the caller */
-    bool pays;           /* on choice.made_for threads */
+    int threads;         /* how many it can use; 1: more do not pay */
     int64_t work_ns;
 } krt_stage;
 

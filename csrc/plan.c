@@ -152,7 +152,7 @@ krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
         return run_serial(plan, failed_op);
     int64_t start = krt_clock_ns();
     krt_status status = krt_choose_parallel(plan)
-                            ? krt_graph_execute(plan, threads, NULL, failed_op)
+                            ? krt_graph_execute(plan, NULL, failed_op)
                             : run_serial(plan, failed_op);
     if (!status)
         krt_choice_learn(plan, krt_clock_ns() - start);
@@ -196,6 +196,6 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
     memset(samples, 0, plan->n_ops * sizeof *samples);
     int threads = threads_for(plan);
     return threads > 1 && krt_choose_parallel(plan)
-               ? krt_graph_execute(plan, threads, samples, failed_op)
+               ? krt_graph_execute(plan, samples, failed_op)
                : run_serial_profiled(plan, samples, failed_op);
 }

@@ -82,9 +82,8 @@ void krt_graph_destroy(krt_graph *graph);
 /* Take over new chunk counts and costs. Cannot fail. */
 void krt_graph_lay_out(krt_plan *plan);
 
-/* krt_plan_execute over the graph; `samples` may be NULL. */
-krt_status krt_graph_execute(krt_plan *plan, int threads, krt_sample *samples,
-                             size_t *failed_op);
+/* krt_plan_execute on the threads that the choice allows; `samples` may be NULL. */
+krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op);
 
 /* ---- choice.c: which of the two ------------------------------------------------------------ */
 

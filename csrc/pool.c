@@ -32,6 +32,9 @@ static _Atomic bool start_refused; /* no use in trying again until someone asks 
 
 static int read_limit(void)
 {
+#ifdef KRT_NO_THREADS
+    return 1;
+#endif
     int threads = krt_affinity_count();
     int64_t quota = krt_cgroup_milli_cpus();
     if (quota && (quota + 999) / 1000 < threads)

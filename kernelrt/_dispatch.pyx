@@ -51,7 +51,7 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
     if status == KRT_OUT_OF_BOUNDS:
         error = errors.IndexBoundsError(f"{name} read an index that lies outside its axis")
         error.op = op
-        raise error
+        raise error from cause  # an interrupt that came at the same time
     if status == KRT_CUSTOM_FAILED:
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
