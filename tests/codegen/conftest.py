@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from kernelrt.codegen import LLVMRenderer
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import host
 from kernelrt.ir import Op, UOp, const, simplify, toposort
+
+# tests/support is imported as `support`, from wherever pytest is started.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 Array = np.ndarray
 
