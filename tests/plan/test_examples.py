@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import kernelrt
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(name: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=120
-    )
+    # The same kernelrt that this test runs with, installed or not.
+    env = {**os.environ, "PYTHONPATH": str(Path(kernelrt.__file__).parents[1])}
+    command = [sys.executable, str(EXAMPLES / name)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
