@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import dispatch, importing, mlp
+from bench import dispatch, importing, kernels, mlp
 from bench.cases import OURS, Case, PeerMissingError
 from bench.timing import measure
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "dispatch": dispatch.cases,
     "mlp": mlp.cases,
+    "kernels": kernels.cases,
     "import": importing.cases,
 }
 PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "numba")
