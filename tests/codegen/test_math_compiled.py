@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.kernel_interpreter import evaluate
 from support.math_truth import HAS_WIDE, NUMPY, TRUTH, same_special, ulps
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.codegen import LLVMRenderer
+from kernelrt.codegen.math import MATH
 from kernelrt.device.spec import DeviceSpec
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, rewrite
 
 Array = np.ndarray
 Apply = Callable[..., Array]
@@ -146,6 +148,18 @@ def test_an_element_does_not_depend_on_its_lane(apply: Apply, op: Op, dtype: dt.
     for size in (1, 3, 8, 17):
         alone = apply(op, *(a[50 : 50 + size].copy() for a in arguments))
         np.testing.assert_array_equal(alone, together[50 : 50 + size])
+
+
+@pytest.mark.parametrize("dtype", WIDE, **by_name)
+@pytest.mark.parametrize("op", [*UNARY, Op.POW], **by_name)
+def test_no_bit_depends_on_what_the_compiler_fuses(apply: Apply, op: Op, dtype: dt.DType) -> None:
+    """The compiled kernel gives what its graph says, op by op."""
+    x = np.concatenate([every(dtype, 2000, 6), np.linspace(-8, 8, 2001, dtype=dt.to_numpy(dtype))])
+    arguments = [x, every(dtype, 4001, 7)] if op is Op.POW else [x]
+    leaves = tuple(UOp(Op.VAR, dtype, (), (name, 0, 0)) for name in "xy"[: len(arguments)])
+    lowered = rewrite([UOp(op, dtype, leaves)], MATH)[0]
+    expected = evaluate(lowered, dict(zip(leaves, arguments, strict=True)))
+    np.testing.assert_array_equal(apply(op, *arguments), expected)
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2", "neon"])
