@@ -3,59 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-import numpy as np
-
 from kernelrt._dispatch import Bindings, PlanCore
-
-MAX_DIMS: Final = 32
-"""The most dimensions that an argument or a result may have."""
+from kernelrt._handle import ArrayHandle
 
 class Mismatch:
     """The type of MISMATCH."""
 
 MISMATCH: Final[Mismatch]
 """What a Replay gives back when the arguments are not the ones it was made for."""
-
-class ArrayHandle:
-    """Base class of Tensor: an optional block of realized, C-contiguous data.
-
-    The fields are C fields, so that a replay reads them without a Python call. The handle is
-    *realized* where `_address` is not None; a lazy tensor has only its `_uop`. A subclass that
-    defines `__slots__ = ()` keeps results small. Results of a replay are made without calling
-    `__init__`: a subclass must not rely on it for them.
-    """
-
-    _uop: Any
-    """The graph node, or None; never touched by this module."""
-
-    @property
-    def _memory(self) -> Any:
-        """Whatever owns the data, None where there are none."""
-    @property
-    def _address(self) -> int | None: ...
-    @property
-    def _dtype_code(self) -> int:
-        """`DType.code`; -1 where there are no data."""
-    @property
-    def _shape(self) -> tuple[int, ...] | None: ...
-    @property
-    def _nbytes(self) -> int: ...
-    def _bind(self, memory: object, address: int, dtype_code: int, shape: tuple[int, ...]) -> None:
-        """Make the handle realized. `memory` is kept alive; `nbytes` follows from the shape.
-
-        Raises
-        ------
-        ShapeError
-            More than `MAX_DIMS` dimensions, a negative one, or more bytes than an address counts.
-        DTypeError
-            `dtype_code` is no code of kernelrt.dtype.
-        """
-    def _copy_out(self) -> np.ndarray[Any, Any] | None:
-        """The data as a new array; None where there are none, or they are bfloat16."""
-    def _only(self) -> bool | int | float | None:
-        """The one element; None where there is not one, or it is bfloat16."""
-    def _unbind(self) -> None:
-        """Drop the data and the hold on their owner."""
 
 ARRAY: Final = 0
 """A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,

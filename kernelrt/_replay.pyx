@@ -11,6 +11,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcmp, memcpy
 
 from kernelrt._dispatch cimport Memory, PlanCore, new_memory
+from kernelrt._handle cimport (
+    DIMS, FLOAT32, FLOAT64, ArrayHandle, check_code, count_bytes, numpy_type,
+)
 from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
 
 from kernelrt import errors
@@ -28,13 +31,6 @@ cdef extern from *:
     object bare_instance(type type, tuple no_args)
 
 
-cdef enum:
-    DIMS = 32
-    N_CODES = 13
-    BFLOAT16 = 10
-    FLOAT32 = 11
-    FLOAT64 = 12
-
 cdef enum Kind:
     KIND_ARRAY = 0
     KIND_FLOAT = 1
@@ -43,15 +39,7 @@ cdef enum Kind:
 ARRAY = <int> KIND_ARRAY
 FLOAT = <int> KIND_FLOAT
 STATIC = <int> KIND_STATIC
-MAX_DIMS = <int> DIMS
 
-# By DType.code: bool, uint8, int8, uint16, ... int64, float16, bfloat16, float32, float64.
-cdef int *ITEM_SIZES = [1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8]
-cdef int *NUMPY_TYPES = [
-    cnp.NPY_BOOL, cnp.NPY_UINT8, cnp.NPY_INT8, cnp.NPY_UINT16, cnp.NPY_INT16, cnp.NPY_UINT32,
-    cnp.NPY_INT32, cnp.NPY_UINT64, cnp.NPY_INT64, cnp.NPY_FLOAT16, -1, cnp.NPY_FLOAT32,
-    cnp.NPY_FLOAT64,
-]
 cdef tuple NO_ARGS = ()
 
 
@@ -79,97 +67,6 @@ cdef int other_type(int typenum) noexcept:
         if typenum == cnp.NPY_UINT:
             return cnp.NPY_ULONG
     return typenum
-
-
-cdef int check_code(object code) except -1:
-    cdef int value = code
-    if not 0 <= value < N_CODES:
-        raise errors.DTypeError(f"dtype_code must be a DType.code, not {code!r}")
-    return value
-
-
-cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
-    """Bytes of a C-contiguous array."""
-    if len(shape) > DIMS:
-        raise errors.ShapeError(f"a shape has at most {DIMS} dimensions, not {len(shape)}")
-    nbytes = ITEM_SIZES[code]
-    for dim in shape:
-        if dim < 0:
-            raise errors.ShapeError(f"a dimension must be at least 0: {shape}")
-        nbytes *= dim
-    try:
-        return nbytes
-    except OverflowError:
-        raise errors.ShapeError(f"an array of shape {shape} has too many bytes") from None
-
-
-# ---- Handles --------------------------------------------------------------------------------
-
-
-cdef class ArrayHandle:
-    """Base class of Tensor: an optional block of realized, C-contiguous data."""
-
-    def __cinit__(self, *args, **kwargs):
-        self.code = -1
-
-    @property
-    def _memory(self):
-        return self.memory
-
-    @property
-    def _address(self):
-        return <size_t> self.data if self.data != NULL else None
-
-    @property
-    def _dtype_code(self):
-        return self.code
-
-    @property
-    def _shape(self):
-        return self.shape
-
-    @property
-    def _nbytes(self):
-        return self.nbytes
-
-    def _bind(self, memory, size_t address, dtype_code, tuple shape):
-        cdef int code = check_code(dtype_code)
-        cdef Py_ssize_t nbytes = count_bytes(shape, code)
-        if address == 0:
-            raise errors.ShapeError("the address of an array must not be 0")
-        self.memory = memory
-        self.data = <char *> address
-        self.code = code
-        self.shape = shape
-        self.nbytes = nbytes
-
-    def _copy_out(self):
-        cdef cnp.npy_intp dims[DIMS]
-        cdef Py_ssize_t i, n
-        cdef cnp.ndarray array
-        if self.data == NULL or NUMPY_TYPES[self.code] < 0:
-            return None
-        n = PyTuple_GET_SIZE(self.shape)
-        for i in range(n):
-            dims[i] = PyLong_AsSsize_t(<object> PyTuple_GET_ITEM(self.shape, i))
-        array = cnp.PyArray_SimpleNew(<int> n, dims, NUMPY_TYPES[self.code])
-        memcpy(cnp.PyArray_DATA(array), self.data, <size_t> self.nbytes)
-        return array
-
-    def _only(self):
-        if self.data == NULL or self.nbytes != ITEM_SIZES[self.code]:
-            return None
-        if self.code == FLOAT32:
-            return <double> (<float *> self.data)[0]
-        array = self._copy_out()
-        return None if array is None else array.item()
-
-    def _unbind(self):
-        self.data = NULL
-        self.memory = None
-        self.code = -1
-        self.shape = None
-        self.nbytes = 0
 
 
 cdef bint same_shape(PyObject *a, PyObject *b) noexcept:
@@ -352,7 +249,7 @@ cdef class Replay:
         cdef Site *site
         entry.code = code
         entry.nbytes = count_bytes(shape, code)
-        entry.typenum = NUMPY_TYPES[code]
+        entry.typenum = numpy_type(code)
         entry.other = other_type(entry.typenum)
         entry.ndim = <int> len(shape)
         for i, dim in enumerate(shape):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._replay import ArrayHandle
+from kernelrt._handle import ArrayHandle
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static, prod

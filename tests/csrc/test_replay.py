@@ -10,16 +10,8 @@ import pytest
 
 from kernelrt import dtype, errors
 from kernelrt._dispatch import CUSTOM, KERNEL, MAY_FAIL, Memory, PlanCore
-from kernelrt._replay import (
-    ARRAY,
-    FLOAT,
-    MAX_DIMS,
-    MISMATCH,
-    STATIC,
-    ArrayHandle,
-    JitCore,
-    Replay,
-)
+from kernelrt._handle import MAX_DIMS, ArrayHandle
+from kernelrt._replay import ARRAY, FLOAT, MISMATCH, STATIC, JitCore, Replay
 
 F32 = dtype.float32.code
 

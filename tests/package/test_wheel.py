@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-EXTENSIONS = ("_dispatch", "_ops", "_replay")
+EXTENSIONS = ("_dispatch", "_handle", "_ops", "_replay")
 
 pytestmark = [
     pytest.mark.slow,
@@ -57,7 +57,7 @@ def checkout(tmp_path_factory) -> Path:
     """The source tree without anything built."""
     folder = tmp_path_factory.mktemp("checkout") / "kernelrt"
     ignored = shutil.ignore_patterns(
-        ".*", "build", "dist", "*.so", "_dispatch.c", "_ops.c", "_replay.c", "*.egg-info",
+        ".*", "build", "dist", "*.so", "_*.c", "*.egg-info",
         "__pycache__", "venv",
     )  # fmt: skip
     shutil.copytree(ROOT, folder, ignore=ignored)
@@ -97,7 +97,8 @@ def test_wheel_holds_the_package_and_no_more(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     expected = {f"kernelrt/{name}{SUFFIX}" for name in EXTENSIONS}
-    expected |= {f"kernelrt/{name}" for name in ("py.typed", "_dispatch.pyi", "_replay.pyi")}
+    expected |= {f"kernelrt/{stub}.pyi" for stub in ("_dispatch", "_handle", "_replay")}
+    expected |= {"kernelrt/py.typed"}
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "kernelrt/data").glob("*.*")}
     assert expected - names == set()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kernelrt"}

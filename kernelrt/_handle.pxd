@@ -1,0 +1,28 @@
+# cython: language_level=3
+"""The class that Tensor extends, with the fields that a replay reads."""
+
+cdef enum:
+    DIMS = 32  # the most dimensions
+
+    # Some of DType.code, and how many there are.
+    FLOAT32 = 11
+    FLOAT64 = 12
+    N_CODES = 13
+
+
+cdef class ArrayHandle:
+    cdef object memory
+    cdef char *data  # NULL: not realized
+    cdef int code
+    cdef tuple shape
+    cdef Py_ssize_t nbytes
+    cdef public object _uop
+
+
+cdef int check_code(object code) except -1
+
+# Bytes of a C-contiguous array. Raises where they cannot be counted.
+cdef Py_ssize_t count_bytes(tuple shape, int code) except -1
+
+# NumPy's type number; -1 for bfloat16, which it does not have.
+cdef int numpy_type(int code) noexcept
