@@ -14,7 +14,7 @@ log       0.94                       0.84                  29            34 D
 tanh      2.00                       2.00                  22 D          30 D
 erf       1.51                       1.79                  27            58
 sin, cos  1.61                       0.81                  56            144
-pow       0.66 (samples)             1.46                  108           128 D
+pow       0.67 (samples)             1.54                  108           128 D
 ========  =========================  ====================  ============  ============
 
 float32 errors are over all 2**32 numbers, compared with float64 functions of the C library;
