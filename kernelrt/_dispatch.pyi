@@ -73,6 +73,13 @@ class Memory(Buffer):
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __release_buffer__(self, view: memoryview, /) -> None: ...
 
+class Exporter(Buffer):
+    """Base class that gives a Python class the buffer protocol, also before Python 3.12."""
+
+    def _export(self) -> Buffer:
+        """What is exported; views of it keep it alive, not this object. To be overridden."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them.
 

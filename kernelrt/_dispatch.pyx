@@ -2,10 +2,11 @@
 """The boundary to the C core: takes Python arguments apart, calls once, maps the status."""
 
 cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
+from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 from posix.unistd cimport pause, usleep
 
@@ -100,6 +101,7 @@ cdef class Memory:
     def __getbuffer__(self, Py_buffer *view, int flags):
         if self.data == NULL:
             raise errors.BufferReleasedError("the memory was released")
+        Py_DECREF(None)  # Cython's placeholder in view.obj, which the call overwrites
         PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
         self.n_exports += 1
 
@@ -134,6 +136,15 @@ cdef class Memory:
         if self.data == NULL:
             return f"<Memory of {self.size} bytes, released>"
         return f"<Memory of {self.size} bytes at {<size_t> self.data:#x}>"
+
+
+cdef class Exporter:
+    """The buffer protocol for a class in Python; what `_export` returns is what is exported."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        source = self._export()
+        Py_DECREF(None)  # the placeholder again
+        PyObject_GetBuffer(source, view, flags)
 
 
 cdef Memory new_memory(Py_ssize_t nbytes):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._dispatch import Memory
+from kernelrt._dispatch import Exporter, Memory
 from kernelrt.device import dlpack, registry
 from kernelrt.errors import BufferReleasedError, DeviceError, DTypeError, ShapeError
 
@@ -129,7 +129,7 @@ class Storage:
 _storages: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
 
 
-class Buffer:
+class Buffer(Exporter):
     """Flat storage of `size` elements; memory is taken when it is first needed.
 
     Owned memory is 64-byte aligned and has arbitrary content at first. Views share bytes and
@@ -236,7 +236,7 @@ class Buffer:
             raise ShapeError(
                 f"offset: {offset} is not a multiple of the {dtype.itemsize} bytes of {dtype.name}"
             )
-        part = object.__new__(Buffer)
+        part = Buffer.__new__(Buffer)
         part.id = next(_ids)
         part.size, part.dtype, part.nbytes = size, dtype, nbytes
         part.offset = self.offset + offset
@@ -356,7 +356,7 @@ class Buffer:
     def __len__(self) -> int:
         return self.size
 
-    def __buffer__(self, flags: int) -> memoryview:
+    def _export(self) -> memoryview:
         return self.raw().data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

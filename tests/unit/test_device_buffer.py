@@ -199,6 +199,36 @@ def test_asarray_shares_memory():
     assert buffer.numpy()[3] == 30
 
 
+def test_the_buffer_protocol_shares_memory():
+    buffer = filled(4, dt.int16)
+    view = memoryview(buffer)
+    assert (view.format, view.itemsize, view.shape, view.readonly) == ("h", 2, (4,), False)
+    view[1] = 70
+    assert buffer.numpy()[1] == 70
+    del buffer
+    gc.collect()
+    assert view.tolist() == [0, 70, 2, 3]
+
+
+def test_exported_memory_is_not_freed_until_the_view_goes():
+    buffer = filled()
+    view = memoryview(buffer)
+    with pytest.raises(BufferError):
+        buffer.release()
+    view.release()
+    buffer.release()
+    with pytest.raises(BufferReleasedError):
+        memoryview(buffer)
+
+
+def test_read_only_memory_is_exported_read_only():
+    view = memoryview(Buffer.wrap(b"abcd"))
+    assert view.readonly
+    assert bytes(view) == b"abcd"
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        np.frombuffer(Buffer.wrap(b"abcd"), np.uint8).setflags(write=True)
+
+
 def test_array_conversion_follows_dtype_and_copy():
     buffer = filled()
     assert np.array(buffer).ctypes.data != buffer.address
