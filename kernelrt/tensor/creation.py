@@ -153,8 +153,7 @@ def tensor(
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> krt.tensor([[1.0, 2.0], [3.0, 4.0]]).sum().item()
+    >>> tensor([[1.0, 2.0], [3.0, 4.0]]).sum().item()
     10.0
     """
     check_device(device)

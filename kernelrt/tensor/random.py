@@ -161,7 +161,7 @@ def randn_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torc
 
 
 def randint(
-    low: int, high: Any, size: Sequence[Dim] | None = None, dtype: object = None
+    low: Any, high: Any, size: Sequence[Dim] | None = None, dtype: object = None
 ) -> Tensor:
     """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
 

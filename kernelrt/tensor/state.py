@@ -53,9 +53,9 @@ def no_grad() -> Iterator[None]:
 
     Examples
     --------
-    >>> import kernelrt as krt
-    >>> w = krt.tensor([1.0], requires_grad=True)
-    >>> with krt.no_grad():
+    >>> from kernelrt import Tensor, no_grad
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> with no_grad():
     ...     y = w * 2
     >>> y.requires_grad
     False
