@@ -290,7 +290,7 @@ class Emitter:
 
     def _lane_of(self, u: UOp, place: Place) -> Value:
         """A single lane of a result that the tile holds as a vector."""
-        for native in self.places(sorted(self.info.deps[u], key=lambda r: r.arg)):
+        for native in self._native(sorted(self.info.deps[u], key=lambda r: r.arg)):
             lane = 0
             for r, (offset, _) in place.items():
                 start, lanes = native[r]
@@ -302,11 +302,32 @@ class Emitter:
                 return self.text.lane(self.loops.top.memo[self.key(u, native)], lane)
         raise CompileError(f"{u!r} was asked for outside its tile")
 
+    def _native(self, ranges: Sequence[UOp]) -> list[Place]:
+        """Places at which results over `ranges` are held: vectors along the innermost alone.
+
+        Inside a reduction that carries vectors itself, the store's vector range goes lane by lane.
+        """
+        open_frames = [(self.loops.level(frozenset({r})), r) for r in ranges]
+        wide = [r for _, r in sorted(open_frames, key=lambda f: f[0]) if self._is_wide(r)]
+        options = []
+        for r in ranges:
+            frame = self.loops.frame_of(r)
+            assert frame is not None
+            positions = frame.positions
+            if r in wide[:-1]:
+                positions = tuple((o + i, 1) for o, lanes in positions for i in range(lanes))
+            options.append(positions)
+        return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
+
+    def _is_wide(self, r: UOp) -> bool:
+        frame = self.loops.frame_of(r)
+        return frame is not None and any(lanes > 1 for _, lanes in frame.positions)
+
     def _reduce_group(self, group: list[UOp]) -> None:
         """All REDUCEs that close over the same ranges, in one loop nest."""
         closed = group[0].src[1:]
         outer = sorted(self.info.deps[group[0]], key=lambda r: r.arg)
-        native = self.places(outer)
+        native = self._native(outer)
         along = next((r for r in closed if self.tiling.tile(r).lanes > 1), None)
         places = [self._spread(p) for p in native] if along else [[p] for p in native]
         flat = [p for spread in places for p in spread]

@@ -180,6 +180,18 @@ def test_a_reduction_inside_a_reduction(run, build, rng):
     np.testing.assert_allclose(out, expected, rtol=1e-4)
 
 
+def test_a_reduction_inside_one_that_carries_vectors(run, build, rng):
+    """Window maxima: the store, the outer and the inner reduction all have unit strides."""
+    m, k, w = 17, 2, 5
+    i, j, t = build.range(m, 0), build.range(k, 1), build.range(w, 2)
+    x = build.load(build.param(1, m * 10), i * 10 + j + t * 2)
+    value = build.reduce(Op.MAX, build.reduce(Op.MAX, x, t), j)
+    data = rng.standard_normal((m, 10)).astype(np.float32)
+    out = np.zeros(m, np.float32)
+    run(build.sink(build.store(build.param(0, m), i, value)), [out, data])
+    np.testing.assert_array_equal(out, data.max(1))
+
+
 def test_a_tile_is_made_of_fused_multiply_adds(build):
     from kernelrt.codegen import LLVMRenderer
     from kernelrt.device.spec import DeviceSpec
