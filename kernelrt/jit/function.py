@@ -71,6 +71,7 @@ class JitFunction(JitCore, Generic[R]):
         self._order: list[_Variant] = []
         self._name = _name_of(fn)
         self._attribute = self._name
+        self._key = f"_jit_{self._name}"
         self.instance: object = None
         """The object that a jitted method is bound to."""
         lazy, kept = cast("Any", state.lazy).data, cast("Any", state.kept).data
@@ -272,6 +273,8 @@ class JitFunction(JitCore, Generic[R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._attribute = name
+        # The owner is part of it, so that a method can call the one that it overrides.
+        self._key = f"_jit_{owner.__qualname__}.{name}"
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -281,22 +284,28 @@ class JitFunction(JitCore, Generic[R]):
         if instance is None:
             return self
         try:
-            held = instance.__dict__
+            bound = instance.__dict__[self._key]
+        except (AttributeError, KeyError):
+            bound = None
+        # A copied instance brings its original's function along, hence the second test.
+        if bound is None or bound.instance is not instance:
+            bound = self._bind(instance)
+        return bound
+
+    def _bind(self, instance: object) -> JitFunction[R]:
+        """Make the function of one instance, kept with it."""
+        bound = JitFunction(
+            functools.partial(self._fn, instance), dynamic=self._dynamic, threads=self._threads
+        )
+        functools.update_wrapper(bound, self._fn)
+        bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
+        try:
+            instance.__dict__[self._key] = bound
         except AttributeError:
             raise JitError(
                 f"{self._name}: methods can be jitted in classes whose instances have a __dict__, "
                 f"not in {type(instance).__name__}; jit a function instead"
             ) from None
-        key = f"_jit_{self._attribute}"
-        bound = held.get(key)
-        if bound is None or bound.instance is not instance:
-            # A copied instance brings its original's function along, hence the second test.
-            bound = JitFunction(
-                functools.partial(self._fn, instance), dynamic=self._dynamic, threads=self._threads
-            )
-            bound.instance = instance
-            bound._name = self._name
-            held[key] = bound
         return bound
 
     def __set__(self, instance: object, value: object) -> None:

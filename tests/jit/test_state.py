@@ -290,6 +290,31 @@ def test_methods_have_plans_for_each_instance() -> None:
     assert nn.parameters(a) == []
 
 
+class LoudAgent(Agent):
+    @krt.jit
+    def step(self, x):
+        return super().step(x) + 100
+
+
+def test_methods_can_call_the_ones_they_override() -> None:
+    agent = LoudAgent(2)
+    for i in range(3):
+        assert agent.step(np.ones(2, F32)).tolist() == [2 * i + 102] * 2
+    assert agent.step.__name__ == "step"
+
+
+def test_methods_need_an_instance_dict() -> None:
+    class Slotted:
+        __slots__ = ()
+
+        @krt.jit
+        def step(self, x):
+            return x
+
+    with pytest.raises(krt.JitError, match=r"step.*__dict__.*Slotted"):
+        Slotted().step(1.0)
+
+
 def test_copies_of_an_instance_do_not_run_its_plans() -> None:
     a = Agent(2)
     a.step(np.ones(2, F32))
