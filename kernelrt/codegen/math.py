@@ -18,7 +18,7 @@ pow       0.67 (samples)             1.54                  108           128 D
 ========  =========================  ====================  ============  ============
 
 float32 errors are over all 2**32 numbers, compared with float64 functions of the C library;
-float64 errors over some 10**8 samples (10**7 for pow), compared with its long double functions.
+float64 errors over some 10**7 samples each, compared with its long double functions.
 sin and cos hold for arguments of any size. Only for the few float64 within 2**-50 of a multiple
 of pi/2 beyond the first is their error absolute, 2**-104 of a quadrant, rather than relative.
 
