@@ -241,7 +241,7 @@ class Buffer(Exporter):
         part.size, part.dtype, part.nbytes = size, dtype, nbytes
         part.offset = self.offset + offset
         part.base = self if self.base is None else self.base
-        part._storage = self._storage
+        part._storage = self._storage  # noqa: SLF001 - of the same class
         return part
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DeviceError, PlanBuildError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import UOp
 from kernelrt.runtime import order
 from kernelrt.runtime.cost import largest
 from kernelrt.runtime.kernel import CachedKernel
@@ -136,7 +136,7 @@ class ExecutionPlanBuilder:
         PlanBuildError
             There is no such buffer, or the name is taken by another.
         """
-        self._check_index(f"map_buffer({ast_id!r})", index)
+        self._check_index("map_buffer", index)
         if self._ast_map.setdefault(ast_id, index) != index:
             raise PlanBuildError(
                 f"ast_id: {ast_id!r} already stands for buffer {self._ast_map[ast_id]}"
@@ -309,8 +309,10 @@ class ExecutionPlanBuilder:
             raise PlanBuildError(f"{argument}: there is no buffer {index!r}; the plan has {count}")
 
     def _check_op(self, op: PreparedOp) -> None:
+        places = range(len(self._layout.entries))
         for index in op.buffer_indices:
-            self._check_index(op.label, index)
+            if index not in places:
+                self._check_index(op.label, index)
         for index in written(op):
             buffer = self._layout.entries[index].buffer
             if buffer is not None and buffer.readonly:
@@ -326,14 +328,13 @@ class ExecutionPlanBuilder:
         if op.device != self.device:
             raise DeviceError(f"{op.label} is for {op.device!r} and the plan for {self.device!r}")
         entries = self._layout.entries
-        for param in toposort([op.ast]):
-            if param.op is not Op.PARAM or param.arg[0] >= len(op.buffer_indices):
+        for slot, size, dtype in op.kernel.params:
+            if slot >= len(op.buffer_indices):  # the status word
                 continue
-            slot, size = param.arg
             entry = entries[op.buffer_indices[slot]]
-            if param.dtype is not entry.dtype:
+            if dtype is not entry.dtype:
                 raise PlanBuildError(
-                    f"{op.label}: slot {slot} takes {param.dtype.name}, buffer "
+                    f"{op.label}: slot {slot} takes {dtype.name}, buffer "
                     f"{op.buffer_indices[slot]} holds {entry.dtype.name}"
                 )
             if entry.size < size:

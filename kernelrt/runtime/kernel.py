@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.program import Program
+    from kernelrt.dtype import DType
 
 __all__ = ["CachedKernel", "FunctionProgram", "address_of"]
 
@@ -96,8 +97,11 @@ class CachedKernel:
     local_size: Sizes | None = None
     flops: Dim = 0
     bytes: Dim = 0
+    _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        params = [(*u.arg, u.dtype) for u in toposort([self.ast]) if u.op is Op.PARAM]
+        object.__setattr__(self, "_params", tuple(params))
         sizes = self.global_size + (self.local_size or ())
         known = {v.arg[0] for v in self.vars}
         for var in variables_of(sizes):
@@ -121,6 +125,11 @@ class CachedKernel:
     def address(self) -> int:
         """Address of the function."""
         return self.program.address
+
+    @property
+    def params(self) -> tuple[tuple[int, int, DType], ...]:
+        """Slot, least number of elements and type of each pointer that the AST tells of."""
+        return self._params
 
     @property
     def is_split(self) -> bool:

@@ -240,15 +240,13 @@ class ExecutionPlan(PlanCore):
         """
         if n < 1:
             raise ShapeError(f"n: expected at least one run, not {n}")
-        return PlanProfile(
-            [self.execute_with_vars_profiled(values, **variables) for _ in range(n)]
-        )
+        return PlanProfile([self.execute_with_vars_profiled(values, **variables) for _ in range(n)])
 
-    def _bind(self, updates: Mapping[str, int]) -> Bindings:
+    def _bind(self, updates: dict[str, int]) -> Bindings:
         """Turn new values into entries of the C table. Runs in the turn that uses them."""
-        if all(self._values[name] == value for name, value in updates.items()):
+        merged = self._values | updates
+        if merged == self._values:
             return _NOTHING
-        merged = {**self._values, **updates}
         values, chunks = self._table.launch(merged)
         self._values = merged
         return (), values, chunks

@@ -87,6 +87,9 @@ class VariableTable:
             variable = self.variables.get(name)
             if variable is None:
                 raise VariableError(self._why_not(name))
+            if type(value) is int and variable[1] <= value <= variable[2]:
+                out[name] = value
+                continue
             if not hasattr(value, "__index__") or isinstance(value, bool):
                 raise VariableError(f"{name}: expected an integer, not {value!r}")
             number = value.__index__()
@@ -99,14 +102,14 @@ class VariableTable:
         return out
 
     def launch(self, values: Mapping[str, int]) -> Launch:
-        """Work out what `values`, which name every variable, change in the C table.
+        """Work out what `values`, for every variable in the order of `initial`, change.
 
         Raises
         ------
         VariableError
             A launch size comes out below one or overflows.
         """
-        key = tuple(values[name] for name in self.variables)
+        key = tuple(values.values())
         found = self._memo.get(key)
         if found is None:
             found = self._launch(values)
