@@ -30,6 +30,7 @@ __all__ = [
     "byte_cost",
     "contraction_reuse",
     "elements",
+    "product_of",
     "strip",
     "work_of",
     "worth_storing",
@@ -156,14 +157,20 @@ def contraction_reuse(node: UOp) -> float:
     """
     if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
         return 0.0
-    product = node.src[0]
-    while product.op in (Op.CAST, Op.RESHAPE, Op.PERMUTE):
-        product = product.src[0]
+    product = product_of(node)
     if product.op is not Op.MUL:
         return 0.0
     total = elements(product.shape)
     reuse = min(total / max(1, _distinct(s)) for s in product.src)
     return reuse if reuse > 1 else 0.0
+
+
+def product_of(node: UOp) -> UOp:
+    """What a sum adds up, below casts and reshapes."""
+    product = node.src[0]
+    while product.op in (Op.CAST, Op.RESHAPE, Op.PERMUTE):
+        product = product.src[0]
+    return product
 
 
 def _distinct(node: UOp) -> int:

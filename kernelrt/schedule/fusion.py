@@ -19,6 +19,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_uop
+from kernelrt.ir.symbolic import linear
 from kernelrt.schedule.cost import (
     FREE,
     LAUNCH_COST,
@@ -35,7 +36,8 @@ from kernelrt.schedule.cost import (
     worth_storing,
 )
 from kernelrt.schedule.groups import Group
-from kernelrt.schedule.indexing import ZERO, Index, Indexer
+from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
+from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
 from kernelrt.schedule.types import Decision
 
 __all__ = ["Fusion", "fuse"]
@@ -44,6 +46,8 @@ __all__ = ["Fusion", "fuse"]
 _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD})
 #: Reductions to this many elements or fewer cannot keep several cores busy.
 _FEW = 16
+#: Uses of an element by a contraction from which a copy in a better order pays.
+_REUSE = 8
 
 _Accesses = Collection[tuple[Group, Index]]
 
@@ -58,12 +62,15 @@ class Fusion:
         Kernels, producers before consumers.
     home : dict
         Stored node -> the group at whose end it is complete.
+    orders : dict
+        Stored nodes that are not row-major -> their axes, outermost first.
     decisions : list of Decision
         For the user who asks why.
     """
 
     groups: list[Group] = field(default_factory=list)
     home: dict[UOp, Group] = field(default_factory=dict)
+    orders: dict[UOp, Order] = field(default_factory=dict)
     decisions: list[Decision] = field(default_factory=list)
 
 
@@ -93,6 +100,8 @@ class _Walk:
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
         self._work = work_of(self._order, self._forced)
+        self._row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted)
+        self._orders = preferred_orders(self._order, self._row_major, indexer)
         self._wishes: dict[UOp, dict[tuple[Group, Index], None]] = {}
         self._groups: list[Group] = []
         self._home: dict[UOp, Group] = {}
@@ -114,13 +123,16 @@ class _Walk:
                 continue
             if len(accesses) > 1 and self._work[node] >= worth_storing(node):
                 accesses = self._share_value(node, accesses)
-            if self._gets_buffer(node, accesses):
+            if self._repacked(node, accesses):
+                self._store(node, accesses, alone=True)
+            elif self._gets_buffer(node, accesses):
                 self._store(node, accesses)
             else:
                 for group, index in accesses:
                     self._descend(node, group, index)
         home = {node: group.now() for node, group in self._home.items()}
-        return Fusion(self._in_order(), home, self._decisions)
+        orders = {node: order for node, order in self._orders.items() if node in home}
+        return Fusion(self._in_order(), home, orders, self._decisions)
 
     def _accesses(self, node: UOp) -> _Accesses:
         """Where `node` is wanted, in terms of the groups as they are now."""
@@ -176,11 +188,46 @@ class _Walk:
                 return "one contraction a kernel"
             if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
                 return "a contraction under more loops than its own"
+            if not all(self._runs_along(node, group, index) for group, index in accesses):
+                return "a contraction along another axis than its kernel"
         elif self._is_long(node):
             for group, index in accesses:
                 if group.hoisted(index) and not group.inside_reduction(index):
                     return "a long reduction to few elements, used by many"
         return None
+
+    def _runs_along(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether neighbours in the stores of `group` are neighbours in a contraction."""
+        order = self._orders.get(node)
+        if order is None and group.order == tuple(range(len(group.shape))):
+            return True
+        axis = innermost(node, order)
+        if axis is None or not group.loops:
+            return True
+        return linear(index[axis])[0].get(group.loops[-1]) == 1
+
+    def _repacked(self, node: UOp, accesses: _Accesses) -> bool:
+        """Whether a contraction reads `node` so that a copy in another order pays."""
+        if node.op not in MOVEMENT or node in self._forced:
+            return False
+        stored = node.src[0].op is Op.BUFFER
+        scattered = node.op is Op.RESHAPE and node.src[0] in self._orders
+        if not stored and (not scattered or node in self._orders):
+            return False
+        count = elements(node.shape)
+        for group, index in accesses:
+            if not group.inside_contraction(index) or group.evaluations(index) < _REUSE * count:
+                continue
+            if scattered:
+                self._note(node, "global", "row-major for the contraction that reads it")
+                return True
+            along = [a for a, i in enumerate(index) if i in group.vectors]
+            if along and along[0] != innermost(node, None):
+                rest = (a for a in range(len(index)) if a != along[0])
+                self._orders[node] = (*rest, along[0])
+                self._note(node, "global", "laid out for the contraction that reads it")
+                return True
+        return False
 
     def _is_long(self, node: UOp) -> bool:
         count = elements(node.shape)
@@ -233,7 +280,10 @@ class _Walk:
         for group, index in accesses:
             seen.setdefault(group, []).append(index)
         for group, indices in seen.items():
-            if len(indices) > 1 or not group.walks(indices[0], node.shape):
+            order = group.walks(indices[0], node.shape)
+            if len(indices) > 1 or order is None:
+                continue
+            if node in self._row_major and not is_row_major(node, order):
                 continue
             if long and group.hoisted(indices[0]):
                 continue
@@ -244,7 +294,10 @@ class _Walk:
                 continue
             if group.checks and node in self._committed:
                 continue
-            if contraction_reuse(node) and group.contractions - {(node, indices[0])}:
+            if contraction_reuse(node) and (
+                group.contractions - {(node, indices[0])}
+                or not self._runs_along(node, group, indices[0])
+            ):
                 continue
             # The other readers come after this group; it must not come after them.
             if not group.reaches(set(seen) - {group}):
@@ -285,6 +338,7 @@ class _Walk:
     def _may_unite(self, a: Group, b: Group) -> bool:
         return (
             a.shape == b.shape
+            and a.natural == b.natural
             and a.size + b.size <= MAX_KERNEL_NODES
             and len(a.contractions | b.contractions) <= 1
             and not (a.checks and b.targets)
@@ -295,12 +349,17 @@ class _Walk:
 
     # The walk
 
-    def _store(self, node: UOp, accesses: _Accesses) -> None:
+    def _store(self, node: UOp, accesses: _Accesses, *, alone: bool = False) -> None:
         """Give `node` a buffer, and a kernel that computes it there."""
-        host = self._host(node, accesses)
+        host = None if alone else self._host(node, accesses)
         if host is not None:
             group, index = host
             group.roots[node] = index
+            order = group.walks(index, node.shape)
+            assert order is not None
+            self._orders.pop(node, None)
+            if not is_row_major(node, order):
+                self._orders[node] = order
             self._home[node] = group
             self._note(node, "merge", "stored by a kernel that computes it element by element")
             group.targets.update(self._committed.get(node, ()))
@@ -321,7 +380,8 @@ class _Walk:
             shape = node.src[1].shape if kind == "add" else node.shape
             if elements(shape) == 0:
                 continue
-            group = Group(shape, kind, targets=set(self._committed.get(node, ())))
+            order = self._orders.get(node, ()) if kind == "map" else ()
+            group = Group(shape, kind, targets=set(self._committed.get(node, ())), order=order)
             group.roots[node] = group.natural
             self._groups.append(group)
             if node in self._home:
@@ -379,6 +439,9 @@ class _Walk:
             own.append(loop)
             inner.append(loop)
         group.enter(node, index, own, contraction=contraction_reuse(node) > 0)
+        along = innermost(node, self._orders[node]) if node in self._orders else None
+        if along is not None and index[along].op is Op.RANGE:
+            group.vectors.add(index[along])
         self._wish(node.src[0], group, tuple(inner))
 
     def _opaque(self, node: UOp, group: Group, index: Index) -> Index:

@@ -10,7 +10,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop
 from kernelrt.ir.symbolic import ranges_of
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.indexing import ZERO, Index
+from kernelrt.schedule.indexing import ZERO, Index, Order
 
 __all__ = ["Frame", "Group"]
 
@@ -46,6 +46,8 @@ class Group:
         ``"map"`` stores each root; ``"init"`` and ``"add"`` are the two halves of a
         SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores the operands of a CAT
         one beside the other.
+    order : tuple of int
+        Its axes as the loops nest, outermost first; row-major when empty.
     natural : tuple of UOp
         The loop, or 0, of each axis of `shape`.
     parts : list
@@ -58,6 +60,8 @@ class Group:
         Whether an index is checked inside, so that the kernel may fail.
     needs : set
         Groups whose results are read.
+    vectors : set
+        For each contraction inside, the loop over the axis it is to be stored along.
     loops_of : dict
         Reduction and index -> its loops, one for each reduced axis.
     contractions : set
@@ -75,15 +79,21 @@ class Group:
     contractions: set[tuple[UOp, Index]] = field(default_factory=set)
     contraction_ranges: set[UOp] = field(default_factory=set)
     size: int = 0
+    order: Order = ()
     natural: Index = ()
     parts: list[Index] = field(default_factory=list)
+    vectors: set[UOp] = field(default_factory=set)
     loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
     _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
     _into: Group | None = None
 
     def __post_init__(self) -> None:
-        self.natural = self._loops_over(self.shape, 0)
+        if not self.order:
+            self.order = tuple(range(len(self.shape)))
+        nested = self._loops_over(tuple(self.shape[a] for a in self.order), 0)
+        by_axis = dict(zip(self.order, nested, strict=True))
+        self.natural = tuple(by_axis[a] for a in range(len(self.shape)))
 
     @staticmethod
     def _loops_over(dims: tuple[Dim, ...], first: int) -> Index:
@@ -109,8 +119,8 @@ class Group:
     @property
     def loops(self) -> list[UOp]:
         """RANGEs that belong to no reduction, outermost first."""
-        every = [*self.natural, *(i for part in self.parts for i in part[len(self.natural) :])]
-        return [i for i in every if i is not ZERO]
+        every = {*self.natural, *(i for part in self.parts for i in part)}
+        return sorted((i for i in every if i is not ZERO), key=lambda r: int(r.arg))
 
     # Merged groups
 
@@ -143,6 +153,7 @@ class Group:
         self.needs |= other.needs
         self.contractions |= other.contractions
         self.contraction_ranges |= other.contraction_ranges
+        self.vectors |= other.vectors
         self.size += other.size
         self.loops_of |= other.loops_of
         self._frames |= other._frames
@@ -203,18 +214,22 @@ class Group:
         over = self.evaluated_over(index)
         return math.prod(r.src[0].vmax for r in over) < elements(self.shape)
 
-    def walks(self, index: Index, shape: tuple[Dim, ...]) -> bool:
-        """Whether the outer loops visit each element of a value of `shape` at `index` in order.
+    def walks(self, index: Index, shape: tuple[Dim, ...]) -> Order | None:
+        """The order in which the outer loops visit each element of a value of `shape` at `index`.
 
-        Such a value can be stored by this kernel, whichever loops it does not vary with.
+        Such a value can be stored by this kernel, whichever loops it does not vary with. None
+        when the loops do not visit each element.
         """
         if self.kind != "map":
-            return False
-        loops = iter(self.natural)
-        real = [(i, d) for i, d in zip(index, shape, strict=True) if d != 1]
-        if any(i.op is not Op.RANGE or i in self._frames or i.src[0] is not as_uop(d)
-               for i, d in real):  # fmt: skip
-            return False
+            return None
+        real = [a for a, d in enumerate(shape) if d != 1]
+        loops = {index[a] for a in real}
+        if len(loops) < len(real) or not loops <= set(self.loops):
+            return None
+        if any(index[a].src[0] is not as_uop(shape[a]) for a in real):
+            return None
         # A value without loops of its own is at home where nothing loops.
-        in_order = all(i in loops for i, _ in real)
-        return in_order and (bool(real) or not self.loops)
+        if not real and self.loops:
+            return None
+        nested = sorted(real, key=lambda a: int(index[a].arg))
+        return (*(a for a in range(len(shape)) if a not in real), *nested)

@@ -9,12 +9,14 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
-from kernelrt.ir.symbolic import RULES
+from kernelrt.ir.symbolic import RULES, ranges_of
 
-__all__ = ["ZERO", "Index", "Indexer", "Step", "groups_of_axes"]
+__all__ = ["ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes"]
 
 #: One integer expression for each axis.
 Index = tuple[UOp, ...]
+#: Axes as they lie in memory, outermost first.
+Order = tuple[int, ...]
 #: Indices of an operand, and the condition under which it exists there (None: always).
 Step = tuple[Index, "UOp | None"]
 
@@ -30,12 +32,24 @@ class Indexer:
     def __init__(self) -> None:
         self._memo: dict[UOp, UOp] = {}
         self._steps: dict[tuple[UOp, Index], Step] = {}
+        self._ranges: dict[UOp, frozenset[UOp]] = {}
         self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
 
     def simplify(self, u: UOp) -> UOp:
         """`u` in canonical form."""
         found = self._memo.get(u)
         return found if found is not None else rewrite([u], RULES, self._memo)[0]
+
+    def ranges(self, u: UOp) -> frozenset[UOp]:
+        """RANGEs that `u` varies with."""
+        found = self._ranges.get(u)
+        if found is None:
+            found = self._ranges[u] = frozenset(ranges_of(u))
+        return found
+
+    def placed(self, index: Index, shape: tuple[Dim, ...], order: Order) -> UOp:
+        """The offset of `index` where the axes of `shape` lie in memory in `order`."""
+        return self.flat(tuple(index[a] for a in order), tuple(shape[a] for a in order))
 
     def flat(self, index: Index, shape: tuple[Dim, ...]) -> UOp:
         """The row-major offset of `index` in `shape`."""

@@ -16,7 +16,7 @@ from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.indexing import ZERO, Index, Indexer
+from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
 
 if TYPE_CHECKING:
     from kernelrt.schedule.groups import Group
@@ -31,7 +31,12 @@ _Wish = tuple[UOp, Index, "UOp | None"]
 _Rule = Generator[_Wish, UOp, UOp]
 
 
-def lower_group(group: Group, places: Mapping[UOp, UOp], indexer: Indexer) -> list[UOp]:
+def lower_group(
+    group: Group,
+    places: Mapping[UOp, UOp],
+    orders: Mapping[UOp, Order],
+    indexer: Indexer,
+) -> list[UOp]:
     """The STOREs of `group`, one for each root, to and from BUFFERs.
 
     Parameters
@@ -40,10 +45,12 @@ def lower_group(group: Group, places: Mapping[UOp, UOp], indexer: Indexer) -> li
         What to store.
     places : mapping of UOp to UOp
         Stored node -> its BUFFER.
+    orders : mapping of UOp to tuple of int
+        Stored nodes that are not row-major -> their axes, outermost first.
     indexer : Indexer
         Index arithmetic.
     """
-    return _Lowering(group, places, indexer).stores()
+    return _Lowering(group, places, orders, indexer).stores()
 
 
 def identity(reducer: Op, dtype: dt.DType) -> UOp:
@@ -53,9 +60,16 @@ def identity(reducer: Op, dtype: dt.DType) -> UOp:
 
 
 class _Lowering:
-    def __init__(self, group: Group, places: Mapping[UOp, UOp], indexer: Indexer) -> None:
+    def __init__(
+        self,
+        group: Group,
+        places: Mapping[UOp, UOp],
+        orders: Mapping[UOp, Order],
+        indexer: Indexer,
+    ) -> None:
         self._group = group
         self._places = places
+        self._orders = orders
         self._indexer = indexer
         self._memo: dict[_Wish, UOp] = {}
         # Numbers that neither the stores' loops nor those that fusion gave out have.
@@ -86,7 +100,7 @@ class _Lowering:
         return list(reversed(self._group.roots.items()))
 
     def _store(self, root: UOp, value: UOp, index: Index, mode: Op | None) -> UOp:
-        at = self._indexer.flat(index, root.shape)
+        at = self._offset(root, index)
         return UOp(
             Op.STORE, root.dtype, (self._places[root], at, self._run((value, index, None))), mode
         )
@@ -148,8 +162,15 @@ class _Lowering:
             return self._movement(node, index, gate)
         return self._rules[node.op](node, index, gate)
 
+    def _offset(self, node: UOp, index: Index) -> UOp:
+        """Where the element of a stored node lies in its buffer."""
+        order = self._orders.get(node)
+        if order is None:
+            return self._indexer.flat(index, node.shape)
+        return self._indexer.placed(index, node.shape, order)
+
     def _load(self, place: UOp, node: UOp, index: Index, gate: UOp | None) -> UOp:
-        at = self._indexer.flat(index, node.shape)
+        at = self._offset(node, index)
         return UOp(Op.LOAD, node.dtype, (place, at) if gate is None else (place, at, gate))
 
     def _values(

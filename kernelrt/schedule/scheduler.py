@@ -89,7 +89,7 @@ class _Scheduling:
         for node in fusion.home:
             self._places[node] = _intermediate(elements(node.shape), node)
         for group in fusion.groups:
-            stores = lower_group(group, self._places, self._indexer)
+            stores = lower_group(group, self._places, fusion.orders, self._indexer)
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
         pending = [

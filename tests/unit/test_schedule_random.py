@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.graphs import (
@@ -34,6 +35,7 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp
+from kernelrt.schedule import fusion, layout
 from kernelrt.schedule.cost import elements
 
 MOST = 400
@@ -208,13 +210,32 @@ def graphs(draw: st.DrawFn) -> tuple[Memory, list[UOp], list[tuple[UOp, UOp]]]:
     return grower.memory, outputs, commits
 
 
+COUNT = int(os.environ.get("KERNELRT_TEST_GRAPHS", "150"))
+SETTINGS = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+Case = tuple[Memory, list[UOp], list[tuple[UOp, UOp]]]
+
+
 @given(graphs())
-@settings(
-    max_examples=int(os.environ.get("KERNELRT_TEST_GRAPHS", "150")),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-def test_random_graphs(case: tuple[Memory, list[UOp], list[tuple[UOp, UOp]]]) -> None:
+@settings(max_examples=COUNT, **SETTINGS)
+def test_random_graphs(case: Case) -> None:
     memory, outputs, commits = case
     with np.errstate(all="ignore"):
+        check(memory, outputs, commits, tolerance=1e-3)
+
+
+@given(graphs(), st.sampled_from([1.0, 1e3, 1e9]), st.sampled_from([0.0, 1.0, 1e9]))
+@settings(max_examples=COUNT, **SETTINGS)
+def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float) -> None:
+    """With the constants elsewhere: what is rare becomes common, small values included."""
+    memory, outputs, commits = case
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setattr(layout, "_SMALL", 1)
+        patch.setattr(layout, "_SHORT", 2)
+        patch.setattr(layout, "_LONG", 1000)
+        patch.setattr(fusion, "_REUSE", 1 / reuse)
+        patch.setattr(fusion, "LAUNCH_COST", launch)
+        patch.setattr(fusion, "ROW_BYTE_COST", launch)
+        patch.setattr(fusion, "SHARED_BYTES", 1)
+        patch.setattr(fusion, "SHORT_LOOP", 1)
+        patch.setattr(fusion, "MAX_KERNEL_NODES", 8)
         check(memory, outputs, commits, tolerance=1e-3)

@@ -1,0 +1,151 @@
+"""In which order the axes of a stored value lie in memory.
+
+What the caller sees is row-major. Values that only kernels see may lie as suits the kernels: the
+product of a contraction over small images is stored with its channels innermost, so that vectors
+are filled, and what is made of it follows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.shape import as_uop, dim_max
+from kernelrt.schedule.cost import contraction_reuse, elements, product_of
+from kernelrt.schedule.indexing import ZERO, groups_of_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable
+
+    from kernelrt.schedule.indexing import Index, Indexer, Order
+
+__all__ = ["innermost", "is_row_major", "preferred_orders"]
+
+#: An innermost axis of this length fills vectors well enough.
+_LONG = 16
+#: One that is shorter is not worth moving.
+_SHORT = 8
+#: Work below which a contraction is left as it is.
+_SMALL = 1 << 16
+
+
+def is_row_major(node: UOp, order: Order) -> bool:
+    """Whether `order` puts the elements of `node` where row-major does."""
+    real = [a for a in order if node.shape[a] != 1]
+    return real == sorted(real)
+
+
+def innermost(node: UOp, order: Order | None) -> int | None:
+    """The axis of `node` that neighbours in memory differ in; None for one element."""
+    axes = order if order is not None else range(len(node.shape))
+    return next((a for a in reversed(axes) if node.shape[a] != 1), None)
+
+
+def preferred_orders(
+    nodes: Iterable[UOp], fixed: Container[UOp], indexer: Indexer
+) -> dict[UOp, Order]:
+    """For nodes that are better not stored row-major, the order they are stored in.
+
+    Parameters
+    ----------
+    nodes : iterable of UOp
+        A graph, operands first.
+    fixed : container of UOp
+        Nodes that are row-major whatever would suit them.
+    indexer : Indexer
+        Index arithmetic.
+    """
+    orders: dict[UOp, Order] = {}
+    for node in nodes:
+        if node in fixed:
+            continue
+        contracts = contraction_reuse(node) > 0
+        found = _contraction(node, indexer) if contracts else _inherited(node, orders)
+        if found is not None and not is_row_major(node, found):
+            orders[node] = found
+    return orders
+
+
+def _contraction(node: UOp, indexer: Indexer) -> Order | None:
+    """The longest axis of one operand innermost, where row-major would leave vectors empty."""
+    rank = len(node.shape)
+    dims = node.src[0].shape
+    if not rank or elements(dims) < _SMALL:
+        return None
+    kept = [a for a in range(len(dims)) if a not in node.arg[1]]
+    extents = [dim_max(dims[a]) for a in kept]
+    last = max((k for k in range(rank) if extents[k] > 1), default=0)
+    if extents[last] >= _LONG:
+        return None
+    loops = tuple(
+        ZERO if d == 1 else UOp(Op.RANGE, dt.int64, (as_uop(d),), a) for a, d in enumerate(dims)
+    )
+    product, index = _below(node.src[0], loops, product_of(node), indexer)
+    varying = [_varying(operand, index, indexer) for operand in product.src]
+    alone = [
+        [k for k, a in enumerate(kept) if loops[a] in mine and loops[a] not in other]
+        for mine, other in (varying, varying[::-1])
+    ]
+    # The operand with the plainer share of the result: a weight's output channels, where the
+    # image's share is batch, rows and columns. Of a matrix product neither is plainer.
+    share, other = sorted(alone, key=len)
+    fit = [k for k in share if extents[k] >= max(_SHORT, 2 * extents[last])]
+    if not fit or len(share) == len(other):
+        return None
+    inner = max(fit, key=lambda k: extents[k])
+    return (*(k for k in range(rank) if k != inner), inner)
+
+
+def _varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
+    """The loops of `index` that an operand's elements vary with."""
+    _, index = _below(operand, index, None, indexer)
+    return {loop for i in index for loop in indexer.ranges(i)}
+
+
+def _below(node: UOp, index: Index, stop: UOp | None, indexer: Indexer) -> tuple[UOp, Index]:
+    """What lies below movement ops and casts (but not below `stop`), and the index there."""
+    while node is not stop and (node.op in MOVEMENT or node.op is Op.CAST):
+        if node.op is not Op.CAST:
+            index = indexer.step(node, index)[0]
+        node = node.src[0]
+    return node, index
+
+
+_SAME_AXES = frozenset({Op.PAD, Op.SHRINK, Op.FLIP, Op.EXPAND, Op.CONTIGUOUS})
+
+
+def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
+    """The order in which `node` lies when it follows its operands."""
+    known = next((s for s in node.src if s in orders), None)
+    if known is None:
+        return None
+    order = orders[known]
+    if node.op in ALU or node.op in _SAME_AXES:
+        return order
+    if node.op is Op.PERMUTE:
+        return tuple(node.arg.index(a) for a in order)
+    if node.op is Op.REDUCE_AXIS:
+        kept = [a for a in range(len(order)) if a not in node.arg[1]]
+        return tuple(kept.index(a) for a in order if a in kept)
+    if node.op in (Op.WINDOW, Op.UNWINDOW):
+        # The taps go before the innermost axis, which stays long.
+        taps = tuple(range(len(order), len(node.shape)))
+        return (*order[:-1], *taps, order[-1])
+    if node.op is Op.RESHAPE:
+        return _reshaped(known, order, node)
+    return None
+
+
+def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
+    """Axes that are split lie where the whole did; axes that are joined must lie side by side."""
+    places: dict[int, list[int]] = {}
+    for old, new in groups_of_axes(source.shape, node.shape):
+        positions = [order.index(a) for a in old]
+        if positions != list(range(positions[0], positions[0] + len(old))):
+            return None
+        places[positions[0]] = new
+    placed = [a for position in sorted(places) for a in places[position]]
+    # Axes of one element lie anywhere.
+    return (*(a for a in range(len(node.shape)) if a not in placed), *placed)
