@@ -26,3 +26,13 @@ void bare_loop(size_t repeat, size_t n, const kernel *kernels, void *const *cons
         }
     }
 }
+
+/* vals[0] dependent multiply-adds: work that takes time on a core and no memory bandwidth. */
+void busy_kernel(void *const *bufs, const int64_t *vals) {
+    float *restrict out = bufs[0];
+    float value = out[0];
+    for (int64_t i = 0; i < vals[0]; i++) {
+        value = value * 0.999f + 0.5f;
+    }
+    out[0] = value;
+}

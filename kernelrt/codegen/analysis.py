@@ -18,8 +18,8 @@ __all__ = ["Analysis", "Cost", "kernel_cost", "merge_reductions", "stride"]
 
 #: Rough cost, in vector instructions, of ops that are more than one.
 OP_COST = {
-    Op.DIV: 5, Op.SQRT: 6, Op.IDIV: 20, Op.MOD: 22, Op.EXP: 14, Op.LOG: 16, Op.TANH: 24,
-    Op.ERF: 24, Op.SIN: 20, Op.COS: 20, Op.POW: 40, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0,
+    Op.DIV: 5, Op.SQRT: 6, Op.IDIV: 20, Op.MOD: 22, Op.EXP: 17, Op.LOG: 28, Op.TANH: 24,
+    Op.ERF: 27, Op.SIN: 56, Op.COS: 56, Op.POW: 108, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0,
 }  # fmt: skip
 
 
