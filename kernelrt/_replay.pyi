@@ -27,8 +27,11 @@ InputSpec: TypeAlias = (
     | tuple[int, int, int]
     | tuple[int, object]
 )
-OutputSpec: TypeAlias = tuple[int, int, tuple[int, ...]]
-"""(address in the plan's memory, dtype_code, shape)"""
+OutputSpec: TypeAlias = (
+    tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]
+)
+"""``(address in the plan's memory, dtype_code, shape)``, copied from there after the run; or with
+sites, bound: the plan writes straight to the memory of the result."""
 
 _H = TypeVar("_H", bound=ArrayHandle)
 

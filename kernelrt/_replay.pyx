@@ -112,6 +112,8 @@ cdef struct Output:
     const char *source
     int code
     Py_ssize_t nbytes
+    Site *sites
+    Py_ssize_t n_sites
     PyObject *shape  # borrowed from Replay.held
 
 
@@ -204,8 +206,9 @@ cdef class Replay:
         self.writes = <Range *> calloc_for(len(writes), sizeof(Range))
         for spec in inputs:
             self.add_input(self.inputs + self.n_inputs, spec)
-        for address, code, shape in outputs:
-            self.add_output(self.outputs + self.n_outputs, address, code, shape)
+        for address, code, shape, *sites in outputs:
+            self.add_output(self.outputs + self.n_outputs, address, code, shape,
+                            tuple(sites[0]) if sites else ())
         for handle, address in guards:
             self.add_guard(self.guards + self.n_guards, handle, address)
         for begin, end in writes:
@@ -217,6 +220,8 @@ cdef class Replay:
         cdef Py_ssize_t i
         for i in range(self.n_inputs):
             PyMem_Free(self.inputs[i].sites)
+        for i in range(self.n_outputs):
+            PyMem_Free(self.outputs[i].sites)
         PyMem_Free(self.inputs)
         PyMem_Free(self.outputs)
         PyMem_Free(self.guards)
@@ -246,7 +251,6 @@ cdef class Replay:
 
     cdef int add_array(self, Input *entry, int code, tuple shape, size_t address,
                        tuple sites) except -1:
-        cdef Site *site
         entry.code = code
         entry.nbytes = count_bytes(shape, code)
         entry.typenum = numpy_type(code)
@@ -258,17 +262,22 @@ cdef class Replay:
         self.held.append(shape)
         entry.home = <char *> address
         entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
-        for op, slot, offset in sites:
-            if not 0 <= offset <= entry.nbytes:
-                raise errors.ShapeError(f"site offset {offset} lies outside {entry.nbytes} bytes")
-            site = entry.sites + entry.n_sites
-            site.op, site.slot, site.offset = op, slot, offset
-            site.home = <void *> <size_t> self.plan.pointer(op, slot)
-            entry.n_sites += 1
-            self.binds = True
+        entry.n_sites = self.fill_sites(entry.sites, sites, entry.nbytes)
         return 0
 
-    cdef int add_output(self, Output *entry, size_t address, code, tuple shape) except -1:
+    cdef Py_ssize_t fill_sites(self, Site *entry, tuple sites, Py_ssize_t nbytes) except -1:
+        for op, slot, offset in sites:
+            if not 0 <= offset <= nbytes:
+                raise errors.ShapeError(f"site offset {offset} lies outside {nbytes} bytes")
+            entry.op, entry.slot, entry.offset = op, slot, offset
+            entry.home = <void *> <size_t> self.plan.pointer(op, slot)
+            entry += 1
+            self.binds = True
+        return len(sites)
+
+    cdef int add_output(self, Output *entry, size_t address, code, tuple shape,
+                        tuple sites) except -1:
+        self.n_outputs += 1
         entry.source = <const char *> address
         entry.code = check_code(code)
         entry.nbytes = count_bytes(shape, entry.code)
@@ -276,7 +285,8 @@ cdef class Replay:
         self.held.append(shape)
         if address == 0:
             raise errors.ShapeError("the address of an output must not be 0")
-        self.n_outputs += 1
+        entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
+        entry.n_sites = self.fill_sites(entry.sites, sites, entry.nbytes)
         return 0
 
     cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1:
@@ -324,6 +334,7 @@ cdef class Replay:
             self.copy_in(args)
             # Whatever can fail comes before the run, which may commit to state.
             results = self.make_results()
+            self.bind_results(results)
         except BaseException:
             self.unbind()
             self.plan.leave(&frame)
@@ -363,8 +374,7 @@ cdef class Replay:
         else:
             data = (<ArrayHandle> arg).data
         if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
-            for i in range(spec.n_sites):
-                self.plan.bind(spec.sites[i].op, spec.sites[i].slot, data + spec.sites[i].offset)
+            self.point(spec.sites, spec.n_sites, data)
         elif spec.nbytes:
             memcpy(spec.home, data, <size_t> spec.nbytes)
         return 0
@@ -383,16 +393,29 @@ cdef class Replay:
                 return True
         return False
 
+    cdef void bind_results(self, tuple results) noexcept:
+        """Let the plan write results where the caller will find them."""
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            self.point(self.outputs[i].sites, self.outputs[i].n_sites,
+                       (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data)
+
+    cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
+        """Bind `sites` to `data`, or home again if that is NULL."""
+        cdef Py_ssize_t i
+        for i in range(count):
+            self.plan.bind(sites[i].op, sites[i].slot,
+                           sites[i].home if data == NULL else data + sites[i].offset)
+
     cdef void unbind(self) noexcept:
         """Point every site home again: the plan must not hold on to what the caller may free."""
-        cdef Py_ssize_t i, k
-        cdef Input *spec
+        cdef Py_ssize_t i
         if not self.binds:
             return
         for i in range(self.n_inputs):
-            spec = self.inputs + i
-            for k in range(spec.n_sites):
-                self.plan.bind(spec.sites[k].op, spec.sites[k].slot, spec.sites[k].home)
+            self.point(self.inputs[i].sites, self.inputs[i].n_sites, NULL)
+        for i in range(self.n_outputs):
+            self.point(self.outputs[i].sites, self.outputs[i].n_sites, NULL)
 
     cdef tuple make_results(self):
         """Bare handles over fresh memory."""
@@ -416,7 +439,7 @@ cdef class Replay:
         cdef ArrayHandle handle
         for i in range(self.n_outputs):
             handle = <ArrayHandle> PyTuple_GET_ITEM(results, i)
-            if handle.nbytes:
+            if handle.nbytes and self.outputs[i].n_sites == 0:
                 memcpy(handle.data, self.outputs[i].source, <size_t> handle.nbytes)
 
 

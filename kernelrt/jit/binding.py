@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
+from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
@@ -17,14 +18,14 @@ if TYPE_CHECKING:
 
     from kernelrt._dispatch import Bindings
     from kernelrt._replay import InputSpec, Site
-    from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
 __all__ = ["make_replay", "raw"]
 
 BIND_FROM_BYTES: Final = 2048
-"""Arguments of at least this size are read where they lie; smaller ones are copied in."""
+"""Arguments of at least this size are read where they lie, and results written where they will
+lie; smaller ones are copied."""
 MOST_WRITTEN_RANGES: Final = 64
 """Arguments of plans that write to more places than this are always copied in."""
 
@@ -60,8 +61,13 @@ def make_replay(
             for spec, home in zip(specs, traced.homes, strict=True)
         ],
         [
-            (buffer.address, node.dtype.code, tuple(evaluate(d, values or {}) for d in node.shape))
-            for buffer, node in zip(plan.output_buffers, traced.nodes, strict=True)
+            (
+                buffer.address,
+                node.dtype.code,
+                tuple(evaluate(d, values or {}) for d in node.shape),
+                () if values else _output_sites(plan, i),
+            )
+            for i, (buffer, node) in enumerate(zip(plan.output_buffers, traced.nodes, strict=True))
         ],
         Tensor,
         build=traced.builder,
@@ -102,6 +108,21 @@ def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
         return ()
     index = plan.ast_to_buffer_map.get(UOp(Op.BUFFER, home.dtype, (), home))
     return () if index is None else plan.sites(index)
+
+
+def _output_sites(plan: ExecutionPlan, i: int) -> Sequence[Site]:
+    """Where the plan takes the address of result `i`, if it can be bound to the caller's."""
+    index = plan.output_indices[i]
+    buffer = plan.output_buffers[i]
+    if buffer.nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
+        return ()
+    # State and arguments that are returned as they are have memory that no kernel writes.
+    given = any(
+        place == index and isinstance(node.arg, Buffer)
+        for node, place in plan.ast_to_buffer_map.items()
+        if isinstance(node, UOp)
+    )
+    return () if given else plan.sites(index)
 
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:

@@ -42,9 +42,7 @@ def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]]:
     try:
         out = {name: dict(axes.items()) for name, axes in given.items()}
     except AttributeError:
-        raise DTypeError(
-            f"dynamic: expected a mapping such as {_FORM}, not {dynamic!r}"
-        ) from None
+        raise DTypeError(f"dynamic: expected a mapping such as {_FORM}, not {dynamic!r}") from None
     named: dict[str, UOp] = {}
     for name, axes in out.items():
         for axis, variable in axes.items():

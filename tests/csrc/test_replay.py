@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype, errors
-from kernelrt._dispatch import CUSTOM, KERNEL, MAY_FAIL, Memory, PlanCore
+from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, Memory, PlanCore
 from kernelrt._handle import MAX_DIMS, ArrayHandle
 from kernelrt._replay import ARRAY, FLOAT, MISMATCH, STATIC, JitCore, Replay
 
@@ -372,3 +372,20 @@ def test_jit_core_tries_its_replays(kernels):
     assert slow[2][1] == {"x": one}
     with pytest.raises(NotImplementedError):
         JitCore()()
+
+
+def test_bound_results_are_written_where_they_lie():
+    x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    plan = PlanCore([(COPY, None, [out.ctypes.data, x.ctypes.data], [64], 1, -1, 0, 1, [])])
+    replay = Replay(plan, [], [(out.ctypes.data, F32, (4, 4), [(0, 0, 0)])], Handle)
+    first = replay()
+    x += 1
+    second = replay()
+    assert second._copy_out().ravel().tolist() == x.tolist()
+    assert (first._copy_out() + 1).ravel().tolist() == x.tolist()
+    assert not out.any()
+    assert plan.pointer(0, 0) == out.ctypes.data
+    plan.execute()
+    assert out.tolist() == x.tolist()
+    with pytest.raises(errors.ShapeError, match="outside"):
+        Replay(plan, [], [(out.ctypes.data, F32, (4, 4), [(0, 0, 65)])], Handle)
