@@ -8,10 +8,10 @@ from typing import Self
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
-from kernelrt.tensor.elementwise import ElementwiseMethods, log1p
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor.elementwise import ElementwiseMethods
+from kernelrt.tensor.functions import sigmoid, softplus
 
-__all__ = ["ActivationMethods", "sigmoid", "softplus"]
+__all__ = ["ActivationMethods"]
 
 
 class ActivationMethods(ElementwiseMethods):
@@ -114,27 +114,3 @@ class ActivationMethods(ElementwiseMethods):
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""
         return self * self.hardsigmoid()
-
-
-def sigmoid(x: UOp) -> UOp:
-    """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
-    one = build.full(1, x.dtype, x.shape)
-    value = one.alu(Op.DIV, x.alu(Op.NEG).alu(Op.EXP).alu(Op.ADD, one))
-    return custom(value, _sigmoid_rule, x)
-
-
-def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u = node.src[0]
-    return build.mul(g, u.alu(Op.MUL, build.sub(build.full(1, u.dtype, u.shape), u)))
-
-
-def softplus(x: UOp) -> UOp:
-    """``log(1 + exp(x))`` without overflow."""
-    zero = build.zeros_like(x)
-    small = log1p(x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP))
-    return custom(x.alu(Op.MAX, zero).alu(Op.ADD, small), _softplus_rule, x)
-
-
-def _softplus_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,) = node.arg.inputs
-    return build.mul(g, sigmoid(x))

@@ -134,6 +134,26 @@ class TensorBase(ArrayHandle):
         self._bind(buffer, buffer.address, buffer.dtype.code, shape)
         state.lazy.pop(id(self), None)
 
+    def _assign(self, value: Self) -> None:
+        """Take `value`, of the same shape and type, as the new value."""
+        node = detach(value.uop)
+        buffer = self._buffer
+        trace = state.local.trace
+        if buffer is None and trace is not None and self._born is not trace:
+            trace.admit(self)
+            buffer = self._buffer
+        if buffer is not None:
+            if buffer.readonly:
+                raise ShapeError(
+                    "value: the tensor shares read-only memory and cannot be assigned to; copy "
+                    "it first with kernelrt.tensor"
+                )
+            if trace is not None:
+                trace.record(self)
+            else:
+                state.pending[id(self)] = self
+        self._uop = node if self._leaf is None else mark(node, self._leaf)
+
     # ---- what it is
 
     @property

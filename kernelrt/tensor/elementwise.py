@@ -8,11 +8,10 @@ from typing import Any, Self, TypeAlias
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.tensor import build
+from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
-from kernelrt.tensor.marks import custom
 
-__all__ = ["ElementwiseMethods", "Number", "expm1", "log1p", "where"]
+__all__ = ["ElementwiseMethods", "Number", "where"]
 
 Number: TypeAlias = bool | int | float
 
@@ -51,7 +50,7 @@ class ElementwiseMethods(TensorBase):
         """``self - alpha * other``."""
         if alpha != 1:
             other = self._lift(other, "other") * alpha
-        return self._of(_difference(*self._unify(("other", other))))
+        return self._of(functions.difference(*self._unify(("other", other))))
 
     def mul(self, other: Operand) -> Self:
         """``self * other``; a product of bools is their and."""
@@ -102,7 +101,7 @@ class ElementwiseMethods(TensorBase):
 
     def __rsub__(self, other: Operand) -> Self:
         a, b = self._unify(("other", other))
-        return self._of(_difference(b, a))
+        return self._of(functions.difference(b, a))
 
     def __mul__(self, other: Operand) -> Self:
         return self.mul(other)
@@ -117,18 +116,18 @@ class ElementwiseMethods(TensorBase):
         return self._divide(other, reverse=True)
 
     def __floordiv__(self, other: Operand) -> Self:
-        return self._of(_floor_divide(*self._unify(("other", other))))
+        return self._of(functions.floor_divide(*self._unify(("other", other))))
 
     def __rfloordiv__(self, other: Operand) -> Self:
         a, b = self._unify(("other", other))
-        return self._of(_floor_divide(b, a))
+        return self._of(functions.floor_divide(b, a))
 
     def __mod__(self, other: Operand) -> Self:
-        return self._of(_remainder(*self._unify(("other", other))))
+        return self._of(functions.remainder(*self._unify(("other", other))))
 
     def __rmod__(self, other: Operand) -> Self:
         a, b = self._unify(("other", other))
-        return self._of(_remainder(b, a))
+        return self._of(functions.remainder(b, a))
 
     def remainder(self, other: Operand) -> Self:
         """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
@@ -139,7 +138,7 @@ class ElementwiseMethods(TensorBase):
 
     def __rpow__(self, other: Operand) -> Self:
         a, b = self._unify(("other", other))
-        return self._of(_power(b, a))
+        return self._of(functions.power(b, a))
 
     def pow(self, exponent: Operand) -> Self:
         """``self ** exponent``; small whole exponents become products.
@@ -152,7 +151,7 @@ class ElementwiseMethods(TensorBase):
         if isinstance(exponent, int | float) and not isinstance(exponent, bool):
             return self._pow_number(exponent)
         a, b = self._unify(("exponent", exponent))
-        return self._of(_power(a, b))
+        return self._of(functions.power(a, b))
 
     def _pow_number(self, exponent: Number) -> Self:
         if not self.dtype.is_float and exponent < 0 and isinstance(exponent, int):
@@ -171,7 +170,7 @@ class ElementwiseMethods(TensorBase):
         if exponent == -1:
             return self._of(x).reciprocal()
         e = build.full(exponent, x.dtype, x.shape)
-        return self._of(_power(x, e))
+        return self._of(functions.power(x, e))
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -399,8 +398,7 @@ class ElementwiseMethods(TensorBase):
     def rsqrt(self) -> Self:
         """One over the square root."""
         x = self._as_float()
-        root = build.full(1, x.dtype, x.shape).alu(Op.DIV, x.alu(Op.SQRT))
-        return self._of(custom(root, _rsqrt_rule, x))
+        return self._of(functions.rsqrt(x))
 
     def reciprocal(self) -> Self:
         """One over each element."""
@@ -450,12 +448,12 @@ class ElementwiseMethods(TensorBase):
     def log1p(self) -> Self:
         """``log(1 + self)``, precise near zero."""
         x = self._as_float()
-        return self._of(custom(log1p(x), _log1p_rule, x))
+        return self._of(functions.log1p(x))
 
     def expm1(self) -> Self:
         """``exp(self) - 1``, precise near zero."""
         x = self._as_float()
-        return self._of(custom(expm1(x), _expm1_rule, x))
+        return self._of(functions.expm1(x))
 
 
 def where(condition: object, input: Operand, other: Operand) -> Any:  # noqa: A002 - torch's name
@@ -470,79 +468,3 @@ def where(condition: object, input: Operand, other: Operand) -> Any:  # noqa: A0
         if isinstance(value, ElementwiseMethods):
             return value._select(condition, input, other)
     raise DTypeError("where: expected at least one Tensor among condition, input and other")
-
-
-def _difference(a: UOp, b: UOp) -> UOp:
-    if a.dtype.is_bool:
-        raise DTypeError("sub: bools have no difference; use ^ or logical_not, or cast them")
-    return a.alu(Op.SUB, b)
-
-
-def _floor_divide(a: UOp, b: UOp) -> UOp:
-    if a.dtype.is_float:
-        return a.alu(Op.DIV, b).alu(Op.FLOOR)
-    if a.dtype.is_bool:
-        raise DTypeError("//: bools have no quotient; cast them to integers")
-    return a.alu(Op.IDIV, b)
-
-
-def _remainder(a: UOp, b: UOp) -> UOp:
-    if a.dtype.is_float:
-        return a.alu(Op.SUB, _floor_divide(a, b).alu(Op.MUL, b))
-    if a.dtype.is_bool:
-        raise DTypeError("%: bools have no remainder; cast them to integers")
-    return a.alu(Op.MOD, b)
-
-
-def _power(a: UOp, b: UOp) -> UOp:
-    if a.dtype.is_float:
-        return a.alu(Op.POW, b)
-    if a.dtype.is_bool:
-        raise DTypeError("**: bools have no powers; cast them to integers")
-    # Repeated squaring over the bits of the exponent; a negative exponent leaves what an
-    # integer quotient would: 1 and -1 keep their powers, everything else becomes 0.
-    exponent = b.alu(Op.ABS) if not b.dtype.is_unsigned else b
-    one = build.full(1, a.dtype, a.shape)
-    zero = build.zeros_like(a)
-    value = build.const_value(b)
-    bits = a.dtype.bits.bit_length() if value is None else max(1, int(value).bit_length())
-    result, base = one, a
-    for bit in range(bits):
-        odd = exponent.alu(Op.SHR, build.full(bit, b.dtype, b.shape)).alu(Op.AND, one).ne(zero)
-        result = build.where(odd, result.alu(Op.MUL, base), result)
-        base = base.alu(Op.MUL, base)
-    unit = a.alu(Op.MUL, a).eq(one)
-    return build.where(b.alu(Op.LT, zero).alu(Op.AND, unit.alu(Op.NOT)), zero, result)
-
-
-def log1p(x: UOp) -> UOp:
-    """``log(1 + x)``: the rounding error of ``1 + x`` is divided out again."""
-    one = build.full(1, x.dtype, x.shape)
-    u = one.alu(Op.ADD, x)
-    corrected = u.alu(Op.LOG).alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.SUB, one)))
-    plain = u.eq(one).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
-    return build.where(plain, x, corrected)
-
-
-def expm1(x: UOp) -> UOp:
-    """``exp(x) - 1``: the rounding error of ``exp(x)`` is divided out again."""
-    one = build.full(1, x.dtype, x.shape)
-    u = x.alu(Op.EXP)
-    less = u.alu(Op.SUB, one)
-    corrected = less.alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.LOG)))
-    extreme = less.eq(build.neg(one)).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
-    return build.where(u.eq(one), x, build.where(extreme, less, corrected))
-
-
-def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u = node.src[0]
-    return build.mul(build.mul(g, -0.5), u.alu(Op.MUL, u.alu(Op.MUL, u)))
-
-
-def _log1p_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,) = node.arg.inputs
-    return build.div(g, build.add(x, 1))
-
-
-def _expm1_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(g, build.add(node.src[0], 1))

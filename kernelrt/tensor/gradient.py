@@ -135,10 +135,9 @@ def backward(
         if held is None:
             target.grad = new
         elif create_graph:
-            target.grad = held + new  # type: ignore[operator]
+            target.grad = held._of(build.add(held.uop, new.uop))
         else:
-            with state.no_grad():
-                held.assign(held + new)  # type: ignore[attr-defined, operator]
+            held._assign(held._of(build.add(held.uop, new.uop)))
 
 
 def grad(

@@ -325,9 +325,6 @@ class IndexingMethods(ReductionMethods):
             axis += 1
         return self._of(mask), self._of(node)
 
-    def _assign(self, value: Self) -> None:
-        raise NotImplementedError
-
 
 def _dilate(x: UOp, axis: int, step: int) -> UOp:
     """`x` with `step` - 1 zeros behind each element of `axis`."""

@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.activation import softplus
+from kernelrt.tensor.functions import softplus
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.reduction import log_total, normalize

@@ -11,7 +11,6 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
-from kernelrt.tensor.marks import detach, mark
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand
@@ -166,26 +165,6 @@ class Tensor(ConversionMethods):
                 f"loss; cast it, as in value.cast({target.dtype.name!r})"
             )
         return self.cast(target.dtype).expand(shape)
-
-    def _assign(self, value: Self) -> None:
-        """Take `value`, of the same shape and type, as the new value."""
-        node = detach(value.uop)
-        buffer = self._buffer
-        trace = state.local.trace
-        if buffer is None and trace is not None and self._born is not trace:
-            trace.admit(self)
-            buffer = self._buffer
-        if buffer is not None:
-            if buffer.readonly:
-                raise ShapeError(
-                    "value: the tensor shares read-only memory and cannot be assigned to; copy "
-                    "it first with kernelrt.tensor"
-                )
-            if trace is not None:
-                trace.record(self)
-            else:
-                state.pending[id(self)] = self
-        self._uop = node if self._leaf is None else mark(node, self._leaf)
 
     def zero_(self) -> Self:
         """Assign zeros."""

@@ -105,10 +105,8 @@ def test_integer_powers_of_tensors():
     assert (base**exponent).tolist() == [1024, -1, 81, 1, 1, 0]
 
 
-@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize("target", [n for n in NAMES if n != "bfloat16"])
 def test_casts(target):
-    if target == "bfloat16":
-        pytest.skip("NumPy has no such type; see test_bfloat16")
     a = np.array([-2.7, -0.0, 0.4, 1.0, 3.9, 100.0])
     if target.startswith("u"):
         a = np.abs(a)
