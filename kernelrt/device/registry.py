@@ -102,6 +102,10 @@ def _after_fork() -> None:
     _lock = threading.RLock()
     for entry in _entries.values():
         entry.allocator.after_fork()
+        for part in (entry.device.compiler, entry.device.loader) if entry.device else ():
+            forget = getattr(part, "after_fork", None)
+            if forget is not None:
+                forget()
 
 
 if hasattr(os, "register_at_fork"):

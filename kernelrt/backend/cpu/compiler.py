@@ -127,6 +127,12 @@ class LLVMCompiler:
         effort = f"codegen {self._codegen_level} optimize {self._optimize}"
         return (__version__, llvm.version(), *target, effort, src)
 
+    def after_fork(self) -> None:
+        """Forget what threads that do not exist in a forked child were doing."""
+        self._lock = threading.Lock()
+        if self.cache is not None:
+            self.cache.after_fork()
+
     def _object(self, name: str, src: str) -> bytes:
         machine = self._take()
         try:

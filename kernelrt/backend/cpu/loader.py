@@ -98,6 +98,10 @@ class LLVMLoader:
                 programs[i] = CPUProgram(name, library.addresses[name], library)
         return [program for program in programs if program is not None]
 
+    def after_fork(self) -> None:
+        """Forget what threads that do not exist in a forked child were doing."""
+        self._lock = threading.Lock()
+
     def _objects(self, compiled: Sequence[CompiledSpec]) -> list[bytes]:
         """Give the object of each kernel; whatever is source is compiled in one go."""
         sources = [(c.name, c.src) for c in compiled if c.src is not None]

@@ -123,6 +123,10 @@ class ObjectCache:
                 path.unlink(missing_ok=True)
             self._size = 0
 
+    def after_fork(self) -> None:
+        """Forget the lock: the thread that may hold it does not exist in a forked child."""
+        self._lock = threading.Lock()
+
     def _path(self, key: Iterable[str]) -> Path:
         digest = hashlib.sha256()
         for part in key:
