@@ -10,7 +10,7 @@ from kernelrt.ir import Op
 from kernelrt.runtime import order
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
-from kernelrt.schedule.types import Intermediate, KernelItem, Schedule
+from kernelrt.schedule.types import Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,6 +91,11 @@ class _Assembler(ExecutionPlanBuilder):
             raise PlanBuildError(f"expected a BUFFER node, not {node!r}")
         if isinstance(node.arg, Intermediate):
             index = self._layout.add_own(node.arg.size, node.arg.dtype, node.arg)
+            self.map_buffer(node, index)
+            return index
+        if isinstance(node.arg, Part):
+            whole = self.index(node.arg.base)
+            index = self._layout.add_part(whole, node.arg.offset, node.arg.size, node.dtype)
             self.map_buffer(node, index)
             return index
         if not isinstance(node.arg, Buffer):

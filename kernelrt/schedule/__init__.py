@@ -1,6 +1,23 @@
 """From a tensor graph to kernels in execution order."""
 
 from kernelrt.schedule.scheduler import schedule
-from kernelrt.schedule.types import CopyItem, Decision, Intermediate, Item, KernelItem, Schedule
+from kernelrt.schedule.types import (
+    CopyItem,
+    Decision,
+    Intermediate,
+    Item,
+    KernelItem,
+    Part,
+    Schedule,
+)
 
-__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule", "schedule"]
+__all__ = [
+    "CopyItem",
+    "Decision",
+    "Intermediate",
+    "Item",
+    "KernelItem",
+    "Part",
+    "Schedule",
+    "schedule",
+]

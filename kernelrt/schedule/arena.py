@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.schedule.types import Intermediate, Item
+from kernelrt.schedule.types import Intermediate, Part
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from kernelrt.ir import UOp
+    from kernelrt.schedule.types import Item
+
 
 __all__ = ["ALIGNMENT", "plan_arena"]
 
@@ -50,9 +51,8 @@ def plan_arena(
     """
     users: dict[Intermediate, list[int]] = {}
     for number, item in enumerate(items):
-        for buffer in (*item.ins, *item.outs):
-            if isinstance(buffer.arg, Intermediate) and buffer.arg not in keep:
-                users.setdefault(buffer.arg, []).append(number)
+        for holder in _touched(item, keep):
+            users.setdefault(holder, []).append(number)
     before = _closure(deps) if reuse else []
     offsets: dict[Intermediate, int] = {}
     blocks: list[_Block] = []
@@ -66,6 +66,16 @@ def plan_arena(
         blocks = _claim(blocks, (start, start + size, used))
         total = max(total, start + size)
     return offsets, total
+
+
+def _touched(item: Item, keep: Collection[Intermediate]) -> list[Intermediate]:
+    """Intermediates that `item` reads or writes, those in `keep` left out."""
+    out: dict[Intermediate, None] = {}
+    for buffer in (*item.ins, *item.outs):
+        holder = buffer.arg.base.arg if isinstance(buffer.arg, Part) else buffer.arg
+        if isinstance(holder, Intermediate) and holder not in keep:
+            out[holder] = None
+    return list(out)
 
 
 def _closure(deps: Sequence[Sequence[int]]) -> list[int]:
@@ -113,17 +123,16 @@ def _fit(size: int, taken: list[tuple[int, int]], end: int) -> int:
 
 def lower_bound(items: Sequence[Item], keep: Collection[Intermediate]) -> int:
     """The most bytes of intermediates that are alive at once in execution order."""
-    first: dict[UOp, int] = {}
-    last: dict[UOp, int] = {}
+    first: dict[Intermediate, int] = {}
+    last: dict[Intermediate, int] = {}
     for number, item in enumerate(items):
-        for buffer in (*item.ins, *item.outs):
-            if isinstance(buffer.arg, Intermediate) and buffer.arg not in keep:
-                first.setdefault(buffer, number)
-                last[buffer] = number
+        for holder in _touched(item, keep):
+            first.setdefault(holder, number)
+            last[holder] = number
     change = [0] * (len(items) + 1)
-    for buffer, number in first.items():
-        change[number] += buffer.arg.nbytes
-        change[last[buffer] + 1] -= buffer.arg.nbytes
+    for holder, number in first.items():
+        change[number] += holder.nbytes
+        change[last[holder] + 1] -= holder.nbytes
     alive = most = 0
     for delta in change:
         alive += delta

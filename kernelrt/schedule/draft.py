@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
+from kernelrt.schedule.indexing import ZERO
 from kernelrt.schedule.lower import STATUS
-from kernelrt.schedule.types import CopyItem, KernelItem
+from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from kernelrt.schedule.groups import Group
     from kernelrt.schedule.indexing import Indexer
@@ -74,8 +75,17 @@ class KernelDraft:
         if old in self.loads:
             self.loads.setdefault(new, set()).update(self.loads.pop(old))
 
-    def finish(self, indexer: Indexer) -> KernelItem:
-        """The kernel with canonical loops and numbered slots."""
+    def finish(self, indexer: Indexer, keep: Container[UOp]) -> KernelItem:
+        """The kernel with canonical loops and numbered slots.
+
+        Parameters
+        ----------
+        indexer : Indexer
+            Index arithmetic.
+        keep : container of UOp
+            BUFFERs that the caller may put elsewhere, of which no parts are taken.
+        """
+        self._take_parts(keep)
         stores = canonical_loops(self.stores, self.group.loops, indexer)
         nodes = list(toposort(stores))
         slots = {b: k for k, b in enumerate(dict.fromkeys(map(self.place, stores)))}
@@ -89,6 +99,25 @@ class KernelDraft:
         }
         params[STATUS] = STATUS.replace(arg=(len(slots), 1))
         return KernelItem(_sink(stores, nodes, params), tuple(slots), writes, self.fails)
+
+
+    def _take_parts(self, keep: Container[UOp]) -> None:
+        """Read the one element that is read of an intermediate as a buffer of its own.
+
+        Kernels that differ in nothing but which element that is are then one kernel.
+        """
+        mapping: dict[UOp, UOp] = {}
+        for node in toposort(self.stores):
+            if node.op is not Op.LOAD or len(node.src) > 2 or node.src[1].op is not Op.CONST:
+                continue
+            buffer, at = self.place(node), int(node.src[1].arg)
+            inside = isinstance(buffer.arg, Intermediate) and buffer not in keep
+            if inside and buffer.arg.size > 1 and self.loads.get(buffer) == {node.src[1]}:
+                offset = at * buffer.dtype.itemsize
+                part = buffer.replace(arg=Part(buffer, offset, 1))
+                mapping[node] = node.replace(src=(part, ZERO))
+        if mapping:
+            self.stores = substitute(self.stores, mapping)
 
 
 def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:
@@ -138,7 +167,7 @@ class CopyDraft:
         self.src = new if self.src is old else self.src
         self.dst = new if self.dst is old else self.dst
 
-    def finish(self, _indexer: Indexer) -> CopyItem:
+    def finish(self, _indexer: Indexer, _keep: Container[UOp]) -> CopyItem:
         """The copy as an item."""
         return CopyItem(self.dst, self.src, int(self.dst.arg.size) * self.dst.dtype.itemsize)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.schedule.types import Intermediate, Item, KernelItem
+from kernelrt.schedule.types import Intermediate, KernelItem, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernelrt.ir import UOp
+    from kernelrt.schedule.types import Item
 
 __all__ = ["Extent", "Touches", "dependencies", "extent", "overlap", "waves"]
 
@@ -52,6 +53,9 @@ def extent(buffer: UOp) -> Extent:
     """The bytes that a BUFFER node stands for."""
     holder = buffer.arg
     start = int(getattr(holder, "offset", 0))
+    if isinstance(holder, Part):
+        stop = start + holder.size * buffer.dtype.itemsize
+        return Extent(holder.base.arg, start, stop)
     base = getattr(holder, "base", None)
     storage = getattr(holder, "storage", None)
     if storage is not None and not storage.owned:

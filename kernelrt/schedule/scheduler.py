@@ -98,7 +98,8 @@ class _Scheduling:
             if elements(value.shape)
         ]
         graph = settle(self._drafts, pending, set(outputs))
-        items: list[Item] = [d.finish(self._indexer) for d in execution_order(graph)]
+        kept = set(outputs)
+        items: list[Item] = [d.finish(self._indexer, kept) for d in execution_order(graph)]
         for item in items:
             if isinstance(item, KernelItem):
                 verify_kernel(item.ast)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Schedule"]
+__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Part", "Schedule"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +37,25 @@ class Intermediate:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Part of an :class:`Intermediate`; the `arg` of a BUFFER that a kernel reads.
+
+    Attributes
+    ----------
+    base : UOp
+        The BUFFER of the intermediate.
+    offset : int
+        First byte.
+    size : int
+        Elements.
+    """
+
+    base: UOp
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelItem:
     """One kernel launch.
 
@@ -46,6 +65,7 @@ class KernelItem:
         A SINK (kernel stage).
     buffers : tuple of UOp
         The BUFFER of each PARAM slot; the status word's slot, always the last, is not listed.
+        Its `arg` is what the caller made it over, an :class:`Intermediate` or a :class:`Part`.
     writes : tuple of int
         Slots that are stored to. An in-place kernel reads some of them too.
     may_fail : bool

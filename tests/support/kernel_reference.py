@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Schedule
+from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -207,8 +207,17 @@ class ScheduleRun:
         buffers = [b for item in plan.items for b in (*item.ins, *item.outs)]
         for buffer in (*buffers, *plan.outputs):
             holder = buffer.arg
-            if isinstance(holder, Intermediate) and buffer not in self.memory:
+            if isinstance(holder, Part):
+                self._cut(buffer, holder)
+            elif isinstance(holder, Intermediate) and buffer not in self.memory:
                 self.memory[buffer] = self._place(holder)
+
+    def _cut(self, buffer: UOp, part: Part) -> None:
+        whole = part.base
+        if whole not in self.memory:
+            self.memory[whole] = self._place(whole.arg)
+        start = part.offset // buffer.dtype.itemsize
+        self.memory[buffer] = self.memory[whole][start : start + part.size]
 
     def _place(self, holder: Intermediate) -> Array:
         kind = numpy_type(holder.dtype)

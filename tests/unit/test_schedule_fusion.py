@@ -357,3 +357,18 @@ def test_narrow_types(mem: Memory) -> None:
 
 def test_mean_over_rows_of_a_sum(mem: Memory) -> None:
     check(mem, [mean(reduce(mem.random(6, 8), Op.ADD, 1), 0)], kernels=1)
+
+
+def test_kernels_that_read_different_scalars_are_one_ast(mem: Memory) -> None:
+    rates = contiguous(div(scalar(1.0), sub(scalar(1.0), mem.of(np.float32([0.5, 0.2, 0.1])))))
+    weights = [mem.random(6, 4) for _ in range(3)]
+    commits = [
+        (base(w), reshape(mul(w, reshape(shrink(rates, (k, k + 1)), (1, 1))), (24,)))
+        for k, w in enumerate(weights)
+    ]
+    plan = check(mem, [], commits, kernels=4)
+    updates = [k for k in plan.kernels if k.outs[0] in {t for t, _ in commits}]
+    assert len({k.ast for k in updates}) == 1
+    parts = [b.arg for k in updates for b in k.ins]
+    assert sorted((p.offset, p.size) for p in parts) == [(0, 1), (4, 1), (8, 1)]
+    assert all(plan.deps[plan.items.index(k)] == (0,) for k in updates)
