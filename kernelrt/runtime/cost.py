@@ -21,8 +21,8 @@ __all__ = ["estimate_ns", "largest"]
 
 # What one core of a present server does in cache: operations and bytes in a nanosecond, and
 # the cost of a call. Rough on purpose; only orders of magnitude are decided by it.
-_FLOPS_PER_NS = 32.0
-_BYTES_PER_NS = 16.0
+_FLOPS_PER_NS = 64.0
+_BYTES_PER_NS = 32.0
 _CALL_NS = 20.0
 # For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
 _UNKNOWN_NS = 20_000
