@@ -46,9 +46,9 @@ class BuildExt(build_ext):
 
     def run(self) -> None:
         super().run()
-        # In a checkout Python finds the sources before the installed package, as in
+        # In this folder Python finds the sources before the installed package, as in
         # `python -m kernelrt`; so the modules are left beside them, too.
-        if (HERE / ".git").exists() and not self.inplace:
+        if not self.inplace and os.access(HERE / "kernelrt", os.W_OK):
             self.copy_extensions_to_source()
 
     def build_extensions(self) -> None:
