@@ -150,9 +150,10 @@ class TensorBase(ArrayHandle):
                 )
             if trace is not None:
                 trace.record(self)
-            else:
+        with state.lock:
+            self._uop = node if self._leaf is None else mark(node, self._leaf)
+            if buffer is not None and trace is None:
                 state.pending[id(self)] = self
-        self._uop = node if self._leaf is None else mark(node, self._leaf)
 
     # ---- what it is
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -156,6 +157,26 @@ def test_dead_tensors_leave_no_trace():
         del x
     gc.collect()
     assert (len(state.lazy), len(state.leaves), len(state.kept)) == before
+
+
+def test_threads_do_not_disturb_each_other():
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        w = krt.tensor(rng.standard_normal((4, 4)), requires_grad=True)
+        truth = w.numpy()
+        for _ in range(10):
+            a = rng.standard_normal((3, 4))
+            w.grad = None
+            loss = (krt.tensor(a) @ w).tanh().square().sum()
+            loss.backward()
+            w.assign(w - 0.1 * w.grad)
+            h = np.tanh(a @ truth)
+            np.testing.assert_allclose(loss.item(), (h * h).sum(), rtol=1e-10)
+            truth = truth - 0.1 * a.T @ (2 * h * (1 - h * h))
+        np.testing.assert_allclose(w.numpy(), truth, rtol=1e-8)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 # ---- the cache of plans
