@@ -1,0 +1,220 @@
+"""The buffers of a finished plan: taking, holding, exchanging, copying and dropping them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.device.allocator import ALIGNMENT
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
+from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from kernelrt.runtime.layout import Layout
+    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.plan import PlanParts
+
+__all__ = ["PlanMemory"]
+
+#: First and last-but-one byte.
+Span = tuple[int, int]
+
+
+class PlanMemory:
+    """Memory of a plan. Whatever changes it runs in a turn of the plan.
+
+    Attributes
+    ----------
+    buffers : list of Buffer or None
+        By index; None once dropped.
+    """
+
+    def __init__(self, parts: PlanParts, ops: Sequence[PreparedOp]) -> None:
+        # Holds come first among the attributes, so that they go first when the plan goes.
+        self._holds: list[memoryview] = []
+        self._arrays: dict[int, list[Any]] = {}
+        self._layout = parts.layout
+        self._ops = ops
+        self.buffers: list[Buffer | None] = []
+        self._allocate(parts)
+        # Where buffers were when the dependencies were found: what shared bytes then may again.
+        self._analysed = [self.span(i) for i in range(len(self.buffers))]
+
+    def live(self, index: int) -> Buffer:
+        """Give a buffer. Raises PlanReleasedError where it was dropped."""
+        buffer = self.buffers[index]
+        if buffer is None:
+            raise PlanReleasedError(f"buffer {index} of the plan was released")
+        return buffer
+
+    def span(self, index: int) -> Span:
+        """Give the first address of a buffer and the one behind it."""
+        buffer = self.live(index)
+        return buffer.address, buffer.address + buffer.nbytes
+
+    def arrays(self, index: int) -> list[Any]:
+        """Give the arrays that the custom function at `index` gets; renewed by a rebind."""
+        op = self._ops[index]
+        if not isinstance(op, PreparedCustomFunction):
+            raise PlanBuildError(f"{op.label} calls no custom function")
+        return self._arrays.setdefault(index, self._arrays_of(op))
+
+    def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
+        """List op, slot and offset of every address in the C table that lies in a buffer."""
+        begin, end = here = self.span(index)
+        found = []
+        for op, slot, i in self._uses():
+            start, stop = self.span(i)
+            if begin <= start and stop <= end:
+                found.append((op, slot, start - begin))
+        shared = {i for i in range(len(self.buffers)) if _meet(here, self.span(i))}
+        seen = any(not shared.isdisjoint(self._ops[i].buffer_indices) for i in self._arrays)
+        return () if seen else tuple(found)
+
+    # ---- Exchanging
+
+    def plan_rebind(self, index: int, buffer: Buffer) -> tuple[Layout, dict[int, Buffer]]:
+        """Check an exchange; give the layout after it, and the buffers that change."""
+        self._check_rebind(index, buffer)
+        layout = self._layout.moved({index: buffer})
+        new = {i: b for i in self._parts_of(index) if (b := layout.entries[i].buffer) is not None}
+        self._check_overlap(new)
+        return layout, new
+
+    def rebind(self, layout: Layout, new: Mapping[int, Buffer]) -> list[tuple[int, int, int]]:
+        """Exchange buffers; give the entries of the C table that follow."""
+        self._layout = layout
+        for i, buffer in new.items():
+            self.buffers[i] = buffer
+        self._renew_holds()
+        for index, arrays in self._arrays.items():
+            op = self._ops[index]
+            if isinstance(op, PreparedCustomFunction):
+                arrays[:] = self._arrays_of(op)
+        return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new]
+
+    def _check_rebind(self, index: int, buffer: Buffer) -> None:
+        entries = self._layout.entries
+        if not 0 <= index < len(entries):
+            raise PlanBuildError(f"index: there is no buffer {index}; the plan has {len(entries)}")
+        entry = entries[index]
+        if entry.buffer is None or entry.base is not None:
+            raise PlanBuildError(f"index: buffer {index} was not given to the plan; it is its own")
+        if buffer.dtype is not entry.dtype:
+            raise DTypeError(
+                f"buffer: expected elements of {entry.dtype.name}, not {buffer.dtype.name}"
+            )
+        if buffer.size != entry.size:
+            raise ShapeError(f"buffer: expected {entry.size} elements, not {buffer.size}")
+        if buffer.readonly and not self._written().isdisjoint(self._parts_of(index)):
+            raise PlanBuildError(f"buffer: the plan writes buffer {index}; this one is read-only")
+
+    def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
+        dirty = self._written()
+        for i, buffer in new.items():
+            here = (buffer.address, buffer.address + buffer.nbytes)
+            for j in range(len(self.buffers)):
+                if j in new or (i not in dirty and j not in dirty):
+                    continue
+                known = _meet(self._analysed[i], self._analysed[j])
+                if not known and _meet(here, self.span(j)):
+                    raise PlanBuildError(
+                        f"buffer: its bytes overlap buffer {j} of the plan, and one of them is "
+                        "written; bind a copy"
+                    )
+
+    # ---- Copying and dropping
+
+    def copy_of_state(self) -> dict[int, Buffer]:
+        """Copy the given buffers that the plan writes, and those that share bytes with them."""
+        places = {}
+        for group, begin, end in self._written_groups():
+            # The copy begins at the same place in a cache line, so alignment carries over.
+            pad = begin % ALIGNMENT
+            whole = Buffer(pad + end - begin, dt.uint8, self.live(group[0]).device)
+            for i in group:
+                source = self.live(i)
+                places[i] = whole.view(pad + source.address - begin, source.size, source.dtype)
+                places[i].raw()[...] = source.raw()
+        return places
+
+    def drop(self, keep: Callable[[Buffer], bool]) -> list[int]:
+        """Let go of all buffers but some; give the ids of those that went."""
+        dropped = []
+        for i, buffer in enumerate(self.buffers):
+            if buffer is not None and not keep(buffer):
+                dropped.append(buffer.id)
+                self.buffers[i] = None
+        self._arrays.clear()
+        self._renew_holds()
+        return dropped
+
+    def _written_groups(self) -> list[tuple[list[int], int, int]]:
+        """Group given buffers that share bytes, with their span, where the plan writes any."""
+        dirty = [self.span(i) for i in self._written()]
+        given = [
+            (self.span(i), i)
+            for i, entry in enumerate(self._layout.entries)
+            if entry.buffer is not None and entry.base is None and entry.nbytes
+        ]
+        groups: list[tuple[list[int], int, int]] = []
+        for (begin, end), i in sorted(given):
+            if groups and begin < groups[-1][2]:
+                members, start, stop = groups[-1]
+                groups[-1] = ([*members, i], start, max(stop, end))
+            else:
+                groups.append(([i], begin, end))
+        return [g for g in groups if any(_meet(g[1:], span) for span in dirty)]
+
+    # ---- Taking and holding
+
+    def _allocate(self, parts: PlanParts) -> None:
+        arena = Buffer(parts.arena_size, dt.uint8, parts.device) if parts.arena_size else None
+        made: list[Buffer] = []
+        for entry in parts.layout.entries:
+            if entry.buffer is not None:
+                buffer = entry.buffer
+            elif entry.base is not None:
+                buffer = made[entry.base].view(entry.byte_offset, entry.size, entry.dtype)
+            elif arena is not None and entry.own in parts.places:
+                buffer = arena.view(parts.places[entry.own], entry.size, entry.dtype)
+            else:
+                buffer = Buffer(entry.size, entry.dtype, parts.device)
+            made.append(buffer)
+        self.buffers.extend(made)
+        self._renew_holds()
+
+    def _renew_holds(self) -> None:
+        storages = {id(b.storage): b.storage for b in self.buffers if b is not None}
+        self._holds = [storage.hold() for storage in storages.values()]
+
+    def _arrays_of(self, op: PreparedCustomFunction) -> list[Any]:
+        arrays = []
+        for position, b in enumerate(op.buffer_indices):
+            array = self.live(b).raw()
+            if position not in op.output_indices:
+                array = array.view()
+                array.flags.writeable = False
+            arrays.append(array)
+        return arrays
+
+    def _uses(self) -> Iterable[tuple[int, int, int]]:
+        """Yield op, slot and buffer index of every address in the C table."""
+        for i, op in enumerate(self._ops):
+            if not isinstance(op, PreparedBufferView):
+                for slot, b in enumerate(op.buffer_indices):
+                    yield i, slot, b
+
+    def _parts_of(self, index: int) -> list[int]:
+        entries = self._layout.entries
+        return [i for i, e in enumerate(entries) if i == index or e.base == index]
+
+    def _written(self) -> set[int]:
+        return {b for op in self._ops for b in written(op)}
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return a[0] < b[1] and b[0] < a[1]

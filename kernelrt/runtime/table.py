@@ -1,0 +1,104 @@
+"""The rows of the C table: one tuple for each operation of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import _dispatch
+from kernelrt.runtime.cost import estimate_ns
+from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel, written
+from kernelrt.runtime.order import can_fail
+from kernelrt.runtime.sizes import evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kernelrt._dispatch import OpTuple
+    from kernelrt.runtime.memory import PlanMemory
+    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.plan import PlanParts
+    from kernelrt.runtime.variables import VariableTable
+
+__all__ = ["rows"]
+
+
+def rows(
+    parts: PlanParts,
+    ops: Sequence[PreparedOp],
+    memory: PlanMemory,
+    variables: VariableTable,
+    values: Callable[[], Mapping[str, int]],
+    status_address: int,
+) -> list[OpTuple]:
+    """Describe a plan to the C core.
+
+    Parameters
+    ----------
+    parts, ops, memory, variables
+        The plan.
+    values : callable
+        Gives the values of its variables, now and whenever a custom function asks for them.
+    status_address : int
+        Where kernels that may fail say so.
+    """
+    now = values() or variables.initial
+    set_values, set_chunks = variables.launch(now)
+    numbers = {(op, slot): v for op, slot, v in set_values}
+    chunks = dict(set_chunks)
+    nbytes = [entry.nbytes for entry in parts.layout.entries]
+    found: list[OpTuple] = []
+    for i, (op, deps) in enumerate(zip(ops, parts.deps, strict=True)):
+        kind = _dispatch.NOP
+        call: Callable[[], object] | int | None = None
+        bufs = [memory.live(b).address for b in op.buffer_indices]
+        vals: list[int] = []
+        n, core_slot = 1, -1
+        if isinstance(op, PreparedKernel):
+            kind, call = _dispatch.KERNEL, op.kernel.address
+            bufs += [status_address] * op.kernel.may_fail
+            known = {**now, **op.fixedvars}
+            vals = [known.get(name, 0) for name in op.kernel.var_names]
+            n = chunks[i] if i in chunks else evaluate(op.kernel.global_size[0], known)
+            core_slot = len(vals) - 1 if op.kernel.is_split else -1
+        elif isinstance(op, PreparedCopy):
+            kind, vals = _dispatch.COPY, [numbers.get((i, 0), _fixed(op.nbytes))]
+        elif isinstance(op, PreparedCustomFunction):
+            kind, call = _dispatch.CUSTOM, _caller(op, memory.arrays(i), values)
+        else:
+            bufs = []
+        cost = estimate_ns(op, nbytes)
+        found.append((kind, call, bufs, vals, n, core_slot, _flags(op, parts), cost, deps))
+    return found
+
+
+def _fixed(nbytes: Any) -> int:
+    return nbytes if isinstance(nbytes, int) else 0
+
+
+def _flags(op: PreparedOp, parts: PlanParts) -> int:
+    flags = 0
+    if isinstance(op, PreparedCopy) or (
+        isinstance(op, PreparedKernel) and op.kernel.host_parallel_safe
+    ):
+        flags |= _dispatch.HOST_PARALLEL_SAFE
+    if isinstance(op, PreparedKernel) and can_fail(op):
+        flags |= _dispatch.MAY_FAIL
+    if any(parts.layout.entries[b].protected for b in written(op)):
+        flags |= _dispatch.COMMIT
+    return flags
+
+
+def _caller(
+    op: PreparedCustomFunction, arrays: list[Any], values: Callable[[], Mapping[str, int]]
+) -> Callable[[], object]:
+    """Make the function of no arguments that the C core calls."""
+    function = op.function
+    if not op.variables:
+        return lambda: function(*arrays)
+    names = [v.arg[0] for v in op.variables]
+
+    def call() -> object:
+        now = values()
+        return function(*arrays, **{name: now[name] for name in names})
+
+    return call
