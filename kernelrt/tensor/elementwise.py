@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["ElementwiseMethods", "Number", "where"]
 
@@ -456,7 +459,7 @@ class ElementwiseMethods(TensorBase):
         return self._of(functions.expm1(x))
 
 
-def where(condition: object, input: Operand, other: Operand) -> Any:  # noqa: A002 - torch's name
+def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name
     """`input` where `condition` holds, else `other`, broadcast and promoted.
 
     Raises
@@ -466,5 +469,5 @@ def where(condition: object, input: Operand, other: Operand) -> Any:  # noqa: A0
     """
     for value in (condition, input, other):
         if isinstance(value, ElementwiseMethods):
-            return value._select(condition, input, other)
+            return cast("Tensor", value._select(condition, input, other))
     raise DTypeError("where: expected at least one Tensor among condition, input and other")

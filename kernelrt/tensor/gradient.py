@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.tensor.base import TensorBase
+
+_T = TypeVar("_T", bound="TensorBase")
 
 __all__ = ["backward", "grad", "gradients"]
 
@@ -140,6 +142,16 @@ def backward(
             held._assign(held._of(build.add(held.uop, new.uop)))
 
 
+@overload
+def grad(
+    output: TensorBase, inputs: _T, gradient: TensorBase | None = None, *,
+    create_graph: bool = False,
+) -> _T: ...
+@overload
+def grad(
+    output: TensorBase, inputs: Sequence[_T], gradient: TensorBase | None = None, *,
+    create_graph: bool = False,
+) -> tuple[_T, ...]: ...
 def grad(
     output: TensorBase,
     inputs: TensorBase | Sequence[TensorBase],

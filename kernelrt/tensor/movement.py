@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -15,6 +15,8 @@ from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["MovementMethods", "cat", "meshgrid", "stack"]
 
@@ -375,17 +377,17 @@ def _grown(width: Dim) -> Dim:
     return 0 if isinstance(width, int) and width < 0 else width
 
 
-def _promoted(tensors: Sequence[Any], name: str) -> list[MovementMethods]:
+def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]:
     if isinstance(tensors, TensorBase) or not len(tensors):
         raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
     dtype = dt.promote(*(t.dtype for t in tensors))
-    return [t.cast(dtype) for t in tensors]
+    return [t.cast(dtype) for t in tensors if isinstance(t, MovementMethods)]
 
 
-def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
+def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     """`tensors`, which agree in all other axes, one behind the other along `dim`."""
     parts = _promoted(tensors, "cat")
     first = parts[0]
@@ -401,10 +403,10 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
                 f"tensors[{i}]: shape {format_shape(part.shape)} does not fit "
                 f"{format_shape(first.shape)}; all axes but {axis} must agree"
             )
-    return first._of(build.cat([p.uop for p in parts], axis))
+    return cast("Tensor", first._of(build.cat([p.uop for p in parts], axis)))
 
 
-def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
+def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     """`tensors` of one shape along a new axis `dim`."""
     parts = _promoted(tensors, "stack")
     first = parts[0]
@@ -418,7 +420,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return cat([p.unsqueeze(axis) for p in parts], axis)
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinates of a grid from vectors: tensor `i` varies along axis `i`.
 
     Parameters

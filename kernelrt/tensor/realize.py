@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["before_writes", "flush", "materialize", "prepare", "realize"]
@@ -73,7 +74,7 @@ def before_writes(buffers: Iterable[Buffer]) -> None:
         _expire(written)
 
 
-def prepare(*tensors: Any) -> Any:
+def prepare(*tensors: TensorBase) -> ExecutionPlan:
     """One plan that computes `tensors` each time it is executed.
 
     The plan reads the data of the tensors they are made of in place. A tensor among the arguments

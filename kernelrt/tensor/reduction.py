@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -18,13 +18,14 @@ from kernelrt.tensor.movement import MovementMethods
 __all__ = ["Dims", "Extremum", "ReductionMethods", "log_total", "normalize"]
 
 Dims: TypeAlias = int | Sequence[int] | None
+_T = TypeVar("_T")
 
 
-class Extremum(NamedTuple):
+class Extremum(NamedTuple, Generic[_T]):
     """What ``x.max(dim)`` and ``x.min(dim)`` give."""
 
-    values: Any
-    indices: Any
+    values: _T
+    indices: _T
 
 
 class ReductionMethods(MovementMethods):
@@ -102,7 +103,11 @@ class ReductionMethods(MovementMethods):
         self._check_filled("amin", dim)
         return self._reduce(self.uop, Op.MIN, dim, keepdim)
 
-    def max(self, dim: int | None = None, keepdim: bool = False) -> Any:
+    @overload
+    def max(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def max(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
+    def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremum[Self]:
         """Greatest element of all, or (values, indices) along `dim`.
 
         The gradient is shared equally among equal greatest elements.
@@ -112,7 +117,11 @@ class ReductionMethods(MovementMethods):
         self._check_one("max", dim)
         return Extremum(self.amax(dim, keepdim), self.argmax(dim, keepdim))
 
-    def min(self, dim: int | None = None, keepdim: bool = False) -> Any:
+    @overload
+    def min(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def min(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
+    def min(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremum[Self]:
         """Least element of all, or (values, indices) along `dim`; the gradient is as in max."""
         if dim is None:
             return self.amin()

@@ -13,6 +13,7 @@ from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 
 if TYPE_CHECKING:
+    from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand
 
 __all__ = ["Tensor"]
@@ -71,7 +72,7 @@ class Tensor(ConversionMethods):
         realize.realize(self)
         return self
 
-    def prepare(self) -> Any:
+    def prepare(self) -> ExecutionPlan:
         """A plan that computes this tensor each time; see :func:`kernelrt.prepare`."""
         return realize.prepare(self)
 
