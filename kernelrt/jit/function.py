@@ -30,6 +30,10 @@ __all__ = ["JitFunction", "jit"]
 R = TypeVar("R")
 
 RETRACES_BEFORE_WARNING: Final = 8
+MOST_PLANS: Final = 256
+"""Plans that a function keeps; the oldest goes first."""
+MOST_REPLAYS: Final = 1024
+"""Replays that are tried in turn before they are collected anew."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +73,7 @@ class JitFunction(JitCore, Generic[R]):
         self._threads = threads
         self._variants: dict[object, list[_Variant]] = {}
         self._order: list[_Variant] = []
+        self._traced = 0
         self._name = _name_of(fn)
         self._attribute = self._name
         self._key = f"_jit_{self._name}"
@@ -139,7 +144,7 @@ class JitFunction(JitCore, Generic[R]):
     @property
     def retraces(self) -> int:
         """How often the function was traced after the first time."""
-        return max(0, len(self._order) - 1)
+        return max(0, self._traced - 1)
 
     def explain(self) -> str:
         """Say which plans there are, and for each but the first what it was made for.
@@ -170,6 +175,7 @@ class JitFunction(JitCore, Generic[R]):
             self._clear_replays()
             self._variants = {}
             self._order = []
+            self._traced = 0
 
     def modes_changed(self) -> None:
         """Look again which plans fit: a module was put into training or evaluation mode."""
@@ -192,15 +198,20 @@ class JitFunction(JitCore, Generic[R]):
         actual = tuple(spec_of(leaf) for leaf in leaves)
         specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
         with state.lock:
-            known = self._variants.setdefault((call, specs), [])
+            known = self._variants.get((call, specs), ())
             variant = next((v for v in known if v.fits_modes()), None)
             if variant is None:
                 variant = self._make(call, specs, leaves)
-                known.append(variant)
+                self._variants.setdefault((call, specs), []).append(variant)
                 self._order.append(variant)
+                self._traced += 1
                 self._warn_of_retraces()
+                if len(self._order) > MOST_PLANS:
+                    self._drop(self._order[0])
             replay = variant.replays.replay(actual)
             if call.direct and replay not in self._replays:
+                if len(self._replays) >= MOST_REPLAYS:
+                    self._clear_replays()
                 self._add_replay(replay)
         return variant, leaves, replay
 
@@ -253,7 +264,7 @@ class JitFunction(JitCore, Generic[R]):
     def _warn_of_retraces(self) -> None:
         if self.retraces == RETRACES_BEFORE_WARNING:
             warnings.warn(
-                f"{self._name} was traced {len(self._order)} times, the last time because "
+                f"{self._name} was traced {self._traced} times, the last time because "
                 f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
                 "changing axes dynamic, or pad them. explain() lists all plans.",
                 RuntimeWarning,
@@ -261,12 +272,15 @@ class JitFunction(JitCore, Generic[R]):
             )
 
     def _drop(self, variant: _Variant) -> None:
-        """Forget a plan whose state was moved to other memory."""
+        """Forget a plan."""
         with state.lock:
-            for variants in self._variants.values():
-                if variant in variants:
-                    variants.remove(variant)
+            if variant not in self._order:
+                return
             self._order.remove(variant)
+            key = (variant.call, variant.specs)
+            self._variants[key].remove(variant)
+            if not self._variants[key]:
+                del self._variants[key]
             self._clear_replays()
 
     # ---- methods

@@ -185,6 +185,21 @@ def test_many_retraces_warn_once() -> None:
     assert caught[0].filename == __file__
 
 
+def test_old_plans_go_when_there_are_very_many() -> None:
+    from kernelrt.jit.function import MOST_PLANS
+
+    f = krt.jit(lambda x, i: x + i)
+    x = np.ones(2, F32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i in range(MOST_PLANS + 5):
+            assert f(x, i).tolist() == [1 + i] * 2
+    assert len(f.plans) == MOST_PLANS
+    assert f.retraces == MOST_PLANS + 4
+    assert f(x, 0).tolist() == [1, 1]
+    assert f(x, MOST_PLANS).tolist() == [1 + MOST_PLANS] * 2
+
+
 def test_clear_forgets_plans() -> None:
     traced = []
 
