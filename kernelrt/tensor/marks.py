@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import build
 
-__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "mark", "strip"]
+__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "is_kept", "mark",
+           "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -80,9 +81,9 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
     """
     done: dict[UOp, UOp] = {}
     roots = list(roots)
-    for node in toposort(roots, stop=_is_kept):
+    for node in toposort(roots, stop=is_kept):
         if node.op is Op.DETACH:
-            done[node] = node.arg.storage if _is_kept(node) else done[node.src[0]]
+            done[node] = node.arg.storage if is_kept(node) else done[node.src[0]]
         else:
             src = tuple(done[s] for s in node.src)
             new = node if src == node.src else node.replace(src=src)
@@ -107,5 +108,6 @@ def _without_nothing(u: UOp) -> UOp:
     return build.full(0, u.dtype, u.shape)
 
 
-def _is_kept(node: UOp) -> bool:
+def is_kept(node: UOp) -> bool:
+    """Whether the value of `node` lies in a buffer already."""
     return node.op is Op.DETACH and type(node.arg) is Kept

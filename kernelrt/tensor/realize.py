@@ -12,7 +12,7 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, state
-from kernelrt.tensor.marks import Stale, mark, strip
+from kernelrt.tensor.marks import Stale, is_kept, mark, strip
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -190,19 +190,24 @@ def _without_kernel(value: UOp) -> Buffer | None:
     return None
 
 
-def _readers(tensors: Iterable[TensorBase], written: set[Buffer]) -> list[TensorBase]:
+def _readers(tensors: Sequence[TensorBase], written: set[Buffer]) -> list[TensorBase]:
     """Those of `tensors` whose expressions read one of the buffers."""
-    hit: dict[UOp, bool] = {}
-    out = []
-    for tensor in tensors:
-        (root,) = strip([tensor._uop])
-        for node in toposort([root], stop=hit.__contains__):
-            if node not in hit:
-                own = node.op is Op.BUFFER and _overlaps(node.arg, written)
-                hit[node] = own or any(hit[s] for s in node.src)
-        if hit[root]:
-            out.append(tensor)
-    return out
+    roots = [t._uop for t in tensors]
+    reads: dict[UOp, bool] = {}
+    for node in toposort(roots, stop=is_kept):
+        source = _leaf_of(node.arg.storage) if is_kept(node) else node
+        if source.op is Op.BUFFER:
+            reads[node] = _overlaps(source.arg, written)
+        else:
+            reads[node] = any(reads[s] for s in node.src)
+    return [t for t, root in zip(tensors, roots, strict=True) if reads[root]]
+
+
+def _leaf_of(storage: UOp) -> UOp:
+    """The BUFFER below a storage node."""
+    while storage.src:
+        storage = storage.src[0]
+    return storage
 
 
 def _overlaps(buffer: object, written: set[Buffer]) -> bool:
