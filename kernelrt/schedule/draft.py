@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.ir.symbolic import linear
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
-from kernelrt.schedule.indexing import ZERO
 from kernelrt.schedule.lower import STATUS
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.schedule.groups import Group
     from kernelrt.schedule.indexing import Indexer
@@ -75,14 +75,14 @@ class KernelDraft:
         if old in self.loads:
             self.loads.setdefault(new, set()).update(self.loads.pop(old))
 
-    def finish(self, indexer: Indexer, keep: Container[UOp]) -> KernelItem:
+    def finish(self, indexer: Indexer, keep: frozenset[UOp]) -> KernelItem:
         """The kernel with canonical loops and numbered slots.
 
         Parameters
         ----------
         indexer : Indexer
             Index arithmetic.
-        keep : container of UOp
+        keep : frozenset of UOp
             BUFFERs that the caller may put elsewhere, of which no parts are taken.
         """
         self._take_parts(keep)
@@ -101,23 +101,36 @@ class KernelDraft:
         return KernelItem(_sink(stores, nodes, params), tuple(slots), writes, self.fails)
 
 
-    def _take_parts(self, keep: Container[UOp]) -> None:
-        """Read the one element that is read of an intermediate as a buffer of its own.
+    def _take_parts(self, keep: frozenset[UOp]) -> None:
+        """Read no more of an intermediate than is looked at, as a buffer of its own.
 
-        Kernels that differ in nothing but which element that is are then one kernel.
+        Kernels that differ in nothing but which part that is are then one kernel.
         """
-        mapping: dict[UOp, UOp] = {}
+        accesses: dict[UOp, list[UOp]] = {}
         for node in toposort(self.stores):
-            if node.op is not Op.LOAD or len(node.src) > 2 or node.src[1].op is not Op.CONST:
-                continue
-            buffer, at = self.place(node), int(node.src[1].arg)
-            inside = isinstance(buffer.arg, Intermediate) and buffer not in keep
-            if inside and buffer.arg.size > 1 and self.loads.get(buffer) == {node.src[1]}:
-                offset = at * buffer.dtype.itemsize
-                part = buffer.replace(arg=Part(buffer, offset, 1))
-                mapping[node] = node.replace(src=(part, ZERO))
+            if node.op is Op.LOAD:
+                accesses.setdefault(self.place(node), []).append(node)
+        written = set(self.writes)
+        mapping: dict[UOp, UOp] = {}
+        for buffer, loads in accesses.items():
+            if isinstance(buffer.arg, Intermediate) and buffer not in keep | written:
+                mapping |= _within(buffer, loads)
         if mapping:
             self.stores = substitute(self.stores, mapping)
+
+
+def _within(buffer: UOp, loads: Sequence[UOp]) -> dict[UOp, UOp]:
+    """`loads` of `buffer` as loads of the part of it that they read."""
+    first = min(linear(load.src[1])[1] for load in loads)
+    span = max(load.src[1].vmax for load in loads) + 1 - first
+    size = int(buffer.arg.size)
+    if not 0 <= first < size or span >= size:
+        return {}
+    span = min(span, size - first)
+    part = buffer.replace(arg=Part(buffer, first * buffer.dtype.itemsize, span))
+    return {
+        load: load.replace(src=(part, load.src[1] - first, *load.src[2:])) for load in loads
+    }
 
 
 def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:
@@ -167,7 +180,7 @@ class CopyDraft:
         self.src = new if self.src is old else self.src
         self.dst = new if self.dst is old else self.dst
 
-    def finish(self, _indexer: Indexer, _keep: Container[UOp]) -> CopyItem:
+    def finish(self, _indexer: Indexer, _keep: frozenset[UOp]) -> CopyItem:
         """The copy as an item."""
         return CopyItem(self.dst, self.src, int(self.dst.arg.size) * self.dst.dtype.itemsize)
 

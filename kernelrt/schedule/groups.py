@@ -51,7 +51,7 @@ class Group:
     natural : tuple of UOp
         The loop, or 0, of each axis of `shape`.
     parts : list
-        For a CAT, the loops over each operand; axes before the joined one share theirs.
+        For a CAT, the loops over each operand.
     roots : dict
         Stored tensor-level nodes -> the index at which each is stored.
     targets : set
@@ -107,13 +107,16 @@ class Group:
         return tuple(out)
 
     def split(self, node: UOp) -> list[Index]:
-        """Loops over each operand of the CAT `node`."""
+        """Loops over each operand of the CAT `node`; operands of one shape share theirs."""
         axis = node.arg
         shared = self._loops_over(self.shape[:axis], 0)
         self.natural = shared
+        known: dict[tuple[Dim, ...], Index] = {}
         for s in node.src:
-            own = self._loops_over(s.shape[axis:], len(self.loops))
-            self.parts.append((*shared, *own))
+            if s.shape not in known:
+                own = self._loops_over(s.shape[axis:], len(self.loops))
+                known[s.shape] = (*shared, *own)
+            self.parts.append(known[s.shape])
         return self.parts
 
     @property

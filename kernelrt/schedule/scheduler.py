@@ -98,7 +98,7 @@ class _Scheduling:
             if elements(value.shape)
         ]
         graph = settle(self._drafts, pending, set(outputs))
-        kept = set(outputs)
+        kept = frozenset(outputs)
         items: list[Item] = [d.finish(self._indexer, kept) for d in execution_order(graph)]
         for item in items:
             if isinstance(item, KernelItem):

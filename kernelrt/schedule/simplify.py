@@ -13,7 +13,8 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.ops import ALU, COMMUTATIVE
 from kernelrt.ir.rewrite import Rule, Table, rewrite
-from kernelrt.ir.shape import as_dim, as_uop, is_static
+from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.schedule.adjoint import joined_pads, window_of_padded
 from kernelrt.schedule.fold import fold
 from kernelrt.schedule.indexing import groups_of_axes
 
@@ -376,67 +377,10 @@ def _constant_last(u: UOp) -> UOp | None:
     return None
 
 
-def _unwindow_repeated(u: UOp) -> UOp | None:
-    """Where every tap sees the same values, gather from a padded copy instead.
-
-    Element [i, k] is y[(i - k * dilation) / stride]. With stride - 1 zeros between neighbours
-    and (taps - 1) * dilation zeros at the ends it is a plain window, its taps in reverse, and no
-    access needs a check: this is the input gradient of a convolution as a convolution.
-    """
-    y = u.src[0]
-    shape, windows = u.arg
-    taps = len(windows)
-    if y.op is not Op.EXPAND or any(d != 1 for d in y.src[0].shape[-taps:]):
-        return None
-    base = y.src[0]
-    dims = base.shape[: len(base.shape) - taps]
-    if not is_static(dims) or not is_static(shape):
-        return None
-    value = UOp(Op.RESHAPE, u.dtype, (base,), dims)
-    plain = []
-    for axis, kernel, stride, dilation in windows:
-        if dims[axis] == 1:
-            return None
-        value = _spread(value, axis, stride)
-        reach = dilation * (kernel - 1)
-        rest = shape[axis] - (value.shape[axis] + reach)
-        if rest < 0:
-            return None
-        value = _pad_axis(value, axis, reach, reach + rest)
-        plain.append((axis, kernel, 1, dilation))
-    value = UOp(Op.WINDOW, u.dtype, (value,), tuple(plain))
-    rank = len(value.shape)
-    value = UOp(Op.FLIP, u.dtype, (value,), tuple(range(rank - taps, rank)))
-    return value if value.shape == u.shape else UOp(Op.EXPAND, u.dtype, (value,), u.shape)
-
-
-def _pad_axis(x: UOp, axis: int, low: int, high: int) -> UOp:
-    amounts = tuple((low, high) if a == axis else (0, 0) for a in range(len(x.shape)))
-    return UOp(Op.PAD, x.dtype, (x,), amounts)
-
-
-def _spread(x: UOp, axis: int, stride: int) -> UOp:
-    """`stride` - 1 zeros between neighbours along `axis`."""
-    if stride == 1:
-        return x
-    shape = x.shape
-    count = shape[axis]
-    assert isinstance(count, int)
-    split = UOp(Op.RESHAPE, x.dtype, (x,), (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    padded = _pad_axis(split, axis + 1, 0, stride - 1)
-    joined = UOp(
-        Op.RESHAPE, x.dtype, (padded,), (*shape[:axis], count * stride, *shape[axis + 1 :])
-    )
-    bounds = tuple(
-        (0, (count - 1) * stride + 1 if a == axis else d) for a, d in enumerate(shape)
-    )
-    return UOp(Op.SHRINK, x.dtype, (joined,), bounds)
-
-
 _ALGEBRA: dict[Op, tuple[Rule, ...]] = {
-    Op.ADD: (_add,), Op.SUB: (_sub,), Op.MUL: (_mul,), Op.DIV: (_div,), Op.IDIV: (_idiv,),
-    Op.POW: (_pow,), Op.NEG: (_involution,), Op.NOT: (_involution,), Op.MAX: (_extremum,),
-    Op.MIN: (_extremum,), Op.WHERE: (_where,), Op.CAST: (_cast,),
+    Op.ADD: (_add, joined_pads), Op.SUB: (_sub,), Op.MUL: (_mul,), Op.DIV: (_div,),
+    Op.IDIV: (_idiv,), Op.POW: (_pow,), Op.NEG: (_involution,), Op.NOT: (_involution,),
+    Op.MAX: (_extremum,), Op.MIN: (_extremum,), Op.WHERE: (_where,), Op.CAST: (_cast,),
 }  # fmt: skip
 
 
@@ -449,7 +393,7 @@ def _table() -> Table:
         Op.SHRINK: (_shrink, _move_constant),
         Op.FLIP: (_flip, _move_constant),
         Op.WINDOW: (_move_constant,),
-        Op.UNWINDOW: (_unwindow_repeated,),
+        Op.UNWINDOW: (window_of_padded,),
         Op.PAD: (_pad,),
         Op.CAT: (_cat,),
         Op.CONTIGUOUS: (_contiguous,),
