@@ -139,6 +139,8 @@ class PlanCore:
         """
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
+    def _index_source(self, op: int, status_word: int) -> str:
+        """What errors add about an index out of range, from what the kernel stored."""
     def set_threads(self, n: int) -> None:
         """Run on at most `n` threads, beside the limit of the process.
 

@@ -9,6 +9,7 @@ from kernelrt.codegen.analysis import stride
 from kernelrt.codegen.llvm import Value, memory_type, vector
 from kernelrt.ir.ops import Op
 from kernelrt.ir.symbolic import linear
+from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -420,8 +421,11 @@ class Memory:
             )
             outside = Value(any_lane, 1, dt.bool_)
         status = self.pointer(u.src[2]).text
+        # 2 and more name the slot that the index was read from.
+        slots = (n.src[0].arg[0] for n in toposort([u.src[0]]) if n.op is Op.LOAD)
+        code = next(slots, -1) + 2
         emitter.loops.branch_if(
-            outside, lambda: text.lines.append(f"  store i64 1, ptr {status}, align 8")
+            outside, lambda: text.lines.append(f"  store i64 {code}, ptr {status}, align 8")
         )
         zero = text.constant(0, index.dtype, index.lanes)
         return text.alu(Op.WHERE, index.dtype, [inside, index, zero])

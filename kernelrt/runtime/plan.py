@@ -370,3 +370,12 @@ class ExecutionPlan(PlanCore):
 
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
+
+    def _index_source(self, op: int, status_word: int) -> str:
+        launch, slot = self._ops[op], status_word - 2
+        if not isinstance(launch, PreparedKernel) or not 0 <= slot < len(launch.buffer_indices):
+            return ""
+        index = launch.buffer_indices[slot]
+        buffer = self.buffer_at(index)
+        what = "" if buffer is None else f" ({buffer.size} {buffer.dtype.name})"
+        return f"; the index comes from buffer {index}{what}, its slot {slot}"
