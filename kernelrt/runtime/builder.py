@@ -264,6 +264,8 @@ class ExecutionPlanBuilder:
         """
         for op in self._ops:
             self._check_op(op)
+            if isinstance(op, PreparedKernel) and op.kernel.params:
+                self._check_overlap(op)
         layout = self._layout.copy()
         ops = order.in_dependency_order(self._ops)
         deps = order.edges(ops, layout)
@@ -342,6 +344,19 @@ class ExecutionPlanBuilder:
                     f"{op.label}: slot {slot} takes {size} elements, buffer "
                     f"{op.buffer_indices[slot]} has {entry.size}"
                 )
+
+    def _check_overlap(self, op: PreparedKernel) -> None:
+        """Elements of a kernel made from an AST run in no particular order."""
+        for slot in op.output_indices:
+            out = op.buffer_indices[slot]
+            storage, start, stop = self._layout.span(out)
+            for b in op.buffer_indices:
+                other, begin, end = self._layout.span(b)
+                if other is storage and start != begin and start < end and begin < stop:
+                    raise PlanBuildError(
+                        f"{op.label}: its output, buffer {out}, overlaps buffer {b} in part; "
+                        "they must be the same or share no byte"
+                    )
 
     def _check_copy(self, op: PreparedCopy) -> None:
         low = op.nbytes.vmin if isinstance(op.nbytes, UOp) else op.nbytes

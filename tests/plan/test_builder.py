@@ -169,6 +169,22 @@ def test_a_buffer_of_another_type_is_named():
         chain.build()
 
 
+def test_buffers_of_a_kernel_from_an_ast_are_the_same_or_disjoint():
+    index = UOp(Op.RANGE, dt.int64, (const(8, dt.int64),), 0)
+    out, a = (UOp(Op.PARAM, dt.int64, (), (slot, 8)) for slot in range(2))
+    value = UOp(Op.LOAD, dt.int64, (a, index)) + 1
+    ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, value)),))
+    for first, second, fits in ((0, 0, True), (0, 64, True), (0, 8, False)):
+        chain = three()
+        views = [chain.builder.add_view(1, offset, 8) for offset in (first, second)]
+        op = chain.builder.add_kernel(ast, views)
+        if fits:
+            chain.build(1).execute()
+            continue
+        with pytest.raises(PlanBuildError, match=rf"\(op {op}\).*overlaps buffer .* in part"):
+            chain.build(1)
+
+
 @pytest.mark.parametrize(("nbytes", "match"), [(200, "has 128"), (-8, "-8")])
 def test_a_copy_must_fit_both_buffers(nbytes, match):
     chain = three()
