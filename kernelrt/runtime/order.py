@@ -126,15 +126,11 @@ def protect(
     bool
         Whether anything changed.
     """
-    if not any(can_fail(op) for op in ops):
+    fallible = [i for i, op in enumerate(ops) if can_fail(op)]
+    if not any(_lasting(op, layout) for op in ops[: max(fallible, default=-1) + 1]):
         return ops, False
-    first = _with_ancestors([i for i, op in enumerate(ops) if can_fail(op)], deps)
-    early = {
-        b
-        for i in first
-        for b in written(ops[i])
-        if layout.entries[b].protected and layout.entries[b].nbytes
-    }
+    first = _with_ancestors(fallible, deps)
+    early = {b for i in first for b in _lasting(ops[i], layout)}
     order = [ops[i] for i in sorted(first)]
     order += [op for i, op in enumerate(ops) if i not in first]
     if not early:
@@ -151,6 +147,12 @@ def protect(
             out.append(PreparedCopy(next_id, (b, shadow), layout.entries[b].nbytes))
             next_id += 1
     return out, True
+
+
+def _lasting(op: PreparedOp, layout: Layout) -> list[int]:
+    """List the protected buffers that `op` writes."""
+    entries = layout.entries
+    return [b for b in written(op) if entries[b].protected and entries[b].nbytes]
 
 
 def _items(ops: Sequence[PreparedOp], node: Callable[[int], UOp]) -> list[KernelItem]:

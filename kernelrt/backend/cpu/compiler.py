@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from kernelrt._dispatch import pool_limit
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
 from kernelrt.device.program import CompiledSpec, ProgramSpec
@@ -68,7 +69,7 @@ class LLVMCompiler:
         self._lock = threading.Lock()
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
-        """Compile all `programs`, in order, on as many threads as there are cores.
+        """Compile all `programs`, in order, on as many threads as this process may use.
 
         Raises
         ------
@@ -100,7 +101,7 @@ class LLVMCompiler:
             (i for i, data in enumerate(found) if data is None),
             key=lambda i: -len(kernels[i][1]),
         )
-        workers = min(len(missing), self.spec.cores)
+        workers = min(len(missing), pool_limit())
         if workers <= 1:
             made = [self._object(*kernels[i]) for i in missing]
         else:
