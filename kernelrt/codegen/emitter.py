@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.codegen.alu import alu
 from kernelrt.codegen.frames import Loops, Position, Segment
+from kernelrt.codegen.horizontal import across, identity, merge, widen
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.memory import Memory
 from kernelrt.codegen.tiling import Tile, Tiling
@@ -229,7 +231,7 @@ class Emitter:
 
     def _compute(self, u: UOp, place: Place) -> Value:
         if u.op in ALU:
-            return self.text.alu(u.op, u.dtype, [self._at_place(s, place) for s in u.src])
+            return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
         if u.op is Op.RANGE:
             return self._range(u, place)
         if u.op is Op.LOAD:
@@ -334,7 +336,7 @@ class Emitter:
         copies = self._copies(closed, len(flat) * len(group))
         lanes = [self.tiling.tile(along).lanes if along else self._lanes(p) for p in flat]
         start = [
-            self._identity(u, width)
+            identity(self.text, u, width)
             for u in group
             for width in lanes
             for _ in range(copies)
@@ -348,9 +350,9 @@ class Emitter:
         for u in group:
             for place, spread in zip(native, places, strict=True):
                 parts = [
-                    self._merge(u, [next(totals) for _ in range(copies)]) for _ in spread
+                    merge(self.text, u, [next(totals) for _ in range(copies)]) for _ in spread
                 ]
-                result = self._across(u, parts) if along else parts[0]
+                result = across(self.text, u, parts) if along else parts[0]
                 memo[self.key(u, place)] = result
 
     def _reduce_nest(
@@ -379,16 +381,6 @@ class Emitter:
             unrolled *= len(self.tiling.tile(r).positions())
         return max(1, min(unrolled, 8 // max(1, accumulators)))
 
-    def _identity(self, u: UOp, lanes: int) -> Value:
-        # -0.0 is the neutral element of IEEE addition; 0.0 would turn a sum of -0.0 into 0.0.
-        number: int | float = {
-            Op.ADD: -0.0 if u.dtype.is_float else 0,
-            Op.MUL: 1,
-            Op.MAX: u.dtype.min,
-            Op.MIN: u.dtype.max,
-        }[u.arg]
-        return self.text.constant(number, u.dtype, lanes)
-
     def _accumulate(
         self,
         group: list[UOp],
@@ -414,92 +406,13 @@ class Emitter:
         if fused and mask is None and self.target.has_fma:
             a, b = (self.value(s, place) for s in x.src)
             if max(a.lanes, b.lanes) == total.lanes:
-                return self.text.alu(Op.FMA, u.dtype, [a, b, total])
+                return alu(self.text, Op.FMA, u.dtype, [a, b, total])
         element = self.value(x, place)
         if total.lanes > 1 and element.lanes == 1:
             element = self.text.splat(element, self._lanes(place))
         if mask is not None and element.lanes > 1:
-            element = self.text.alu(
-                Op.WHERE, u.dtype, [mask, element, self._identity(u, element.lanes)]
-            )
+            neutral = identity(self.text, u, element.lanes)
+            element = alu(self.text, Op.WHERE, u.dtype, [mask, element, neutral])
         if element.lanes < total.lanes:
-            element = self._widen(u, element, total.lanes)
-        return self.text.alu(u.arg, u.dtype, [total, element])
-
-    def _widen(self, u: UOp, element: Value, lanes: int) -> Value:
-        """A short vector filled up with the identity."""
-        if element.lanes == 1:
-            fill = self._identity(u, lanes)
-            kind = self.text.type_of(element)
-            text = self.text.emit(
-                f"insertelement {self.text.type_of(fill)} {fill.text}, {kind} {element.text}, i64 0"
-            )
-            return Value(text, lanes, u.dtype)
-        fill = self._identity(u, element.lanes)
-        mask = [min(i, element.lanes) for i in range(lanes)]
-        return self.text.shuffle(element, fill, mask)
-
-    def _merge(self, u: UOp, parts: list[Value]) -> Value:
-        """Accumulators of one result, combined pairwise."""
-        while len(parts) > 1:
-            parts = [
-                self.text.alu(u.arg, u.dtype, parts[i : i + 2]) if i + 1 < len(parts) else parts[i]
-                for i in range(0, len(parts), 2)
-            ]
-        return parts[0]
-
-    def _across(self, u: UOp, vectors: list[Value]) -> Value:
-        """The lanes of each vector combined; several results side by side.
-
-        Pairs of vectors are folded into one holding both, halving the count each round, so that
-        sixteen sums of sixteen lanes cost fifteen additions rather than sixty-four.
-        """
-        lanes = vectors[0].lanes
-        if lanes & (lanes - 1):
-            full = 1 << lanes.bit_length()
-            vectors = [self._widen(u, v, full) for v in vectors]
-            lanes = full
-        count = 1 << (len(vectors) - 1).bit_length()
-        if count > lanes:
-            halves = (vectors[: lanes], vectors[lanes:])
-            low, high = (self._across(u, half) for half in halves)
-            return self.text.pack(
-                [self.text.lane(h, i) for h in (low, high) for i in range(h.lanes)]
-            )
-        wanted = len(vectors)
-        vectors = vectors + [vectors[-1]] * (count - wanted)
-        return self._fold(u, vectors, wanted)
-
-    def _fold(self, u: UOp, vectors: list[Value], wanted: int) -> Value:
-        group = vectors[0].lanes
-        lanes = group
-        # Each vector holds `held` results in runs of `group` lanes.
-        while len(vectors) > 1:
-            half = group // 2
-            runs = range(0, lanes, group)
-            low = [s + i for s in runs for i in range(half)]
-            high = [s + half + i for s in runs for i in range(half)]
-            take_low = low + [lanes + i for i in low]
-            take_high = high + [lanes + i for i in high]
-            vectors = [
-                self.text.alu(
-                    u.arg,
-                    u.dtype,
-                    [self.text.shuffle(a, b, take_low), self.text.shuffle(a, b, take_high)],
-                )
-                for a, b in zip(vectors[0::2], vectors[1::2], strict=True)
-            ]
-            group = half
-        one = vectors[0]
-        while group > 1:
-            half = group // 2
-            runs = range(0, one.lanes, group)
-            low = [s + i for s in runs for i in range(half)]
-            high = [s + half + i for s in runs for i in range(half)]
-            parts = [self.text.shuffle(one, None, half_lanes) for half_lanes in (low, high)]
-            one = self.text.alu(u.arg, u.dtype, parts)
-            group = half
-        if one.lanes > wanted:
-            keep = self.text.shuffle(one, None, list(range(wanted)))
-            return self.text.lane(one, 0) if wanted == 1 else keep
-        return self.text.lane(one, 0) if one.lanes == 1 else one
+            element = widen(self.text, u, element, total.lanes)
+        return alu(self.text, u.arg, u.dtype, [total, element])

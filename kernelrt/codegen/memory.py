@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.codegen.alu import alu
 from kernelrt.codegen.analysis import stride
 from kernelrt.codegen.llvm import Value, memory_type, vector
 from kernelrt.ir.ops import Op
@@ -179,7 +180,7 @@ class Memory:
         raw = self.text.emit(f"load {ty}, ptr {address}")
         value = self.text.from_memory(raw, u.dtype, 1)
         zero = self.text.constant(0, u.dtype)
-        return self.text.alu(Op.WHERE, u.dtype, [gate, value, zero])
+        return alu(self.text, Op.WHERE, u.dtype, [gate, value, zero])
 
     def _load_run(self, u: UOp, place: Place, lanes: int) -> Value:
         """Consecutive elements, under a mask where some lanes must not be touched."""
@@ -188,7 +189,7 @@ class Memory:
         mask = self.emitter.mask_of(place)
         if len(u.src) > 2:
             gate = self.text.splat(self.emitter.value(u.src[2], place), lanes)
-            mask = gate if mask is None else self.text.alu(Op.AND, dt.bool_, [mask, gate])
+            mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
         address = self._address(u.src[0], u.src[1], place)
         if mask is None:
             raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
@@ -363,7 +364,7 @@ class Memory:
         mask = self.emitter.mask_of(place) if lanes > 1 else None
         if len(u.src) > 3:
             gate = self.text.splat(self.emitter.value(u.src[3], place), lanes)
-            mask = gate if mask is None else self.text.alu(Op.AND, dt.bool_, [mask, gate])
+            mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
         address = self._address(param, index, place)
         if mask is not None and lanes == 1:
             self.emitter.loops.branch_if(
@@ -388,7 +389,7 @@ class Memory:
                     (mask_type, mask.text), (ty, "zeroinitializer"),
                 )  # fmt: skip
             old = self.text.from_memory(raw, dtype, lanes)
-            value = self.text.alu(Op.ADD, dtype, [old, value])
+            value = alu(self.text, Op.ADD, dtype, [old, value])
         narrow = self.text.to_memory(value)
         if mask is None:
             self.text.lines.append(f"  store {ty} {narrow}, ptr {address}, align {align}")
@@ -403,17 +404,17 @@ class Memory:
     def bound(self, u: UOp, index: Value, place: Place) -> Value:
         """An index that is safe to use; one out of range marks the plan's status word."""
         text, emitter = self.text, self.emitter
-        size = text.alu(Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
+        size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
         index, size = text.align([index, size])[0]
         inside = Value(
             text.emit(f"icmp ult {text.type_of(index)} {index.text}, {size.text}"),
             index.lanes,
             dt.bool_,
         )
-        outside = text.alu(Op.NOT, dt.bool_, [inside])
+        outside = alu(text, Op.NOT, dt.bool_, [inside])
         mask = emitter.mask_of(place)
         if mask is not None and outside.lanes > 1:
-            outside = text.alu(Op.AND, dt.bool_, [outside, mask])
+            outside = alu(text, Op.AND, dt.bool_, [outside, mask])
         lanes = outside.lanes
         if lanes > 1:
             any_lane = text.call(
@@ -428,7 +429,7 @@ class Memory:
             outside, lambda: text.lines.append(f"  store i64 {code}, ptr {status}, align 8")
         )
         zero = text.constant(0, index.dtype, index.lanes)
-        return text.alu(Op.WHERE, index.dtype, [inside, index, zero])
+        return alu(text, Op.WHERE, index.dtype, [inside, index, zero])
 
 
 def _suffix(u: UOp) -> str:
