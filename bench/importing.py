@@ -12,7 +12,7 @@ from bench.cases import OURS, Case, Side
 if TYPE_CHECKING:
     from bench.cases import Call
 
-PEERS = ("torch", "jax", "onnxruntime", "numba", "llvmlite", "numpy")
+PEERS = ("torch", "jax", "onnxruntime", "numba")
 
 
 def fresh(module: str) -> Call:
