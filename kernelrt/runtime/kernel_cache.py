@@ -37,7 +37,7 @@ class KernelCache:
         Most kernels to keep that may have no user.
     """
 
-    def __init__(self, limit: int = 4096) -> None:
+    def __init__(self, limit: int = 1024) -> None:
         self.limit = limit
         self._kept: OrderedDict[_Key, CachedKernel] = OrderedDict()
         self._alive: weakref.WeakValueDictionary[_Key, CachedKernel] = weakref.WeakValueDictionary()
