@@ -15,7 +15,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.symbolic import ranges_of
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Touches, extent, overlap
 
@@ -195,6 +196,8 @@ class _Settling:
             if buffer is commit.target:
                 if len(stores) > 1 or any(index is not stores[0].src[1] for index in indices):
                     return False
+                if not _in_one_nest(draft, commit.target, stores[0]):
+                    return False
             elif overlap(buffer, commit.target):
                 return False
         return True
@@ -215,3 +218,16 @@ class _Settling:
             and extent(commit.target).stop - extent(commit.target).start
             == int(commit.source.arg.size) * commit.source.dtype.itemsize
         )
+
+
+def _in_one_nest(draft: KernelDraft, target: UOp, store: UOp) -> bool:
+    """Whether what reads `target` is stored under the very loops that `store` is under.
+
+    A store under fewer loops runs before one under more.
+    """
+    loops = ranges_of(store.src[1])
+    for other in draft.stores:
+        reads = any(n.op is Op.LOAD and draft.place(n) is target for n in toposort([other]))
+        if reads and ranges_of(other.src[1]) != loops:
+            return False
+    return True

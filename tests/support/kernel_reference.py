@@ -13,6 +13,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.symbolic import ranges_of
 from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
@@ -115,9 +116,13 @@ class KernelRun:
 
     def _check_in_place(self) -> None:
         stored = {s.src[0]: s for s in self.ast.src}
-        for node in self.nodes:
-            if node.op is Op.LOAD and node.src[0] in stored:
-                assert node.src[1] is stored[node.src[0]].src[1], "read beside what is written"
+        for store in self.ast.src:
+            for node in toposort([store]):
+                if node.op is Op.LOAD and node.src[0] in stored:
+                    update = stored[node.src[0]]
+                    assert node.src[1] is update.src[1], "read beside what is written"
+                    # A store under fewer loops runs before one under more.
+                    assert ranges_of(update.src[1]) == ranges_of(store.src[1])
 
     def _shape(self, sizes: Mapping[int, int]) -> tuple[int, ...]:
         return tuple(sizes.get(k, 1) for k in range(len(self.axis)))

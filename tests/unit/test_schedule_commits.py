@@ -209,3 +209,11 @@ def test_commit_errors(mem: Memory) -> None:
         schedule([], [(base(w), shrink(w, (0, 5)))])
     with pytest.raises(ShapeError, match="int64 cannot replace"):
         schedule([], [(base(w), iota(10))])
+
+
+def test_a_row_value_updated_beside_what_reads_it_inside_the_row(mem: Memory) -> None:
+    """The sum of a row would be stored before the row's elements read the old one."""
+    s, x = mem.random(8), mem.random(8, 100)
+    rows = exp(reduce(exp(x), Op.MAX, 1))
+    y = mul(exp(x), add(reshape(s, (8, 1)), reshape(rows, (8, 1))))
+    check(mem, [y], [(base(s), rows)])
