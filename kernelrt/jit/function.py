@@ -15,7 +15,7 @@ from kernelrt.jit.binding import raw
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
-from kernelrt.nn import modes
+from kernelrt.nn import Module, modes
 from kernelrt.tensor import execute, is_tracing, state
 from kernelrt.tensor.realize import before_writes, flush
 from kernelrt.tensor.trace import forbid
@@ -67,8 +67,9 @@ class JitFunction(JitCore, Generic[R]):
     ) -> None:
         if not callable(fn):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())
         self._fn = fn
+        self._signature = _signature_of(fn)
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._variants: dict[object, list[_Variant]] = {}
@@ -227,22 +228,19 @@ class JitFunction(JitCore, Generic[R]):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Pass by position what can be, so that both ways of calling share a plan."""
+        if self._signature is None:
+            return args, dict(kwargs)
         try:
-            bound = inspect.signature(self._fn).bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._name}(): {error}") from None
-        except ValueError:  # some builtins have no signature
-            return args, dict(kwargs)
         return bound.args, bound.kwargs
 
     def _names(self, count: int) -> list[str]:
         """Names of the first `count` positional parameters."""
         names: list[str] = []
-        try:
-            parameters = tuple(inspect.signature(self._fn).parameters.values())
-        except (TypeError, ValueError):
-            parameters = ()
-        for parameter in parameters:
+        parameters = {} if self._signature is None else self._signature.parameters
+        for parameter in parameters.values():
             if parameter.kind is parameter.VAR_POSITIONAL:
                 names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -311,7 +309,7 @@ class JitFunction(JitCore, Generic[R]):
         bound = JitFunction(
             functools.partial(self._fn, instance), dynamic=self._dynamic, threads=self._threads
         )
-        functools.update_wrapper(bound, self._fn)
+        functools.update_wrapper(bound, self._fn, updated=())
         bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
         try:
             instance.__dict__[self._key] = bound
@@ -340,6 +338,14 @@ class JitFunction(JitCore, Generic[R]):
 
 def _jitted_method(instance: object, name: str) -> object:
     return getattr(instance, name)
+
+
+def _signature_of(fn: Callable[..., object]) -> inspect.Signature | None:
+    """What arguments are called; of a module, what its forward calls them."""
+    try:
+        return inspect.signature(fn.forward if isinstance(fn, Module) else fn)
+    except (TypeError, ValueError):  # some builtins have none
+        return None
 
 
 def _name_of(fn: Callable[..., object]) -> str:

@@ -233,6 +233,25 @@ def test_calls_inside_a_traced_function_become_part_of_it() -> None:
         assert outer(np.full(2, value, F32)).tolist() == [3 * value + 1] * 2
 
 
+def test_modules_can_be_jitted() -> None:
+    from kernelrt import nn
+
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    f = krt.jit(model, dynamic={"x": {0: krt.Variable("n", 1, 9)}})
+    for n in (1, 4, 9):
+        x = rand(n, 3)
+        np.testing.assert_allclose(f(x).numpy(), model(krt.tensor(x)).numpy(), rtol=1e-5)
+    assert f.explain().splitlines() == ["Sequential: 1 plan", "  1. x: float32 (n, 3)"]
+    assert np.array_equal(f(x=x).numpy(), f(x).numpy())
+
+
+def test_builtins_can_be_jitted() -> None:
+    f = krt.jit(max)
+    with pytest.raises(krt.JitError):
+        f(1.0, 2.0)
+    assert krt.jit(abs)(-2.0).item() == 2
+
+
 def test_modules_may_be_passed() -> None:
     from kernelrt import nn
 
