@@ -145,6 +145,11 @@ class Buffer(Exporter):
     device : str
         Name of the device whose memory it is.
 
+    Attributes
+    ----------
+    label : str
+        What error messages call it; empty until somebody names it.
+
     Raises
     ------
     ShapeError
@@ -160,7 +165,8 @@ class Buffer(Exporter):
     array([3., 4.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_storage", "base", "dtype", "id", "nbytes", "offset", "size")
+    __slots__ = ("__weakref__", "_storage", "base", "dtype", "id", "label", "nbytes", "offset",
+                 "size")  # fmt: skip
 
     def __init__(self, size: int, dtype: DType, device: str = "CPU") -> None:
         if size < 0:
@@ -171,6 +177,7 @@ class Buffer(Exporter):
         self.dtype = dtype
         self.nbytes = size * dtype.itemsize
         self.offset = 0
+        self.label = ""
         self.base: Buffer | None = None
         self._storage = Storage(self.nbytes, device, None, 0)
 
@@ -237,6 +244,7 @@ class Buffer(Exporter):
                 f"offset: {offset} is not a multiple of the {dtype.itemsize} bytes of {dtype.name}"
             )
         part = Buffer.__new__(Buffer)
+        part.label = self.label
         part.id = next(_ids)
         part.size, part.dtype, part.nbytes = size, dtype, nbytes
         part.offset = self.offset + offset

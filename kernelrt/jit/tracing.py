@@ -79,6 +79,9 @@ def trace(
     try:
         with Trace() as current, modes.observe() as observed, state.enable_grad():
             pairs = [_placeholder(*both) for both in zip(specs, leaves, strict=True)]
+            for path, (home, _) in zip(call.leaves, pairs, strict=True):
+                if home is not None:
+                    home.label = f"argument {path!r} of {name}"
             homes = [home for home, _ in pairs]
             args, kwargs = call.arguments([value for _, value in pairs])
             template, named = flatten(fn(*args, **kwargs), "result")

@@ -378,4 +378,5 @@ class ExecutionPlan(PlanCore):
         index = launch.buffer_indices[slot]
         buffer = self.buffer_at(index)
         what = "" if buffer is None else f" ({buffer.size} {buffer.dtype.name})"
-        return f"; the index comes from buffer {index}{what}, its slot {slot}"
+        name = f"buffer {index}" if buffer is None or not buffer.label else buffer.label
+        return f"; the index comes from {name}{what}, its slot {slot}"

@@ -251,3 +251,15 @@ def test_plan_and_profile() -> None:
     assert f.plans == (plan,)
     with pytest.raises(krt.JitError):
         krt.jit(lambda x: f.plan(x, 1.0) and x)(x)
+
+
+def test_an_index_out_of_range_is_told_with_the_name_of_its_argument():
+    weight = krt.zeros((4, 3))
+
+    @krt.jit
+    def pick(rows):
+        return weight[rows]
+
+    pick(np.array([0, 3]))
+    with pytest.raises(krt.IndexBoundsError, match="argument 'rows' of pick"):
+        pick(np.array([0, 4]))
