@@ -240,9 +240,11 @@ def toposort(
             yield node
         elif node not in seen:
             seen.add(node)
+            if not node.src or (stop is not None and stop(node)):
+                yield node
+                continue
             stack.append((node, True))
-            if stop is None or not stop(node):
-                stack.extend((s, False) for s in reversed(node.src) if s not in seen)
+            stack.extend((s, False) for s in reversed(node.src) if s not in seen)
 
 
 def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the public noun
