@@ -33,6 +33,10 @@ OutputSpec: TypeAlias = (
 """``(address in the plan's memory, dtype_code, shape)``, copied from there after the run; or with
 sites, bound: the plan writes straight to the memory of the result."""
 
+Structure: TypeAlias = tuple[type, tuple[object, ...] | None, tuple[Structure | None, ...]]
+"""``(type, keys, children)`` of a container: keys for a dict, else None; a child that is None is a
+leaf. The outermost is the tuple of positional arguments."""
+
 _H = TypeVar("_H", bound=ArrayHandle)
 
 class Replay:
@@ -54,6 +58,12 @@ class Replay:
     bindings
         Gives the pointers, values and chunk counts (see `PlanCore.execute_with`) that this replay
         runs with; called within the turn, when another replay or `execute_with` ran in between.
+    structure
+        How the positional arguments are nested, where they are not the leaves themselves. Specs
+        are those of the leaves in order.
+    registers, make_way
+        `make_way` is called before a run, outside of the plan's turn, if one of the `registers`
+        holds something.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only
         while every handle still has its data at that address.
@@ -67,7 +77,7 @@ class Replay:
     -----
     What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
     are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
-    spec's shape and dtype, an exact float, an equal static of the same type. Everything else, and
+    spec's shape and dtype, a float, an equal static of the same type. Everything else, and
     every other number of arguments, is a MISMATCH, found before anything was changed.
 
     Raises
@@ -85,6 +95,9 @@ class Replay:
         *,
         build: Callable[..., object] | None = None,
         bindings: Callable[[], Bindings] | None = None,
+        structure: Structure | None = None,
+        registers: Iterable[dict[Any, Any]] = (),
+        make_way: Callable[[], object] | None = None,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,
@@ -97,12 +110,13 @@ class Replay:
     def calls(self) -> int:
         """How often the plan ran through this object."""
     def __call__(self, *args: object) -> Any:
-        """MISMATCH, or the results. Raises what `PlanCore.execute` raises."""
+        """MISMATCH, or the results for these leaves. Raises what `PlanCore.execute` raises."""
 
 class JitCore:
     """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
 
-    The replay that matched last is tried first. Keyword arguments go to `_slow` directly.
+    The replay that matched last is tried first. Keyword arguments are brought into the order of
+    the named parameters, if they continue the positional ones.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
@@ -110,6 +124,8 @@ class JitCore:
         """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
     def _require_empty(self, registers: Iterable[dict[Any, Any]]) -> None:
         """Call `_slow` as long as any of these dicts holds something."""
+    def _name_parameters(self, names: Iterable[str]) -> None:
+        """Say what the parameters that may be passed by position are called."""
     def _add_replay(self, replay: Replay) -> None: ...
     def _clear_replays(self) -> None: ...
     @property

@@ -2,8 +2,8 @@
 """The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
 
 cimport numpy as cnp
-from cpython.dict cimport PyDict_Size
-from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.dict cimport PyDict_Next, PyDict_Size
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
@@ -153,7 +153,7 @@ cdef bint matches(const Input *spec, PyObject *arg) noexcept:
         return (handle.data != NULL and handle.code == spec.code
                 and same_shape(<PyObject *> handle.shape, spec.value))
     if spec.kind == KIND_FLOAT:
-        return PyFloat_CheckExact(<object> arg)
+        return PyFloat_Check(<object> arg)
     return arg == spec.value or equal_static(<object> arg, <object> spec.value)
 
 
@@ -166,6 +166,59 @@ cdef bint equal_static(object arg, object value) noexcept:
         return False
 
 
+cdef bint collect(tuple node, object value, list leaves):
+    """Whether `value` has the structure of `node`; its leaves are appended in order."""
+    cdef PyObject *key
+    cdef PyObject *child
+    cdef Py_ssize_t place = 0, i = 0
+    kind, keys, children = node
+    if <object> type(value) is not kind:
+        return False
+    if keys is not None:
+        if PyDict_Size(<dict> value) != len(<tuple> keys):
+            return False
+        while PyDict_Next(<dict> value, &place, &key, &child):
+            if not same_key(<object> key, (<tuple> keys)[i]):
+                return False
+            if not take((<tuple> children)[i], <object> child, leaves):
+                return False
+            i += 1
+        return True
+    if len(value) != len(<tuple> children):
+        return False
+    for item in value:
+        if not take((<tuple> children)[i], item, leaves):
+            return False
+        i += 1
+    return True
+
+
+cdef bint take(object node, object value, list leaves):
+    if node is None:
+        leaves.append(value)
+        return True
+    return collect(<tuple> node, value, leaves)
+
+
+cdef bint all_empty(tuple registers):
+    for register in registers:
+        if PyDict_Size(<dict> register) != 0:
+            return False
+    return True
+
+
+cdef tuple check_registers(registers):
+    registers = tuple(registers)
+    for register in registers:
+        if not isinstance(register, dict):
+            raise errors.JitError(f"a register must be a dict, not {register!r}")
+    return registers
+
+
+cdef bint same_key(object a, object b):
+    return a is b or (type(a) is type(b) and a == b)
+
+
 # ---- Replays --------------------------------------------------------------------------------
 
 
@@ -176,6 +229,9 @@ cdef class Replay:
     cdef Py_ssize_t n_calls
     cdef type result_type
     cdef object build
+    cdef tuple structure
+    cdef tuple registers
+    cdef object make_way
     cdef readonly object bindings  # gives the values and chunk counts that this replay runs with, or None
     cdef list held
     cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
@@ -187,7 +243,8 @@ cdef class Replay:
     cdef bint binds
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
-                 build=None, bindings=None, guards=(), writes=(), keep=None):
+                 build=None, bindings=None, structure=None, registers=(), make_way=None,
+                 guards=(), writes=(), keep=None):
         if self.inputs != NULL:
             raise errors.JitError("a replay is initialised once")
         if not issubclass(result_type, ArrayHandle):
@@ -198,6 +255,9 @@ cdef class Replay:
         self.result_type = result_type
         self.build = build
         self.bindings = bindings
+        self.structure = structure
+        self.registers = check_registers(registers)
+        self.make_way = make_way
         self.held = [keep, inputs, outputs, guards]
         self.strided = {}
         self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
@@ -302,9 +362,19 @@ cdef class Replay:
         return self.n_calls
 
     def __call__(self, *args):
-        return self.attempt(args)
+        return self.with_leaves(args)
 
     cdef object attempt(self, tuple args):
+        """MISMATCH or the results."""
+        cdef list leaves
+        if self.structure is not None:
+            leaves = []
+            if not collect(self.structure, args, leaves):
+                return mismatch
+            args = tuple(leaves)
+        return self.with_leaves(args)
+
+    cdef object with_leaves(self, tuple args):
         """MISMATCH or the results."""
         cdef Py_ssize_t i
         if PyTuple_GET_SIZE(args) != self.n_inputs:
@@ -315,6 +385,8 @@ cdef class Replay:
         for i in range(self.n_guards):
             if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
                 return mismatch
+        if not all_empty(self.registers):
+            self.make_way()
         results = self.run(args)
         if self.build is not None:
             return self.build(*results)
@@ -449,42 +521,57 @@ cdef class JitCore:
     cdef Replay latest
     cdef list replays
     cdef tuple registers
+    cdef tuple names
 
     def __cinit__(self, *args, **kwargs):
         self.replays = []
         self.registers = ()
+        self.names = ()
 
     def __call__(self, *args, **kwargs):
         # Held here: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
-        if not kwargs and latest is not None and self.undisturbed():
-            result = latest.attempt(args)
-            if result is not mismatch:
-                return result
-            for replay in self.replays:
-                if replay is not latest:
-                    result = replay.attempt(args)
-                    if result is not mismatch:
-                        self.latest = replay
-                        return result
+        cdef tuple given = args
+        if latest is not None and all_empty(self.registers):
+            if kwargs:
+                given = self.by_position(args, kwargs)
+            if given is not None:
+                result = latest.attempt(given)
+                if result is not mismatch:
+                    return result
+                for replay in self.replays:
+                    if replay is not latest:
+                        result = replay.attempt(given)
+                        if result is not mismatch:
+                            self.latest = replay
+                            return result
         return self._slow(args, kwargs)
 
-    cdef bint undisturbed(self):
-        for register in self.registers:
-            if PyDict_Size(<dict> register) != 0:
-                return False
-        return True
+    cdef tuple by_position(self, tuple args, dict kwargs):
+        """All arguments in the order of the parameters; None where that cannot be done."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t first = len(args)
+        cdef Py_ssize_t count = first + len(kwargs)
+        cdef list given
+        if count > len(self.names):
+            return None
+        given = list(args)
+        for i in range(first, count):
+            name = self.names[i]
+            if name not in kwargs:
+                return None
+            given.append(kwargs[name])
+        return tuple(given)
+
+    def _name_parameters(self, names):
+        self.names = tuple(names)
 
     def _slow(self, args, kwargs):
         raise NotImplementedError("a subclass traces here")
 
     def _require_empty(self, registers):
-        registers = tuple(registers)
-        for register in registers:
-            if not isinstance(register, dict):
-                raise errors.JitError(f"a register must be a dict, not {register!r}")
-        self.registers = registers
+        self.registers = check_registers(registers)
 
     def _add_replay(self, Replay replay not None):
         # A new list, so that a call which is going through the old one is not disturbed.

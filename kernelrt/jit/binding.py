@@ -11,17 +11,18 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.realize import before_writes, flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt._dispatch import Bindings
-    from kernelrt._replay import InputSpec, Site
+    from kernelrt._replay import InputSpec, Site, Structure
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["make_replay", "raw"]
+__all__ = ["Way", "make_replay", "raw"]
 
 BIND_FROM_BYTES: Final = 2048
 """Arguments of at least this size are read where they lie, and results written where they will
@@ -35,6 +36,9 @@ def make_replay(
     traced: Traced,
     specs: Sequence[Spec],
     values: Mapping[str, int] | None = None,
+    *,
+    structure: Structure | None = None,
+    way: Way | None = None,
 ) -> Replay:
     """Join a plan with the arguments it takes and the results it gives.
 
@@ -48,6 +52,10 @@ def make_replay(
         What the arguments are; shapes are numbers.
     values : mapping, optional
         Values of the Variables in the shapes of the results and in the plan.
+    structure : Structure, optional
+        How the arguments are nested, if they are.
+    way : Way, optional
+        What has to happen before a run.
     """
     # The runtime is not loaded before there is a plan.
     from kernelrt.runtime.sizes import evaluate
@@ -72,10 +80,43 @@ def make_replay(
         Tensor,
         build=traced.builder,
         bindings=_bindings(plan, values) if values else None,
+        structure=structure,
+        registers=way.registers if way else (),
+        make_way=way,
         guards=traced.guards,
         writes=writes if bindable else (),
         keep=(plan, traced.homes, traced.targets),
     )
+
+
+class Way:
+    """Commits assignments, and computes lazy tensors that read what a plan is about to change.
+
+    Parameters
+    ----------
+    targets : tuple of Buffer
+        What the plan changes.
+    """
+
+    def __init__(self, targets: tuple[Buffer, ...]) -> None:
+        self._targets = targets
+        self._births = -1
+
+    @property
+    def registers(self) -> tuple[dict[Any, Any], ...]:
+        """There is nothing to do while all of these are empty."""
+        if not self._targets:
+            return (state.pending,)
+        lazy, kept = cast("Any", state.lazy), cast("Any", state.kept)
+        return state.pending, lazy.data, kept.data
+
+    def __call__(self) -> None:
+        """Do what is to be done; next to nothing if no tensor came since the last time."""
+        flush()
+        births = state.births[0]
+        if self._targets and births != self._births:
+            before_writes(self._targets)
+            self._births = births
 
 
 def _bindings(plan: ExecutionPlan, values: Mapping[str, int]) -> Callable[[], Bindings]:

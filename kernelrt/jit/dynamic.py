@@ -12,7 +12,8 @@ from kernelrt.jit.signature import Array, Spec
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernelrt._replay import Replay
+    from kernelrt._replay import Replay, Structure
+    from kernelrt.jit.binding import Way
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
@@ -127,19 +128,39 @@ class SizedReplays:
         Where arguments go and what the results are.
     specs : sequence of Spec
         What the arguments are, with Variables in their shapes.
+    structure : Structure or None
+        How they are nested, if they are.
+    way : Way
+        What has to happen before a run.
     """
 
-    def __init__(self, plan: ExecutionPlan, traced: Traced, specs: Sequence[Spec]) -> None:
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        traced: Traced,
+        specs: Sequence[Spec],
+        structure: Structure | None,
+        way: Way,
+    ) -> None:
         self._plan = plan
         self._traced = traced
         self._specs = tuple(specs)
+        self._structure = structure
+        self._way = way
         self._made: dict[tuple[Spec, ...], Replay] = {}
 
     def replay(self, actual: tuple[Spec, ...]) -> Replay:
         """What runs the plan for arguments that are `actual`."""
         found = self._made.get(actual)
         if found is None:
-            found = make_replay(self._plan, self._traced, actual, self.values(actual))
+            found = make_replay(
+                self._plan,
+                self._traced,
+                actual,
+                self.values(actual),
+                structure=self._structure,
+                way=self._way,
+            )
             if len(self._made) >= MOST_SIZES:
                 self._made.clear()
             self._made[actual] = found

@@ -6,22 +6,21 @@ import functools
 import inspect
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError
 from kernelrt.jit import tracing
-from kernelrt.jit.binding import raw
+from kernelrt.jit.binding import Way, raw
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import execute, is_tracing, state
-from kernelrt.tensor.realize import before_writes, flush
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
@@ -45,6 +44,8 @@ class _Variant:
     traced: Traced
     plan: ExecutionPlan
     replays: SizedReplays
+    way: Way
+    taken_in_c: bool
     why: str
 
     def fits_modes(self) -> bool:
@@ -80,8 +81,8 @@ class JitFunction(JitCore, Generic[R]):
         self._key = f"_jit_{self._name}"
         self.instance: object = None
         """The object that a jitted method is bound to."""
-        lazy, kept = cast("Any", state.lazy).data, cast("Any", state.kept).data
-        self._require_empty((tracing.active, state.pending, lazy, kept))
+        self._require_empty((tracing.active,))
+        self._name_parameters(_names_of(self._signature))
         modes.listen(self)
 
     # ---- calling
@@ -97,7 +98,6 @@ class JitFunction(JitCore, Generic[R]):
             return self._fn(*args, **kwargs)
         while True:
             variant, leaves, replay = self._variant_for(args, kwargs)
-            self._make_way(variant)
             result = replay(*leaves)
             if result is not MISMATCH:
                 return result
@@ -113,7 +113,7 @@ class JitFunction(JitCore, Generic[R]):
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
         variant = self._loaded(args, kwargs)
-        self._make_way(variant)
+        variant.way()
         return variant.plan.execute_profiled()
 
     def _loaded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Variant:
@@ -127,13 +127,6 @@ class JitFunction(JitCore, Generic[R]):
         if replay.bindings is not None:
             variant.plan.set_with(replay.bindings)
         return variant
-
-    @staticmethod
-    def _make_way(variant: _Variant) -> None:
-        """Commit assignments, and compute the lazy tensors that read what the plan will change."""
-        flush()
-        if state.lazy or state.kept:
-            before_writes(variant.traced.targets)
 
     # ---- what was traced
 
@@ -210,7 +203,7 @@ class JitFunction(JitCore, Generic[R]):
                 if len(self._order) > MOST_PLANS:
                     self._drop(self._order[0])
             replay = variant.replays.replay(actual)
-            if call.direct and replay not in self._replays:
+            if variant.taken_in_c and replay not in self._replays:
                 if len(self._replays) >= MOST_REPLAYS:
                     self._clear_replays()
                 self._add_replay(replay)
@@ -221,8 +214,12 @@ class JitFunction(JitCore, Generic[R]):
         plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
             plan.set_threads(self._threads)
-        replays = SizedReplays(plan, traced, specs)
-        return _Variant(call, specs, traced, plan, replays, self._reason(call, specs))
+        way = Way(traced.targets)
+        structure = None if call.direct else call.template.structure
+        replays = SizedReplays(plan, traced, specs, structure, way)
+        taken_in_c = not call.keywords and (call.direct or structure is not None)
+        why = self._reason(call, specs)
+        return _Variant(call, specs, traced, plan, replays, way, taken_in_c, why)
 
     def _positional(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -346,6 +343,17 @@ def _signature_of(fn: Callable[..., object]) -> inspect.Signature | None:
         return inspect.signature(fn.forward if isinstance(fn, Module) else fn)
     except (TypeError, ValueError):  # some builtins have none
         return None
+
+
+def _names_of(signature: inspect.Signature | None) -> Iterator[str]:
+    """What can be passed by position and by name; nothing where only the position counts."""
+    for parameter in () if signature is None else signature.parameters.values():
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            yield parameter.name
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            yield ""
+        else:
+            return
 
 
 def _name_of(fn: Callable[..., object]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
 
+if TYPE_CHECKING:
+    from kernelrt._replay import Structure
+
 __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
            "flatten_arguments", "normalize", "spec_of"]  # fmt: skip
+
+MOST_LEVELS: Final = 50
+"""How deep arguments may be nested and still be taken apart in C."""
 
 
 # ---- containers
@@ -59,6 +65,22 @@ class Template:
     def single(self) -> bool:
         """Whether this is one leaf."""
         return self.nodes == (None,)
+
+    @property
+    def structure(self) -> Structure | None:
+        """The same as nested tuples, for matching in C; None if there are very many levels."""
+        built: list[tuple[int, Structure | None]] = []
+        for node in reversed(self.nodes):
+            if node is None:
+                built.append((0, None))
+                continue
+            children = [built.pop() for _ in range(node.size)]
+            depth = 1 + max((level for level, _ in children), default=0)
+            if depth > MOST_LEVELS:
+                return None
+            keys = node.keys if node.kind is dict else None
+            built.append((depth, (node.kind, keys, tuple(child for _, child in children))))
+        return built[0][1]
 
     def fill(self, leaves: Sequence[object]) -> Any:
         """The containers again, with `leaves` in them."""

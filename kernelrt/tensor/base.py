@@ -51,6 +51,7 @@ class TensorBase(ArrayHandle):
         tensor._plain = not state.local.grad
         if tensor._born is None:
             state.lazy[id(tensor)] = tensor
+            state.births[0] += 1
         return tensor
 
     @classmethod
@@ -131,6 +132,7 @@ class TensorBase(ArrayHandle):
         else:
             self._uop = mark(node, Kept(storage))
             state.kept[id(self)] = self
+            state.births[0] += 1
         self._bind(buffer, buffer.address, buffer.dtype.code, shape)
         state.lazy.pop(id(self), None)
 
@@ -152,6 +154,7 @@ class TensorBase(ArrayHandle):
                 trace.record(self)
         with state.lock:
             self._uop = node if self._leaf is None else mark(node, self._leaf)
+            state.births[0] += 1
             if buffer is not None and trace is None:
                 state.pending[id(self)] = self
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local", "lock", "no_grad",
-           "pending"]  # fmt: skip
+__all__ = ["births", "enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local",
+           "lock", "no_grad", "pending"]  # fmt: skip
 
 #: Live tensors that have no data yet.
 lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
@@ -30,6 +30,9 @@ leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDiction
 kept: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
+#: How many expressions live tensors were given so far, as the only element. While it stays the
+#: same, no tensor can have begun to read a buffer.
+births: list[int] = [0]
 #: Held while tensors are given data.
 lock = threading.RLock()
 

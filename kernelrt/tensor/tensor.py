@@ -62,6 +62,7 @@ class Tensor(ConversionMethods):
             self._bind(made._memory, made._address or 0, made._dtype_code, made._shape or ())
         elif self._born is None:
             state.lazy[id(self)] = self
+            state.births[0] += 1
         if requires_grad:
             self.requires_grad_()
 

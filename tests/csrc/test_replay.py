@@ -118,7 +118,7 @@ class SubArray(np.ndarray):
         (Handle(),),
         (None,),
         (X, 1),
-        (X, np.float64(1)),
+        (X, np.float32(1)),
         (X, True),
         (X, 1.0, "test"),
         (X, 1.0, None),
@@ -389,3 +389,110 @@ def test_bound_results_are_written_where_they_lie():
     assert out.tolist() == x.tolist()
     with pytest.raises(errors.ShapeError, match="outside"):
         Replay(plan, [], [(out.ctypes.data, F32, (4, 4), [(0, 0, 65)])], Handle)
+
+
+def test_subclasses_of_float_are_floats(adder):
+    assert adder(X, np.float64(2)) is not MISMATCH
+    assert adder.scale[0] == 2
+
+
+def nested(structure, count):
+    """A replay that takes `count` floats, nested, and gives them back."""
+    homes = np.zeros(count)
+    code = dtype.float64.code
+    return Replay(
+        PlanCore([]),
+        [(FLOAT, code, homes[i:].ctypes.data) for i in range(count)],
+        [(homes.ctypes.data, code, (count,))],
+        Handle,
+        structure=structure,
+        keep=homes,
+    )
+
+
+class Direct(JitCore):
+    def __init__(self, *replays):
+        for replay in replays:
+            self._add_replay(replay)
+
+    def _slow(self, *_):
+        return "slow"
+
+
+def test_nested_arguments_are_taken_apart():
+    pair = (tuple, None, (None, None))
+    structure = (tuple, None, ((dict, ("x", "y"), (None, pair)), (list, None, (None,))))
+    call = Direct(nested(structure, 4))
+    good = {"x": 1.0, "y": (2.0, 3.0)}
+    assert call(good, [4.0]).numpy().tolist() == [1, 2, 3, 4]
+    for args in (
+        (good,),
+        (good, [4.0], 5.0),
+        (good, (4.0,)),
+        (good, [4.0, 5.0]),
+        (good, []),
+        ({"y": (2.0, 3.0), "x": 1.0}, [4.0]),
+        ({"x": 1.0}, [4.0]),
+        ({"x": 1.0, "z": (2.0, 3.0)}, [4.0]),
+        ({"x": 1.0, "y": [2.0, 3.0]}, [4.0]),
+        ({"x": 1.0, "y": 2.0}, [4.0]),
+        ({"x": [1.0], "y": (2.0, 3.0)}, [4.0]),
+        ({"x": 1, "y": (2.0, 3.0)}, [4.0]),
+        ((1.0, (2.0, 3.0)), [4.0]),
+    ):
+        assert call(*args) == "slow"
+    assert call(good, [4.0]).numpy().tolist() == [1, 2, 3, 4]
+
+
+def test_keys_of_another_type_are_other_keys():
+    call = Direct(nested((tuple, None, ((dict, (1, "a"), (None, None)),)), 2))
+    assert call({1: 5.0, "a": 6.0}).numpy().tolist() == [5, 6]
+    assert call({True: 5.0, "a": 6.0}) == "slow"
+    assert call({1.0: 5.0, "a": 6.0}) == "slow"
+
+
+def test_keywords_continue_positions():
+    call = Direct(nested((tuple, None, (None, None, None)), 3))
+    assert call(1.0, 2.0, c=3.0) == "slow"
+    call._name_parameters(("a", "b", "c"))
+    assert call(1.0, 2.0, c=3.0).numpy().tolist() == [1, 2, 3]
+    assert call(c=3.0, b=2.0, a=1.0).numpy().tolist() == [1, 2, 3]
+    for args, kwargs in (
+        ((1.0, 2.0, 3.0), {"c": 3.0}),
+        ((1.0,), {"c": 3.0}),
+        ((1.0, 2.0), {"d": 3.0}),
+        ((1.0, 2.0), {"a": 3.0}),
+        ((1.0, 2.0, 3.0), {"d": 3.0}),
+    ):
+        assert call(*args, **kwargs) == "slow"
+
+
+def test_registers_ask_for_way():
+    register, made = {}, []
+    replay = Replay(
+        PlanCore([]), [], [], Handle, registers=[register], make_way=lambda: made.append(1)
+    )
+    assert replay() == ()
+    assert not made
+    register["key"] = 1
+    assert replay() == ()
+    assert made == [1]
+    with pytest.raises(errors.JitError, match="register"):
+        Replay(PlanCore([]), [], [], Handle, registers=[[]])
+
+    def fail():
+        raise ValueError("no way")
+
+    replay = Replay(PlanCore([]), [], [], Handle, registers=[register], make_way=fail)
+    with pytest.raises(ValueError, match="no way"):
+        replay()
+    register.clear()
+    assert replay() == ()
+
+
+def test_a_jitted_function_waits_for_its_registers():
+    call, register = Direct(nested((tuple, None, (None,)), 1)), {}
+    call._require_empty([register])
+    assert call(1.0).numpy().tolist() == [1]
+    register[0] = 0
+    assert call(1.0) == "slow"

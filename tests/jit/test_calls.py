@@ -158,6 +158,34 @@ def test_nesting_is_part_of_the_signature() -> None:
     assert len(f.plans) == 3
 
 
+def test_nested_calls_are_replayed_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = krt.jit(lambda batch, flag=None: batch["x"][0] + batch["x"][1] + len(flag or ""))
+    x = rand(3)
+    f({"x": (x, x)})
+    f({"x": (x, x)}, flag="a")
+    monkeypatch.setattr(type(f), "_slow", None)
+    assert np.array_equal(f({"x": (x, x)}).numpy(), x + x)
+    assert np.array_equal(f({"x": (x, x)}, "a").numpy(), x + x + 1)
+    assert np.array_equal(f(flag="a", batch={"x": (x, x)}).numpy(), x + x + 1)
+
+
+def test_very_deep_arguments() -> None:
+    f = krt.jit(lambda nest: _innermost(nest) * 2)
+    for depth in (3, 49, 50, 51, 3000):
+        nest: object = np.full(2, depth, F32)
+        for _ in range(depth):
+            nest = [nest]
+        assert f(nest).tolist() == [2 * depth] * 2
+        assert f(nest).tolist() == [2 * depth] * 2
+    assert len(f.plans) == 5
+
+
+def _innermost(nest: object) -> object:
+    while isinstance(nest, list):
+        nest = nest[0]
+    return nest
+
+
 def test_single_results_in_a_tuple_or_list_keep_it() -> None:
     one = krt.jit(lambda x: (x + 1,))([1.0][0])
     assert isinstance(one, tuple)

@@ -164,6 +164,50 @@ def test_lazy_tensors_keep_the_value_they_had_when_written() -> None:
     assert w.tolist() == [4] * 3
 
 
+def test_lazy_tensors_that_read_nothing_that_changes_stay_lazy() -> None:
+    w, other = krt.tensor([1.0] * 3), krt.tensor([1.0] * 3)
+
+    @krt.jit
+    def step():
+        w.assign(w + 1)
+
+    bystander = other * 2
+    for i in range(4):
+        reader = w * 10
+        step()
+        assert reader.is_realized
+        assert reader.tolist() == [10 * (i + 1)] * 3
+        assert not bystander.is_realized
+
+
+def test_assigning_to_a_lazy_tensor_makes_it_a_reader() -> None:
+    w, lazy = krt.ones(3), krt.ones(3) * krt.tensor([1.0, 2.0, 3.0])
+
+    @krt.jit
+    def step():
+        w.assign(w + 1)
+
+    step()
+    lazy.assign(w * 100)
+    step()
+    assert lazy.tolist() == [200] * 3
+
+
+def test_histories_of_computed_tensors_expire() -> None:
+    w = krt.tensor([2.0], requires_grad=True)
+
+    @krt.jit
+    def step():
+        w.assign(w + 1)
+
+    step()
+    loss = (w * w).sum().realize()
+    step()
+    assert loss.item() == 9
+    with pytest.raises(krt.GradientError, match="assigned since"):
+        loss.backward()
+
+
 def test_lazy_arguments_are_computed_before_state_changes() -> None:
     w = krt.ones(3)
 
