@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 from kernelrt.tensor import Tensor
 
 __all__ = ["Branch", "children", "named_objects", "named_parameters", "named_tensors",
            "parameters"]  # fmt: skip
 
-_NEVER_ENTERED = (
+_LEAVES = (
+    Tensor, types.NoneType, str, int, float, bytes, bytearray, complex, range,
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-    str, bytes, bytearray, int, float, complex, range,
 )  # fmt: skip
 
 
-@runtime_checkable
 class Branch(Protocol):
     """An object that says itself what is in it, in place of its attributes."""
 
@@ -32,23 +31,28 @@ def named_objects(root: object, prefix: str = "") -> Iterator[tuple[str, object]
     keep no ``__dict__``, classes, functions and modules are not. An object that contains itself
     is entered once on each path.
     """
-    stack: list[tuple[str, object, frozenset[int]]] = [(prefix, root, frozenset())]
+    above: set[int] = set()
+    stack: list[tuple[str | None, object]] = [(prefix, root)]
     while stack:
-        name, value, path = stack.pop()
-        yield name, value
-        if id(value) in path:
+        name, value = stack.pop()
+        if name is None:  # everything in this object was visited
+            above.discard(id(value))
             continue
-        below = path | {id(value)}
+        yield name, value
+        if isinstance(value, _LEAVES) or id(value) in above:
+            continue
+        above.add(id(value))
+        stack.append((None, value))
         start = f"{name}." if name else ""
-        stack.extend((start + key, child, below) for key, child in reversed(list(children(value))))
+        stack.extend((start + key, child) for key, child in reversed(list(children(value))))
 
 
 def children(value: object) -> Iterator[tuple[str, object]]:
     """(name, child) for each object directly in `value`."""
-    if isinstance(value, (Tensor, _NEVER_ENTERED)):
+    if isinstance(value, _LEAVES):
         return
-    if not isinstance(value, type) and isinstance(value, Branch):
-        yield from value.tree_items()
+    if hasattr(type(value), "tree_items"):
+        yield from cast("Branch", value).tree_items()
     elif isinstance(value, Mapping):
         yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, list | tuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -204,6 +206,21 @@ def test_learning_rate_tensor_is_used_as_it_is() -> None:
     assert "lr=0.125" in repr(opt)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_setting_the_learning_rate_leaves_lazy_readers_alone(dtype: str) -> None:
+    lr = krt.tensor([0.5], dtype=dtype).reshape(()).realize()
+    opt = nn.optim.SGD([krt.tensor([1.0], requires_grad=True)], lr=lr)
+    for i in range(3):
+        before = opt.lr
+        lazy = lr * 2
+        opt.lr = 0.25 * (i + 2)
+        assert lazy.item() == 2 * before
+        assert opt.lr == 0.25 * (i + 2)
+    lr.assign(krt.tensor(4.0))
+    opt.lr = 0.125
+    assert opt.lr == 0.125
+
+
 def test_optimizer_state_is_no_parameter() -> None:
     class Everything:
         def __init__(self) -> None:
@@ -252,3 +269,17 @@ def test_bad_arguments_are_named() -> None:
     with pytest.raises(krt.ShapeError, match="lr"):
         opt.lr = krt.ones(3)
     assert opt.lr == 1.0
+
+
+def test_optimizers_can_be_copied_with_their_model() -> None:
+    model = nn.Linear(2, 1)
+    opt = nn.optim.Adam(model.parameters(), lr=0.1)
+    pair = {"model": model, "opt": opt}
+    for other in (copy.deepcopy(pair), pickle.loads(pickle.dumps(pair))):  # noqa: S301
+        before = model.weight.numpy()
+        other["model"](krt.ones(1, 2)).sum().backward()
+        other["opt"].step()
+        other["opt"].lr = 0.5
+        assert not np.array_equal(other["model"].weight.numpy(), before)
+        assert np.array_equal(model.weight.numpy(), before)
+        assert opt.lr == 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from kernelrt.ir.shape import dim_max
 from kernelrt.nn import state
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import realize
-from kernelrt.tensor.state import no_grad
+from kernelrt.tensor.realize import before_writes, flush, realize
+from kernelrt.tensor.state import births, no_grad
+
+if TYPE_CHECKING:
+    from kernelrt.device.buffer import Buffer
 
 __all__ = ["Optimizer", "non_negative"]
 
@@ -49,6 +52,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Tensor], lr: float | Tensor) -> None:
         self.params = _check_params(params)
         realize(*self.params)
+        self._births = -1
         if isinstance(lr, Tensor):
             if lr.shape != () or not lr.dtype.is_float:
                 raise ShapeError(
@@ -69,7 +73,11 @@ class Optimizer:
     @lr.setter
     def lr(self, value: float | Tensor) -> None:
         if not isinstance(value, Tensor):
-            value = tensor(np.array(non_negative("lr", value)), dtype=self._lr.dtype)
+            number = non_negative("lr", value)
+            if not is_tracing():
+                self._set_lr(number)
+                return
+            value = tensor(np.array(number))
         elif value.shape != ():
             raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
         value = value.detach().cast(self._lr.dtype)
@@ -77,6 +85,23 @@ class Optimizer:
             self._lr.assign(value)
         else:
             state.overwrite([(self._lr, value)])
+
+    def _set_lr(self, value: float) -> None:
+        """Write a number to the storage of the learning rate."""
+        flush()
+        if self._births != births[0]:  # a tensor that came since may read what is to change
+            before_writes([self._lr_storage])
+            self._births = births[0]
+        if self._lr.dtype is dt.bfloat16:
+            state.overwrite([(self._lr, tensor(value).cast(dt.bfloat16))])
+        else:
+            self._lr_storage.numpy()[0] = value
+
+    @property
+    def _lr_storage(self) -> Buffer:
+        buffer = self._lr._buffer  # noqa: SLF001 - written as a plan writes it
+        assert buffer is not None
+        return buffer
 
     def zero_grad(self) -> None:
         """Forget the gradients of all parameters."""
@@ -125,6 +150,10 @@ class Optimizer:
     def _zeros(self) -> list[Tensor]:
         """Zeros like each parameter, with storage."""
         return [zeros_state(param) for param in self.params]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The count is that of this process; a copy looks again.
+        return {**self.__dict__, "_births": -1}
 
     def __repr__(self) -> str:
         names = ", ".join(f"{k}={v!r}" for k, v in self._options().items())
