@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 
+from bench import deep
 from bench.cases import OURS, Case, Side
-from bench.networks import CONTROL, CONTROL_TRAIN, DEEP, DIGITS, MNIST, Network
+from bench.networks import CONTROL, CONTROL_TRAIN, DIGITS, MNIST, Network
 from bench.peers import jax_side, kernelrt_side, numpy_side, onnx_side, torch_side
 
 
@@ -56,7 +57,7 @@ def cases() -> tuple[Case, ...]:
     """All small networks."""
     return (
         inference(CONTROL, "mlp-inference", "MLP 8-64-64-4 tanh, inference, batch 1", aim=5),
-        inference(DEEP, "deep-inference", "100 layers of 16, ReLU, inference, batch 1", aim=15),
+        deep.case(),
         training(CONTROL_TRAIN, "mlp-training", "MLP 8-64-64-4 tanh, Adam step, batch 32", aim=5),
         training(DIGITS, "digits-training", "digits MLP 64-128-10, Adam step, batch 64", aim=2),
         training(MNIST, "mnist-training", "MLP 784-128-10, Adam step, batch 128", aim=2),

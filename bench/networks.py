@@ -47,6 +47,5 @@ class Network:
 
 CONTROL = Network((8, 64, 64, 4), "tanh", "mse", batch=1)
 CONTROL_TRAIN = Network((8, 64, 64, 4), "tanh", "mse", batch=32)
-DEEP = Network((16,) * 101, "relu", "mse", batch=1)
 DIGITS = Network((64, 128, 10), "relu", "cross_entropy", batch=64)
 MNIST = Network((784, 128, 10), "relu", "cross_entropy", batch=128)
