@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import dispatch, dynamic, importing, kernels, mlp, threads
+from bench import cnn, dispatch, dynamic, importing, kernels, mlp, threads
 from bench.cases import OURS, Case, PeerMissingError
 from bench.timing import measure
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "dispatch": dispatch.cases,
     "mlp": mlp.cases,
+    "cnn": cnn.cases,
     "kernels": kernels.cases,
     "dynamic": dynamic.cases,
     "threads": threads.cases,
