@@ -122,12 +122,17 @@ void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns)
         choice->preferred_ns = follow(choice->preferred_ns, elapsed_ns);
     else if (!choice->other_ns || elapsed_ns < choice->other_ns)
         choice->other_ns = elapsed_ns;
+    /* Circumstances have changed: do not wait for the next trial. */
+    if (!choice->trying && choice->settled_ns &&
+        choice->preferred_ns - choice->settled_ns > choice->settled_ns / 4)
+        choice->left = 1;
     if (--choice->left > 0)
         return;
     if (choice->trying && choice->other_ns < choice->preferred_ns - choice->preferred_ns / 16) {
         choice->parallel = !choice->parallel;
         choice->preferred_ns = choice->other_ns;
     }
+    choice->settled_ns = choice->trying ? choice->preferred_ns : 0;
     choice->other_ns = 0;
     choice->trying = !choice->trying;
     choice->left = choice->trying ? TRIAL : BETWEEN_TRIALS;

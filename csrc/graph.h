@@ -43,6 +43,7 @@ typedef struct krt_choice {
     int left;             /* executions until that changes */
     int64_t preferred_ns; /* what an execution took lately; 0: unknown */
     int64_t other_ns;     /* the best of those tried the other way */
+    int64_t settled_ns;   /* preferred_ns after the last trial; 0: there was none */
 } krt_choice;
 
 struct krt_graph {
