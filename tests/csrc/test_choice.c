@@ -1,6 +1,9 @@
-/* test_choice.c - serial or parallel follows what executions take, not what was estimated. */
+/* test_choice.c - serial or parallel follows what executions take, not what was estimated. The
+ * times are made up, so that the answer does not depend on the machine. */
 #include "check.h"
 #include "graph.h"
+
+enum { THREADS = 2 };
 
 static void nothing(void *const *bufs, const int64_t *vals)
 {
@@ -8,65 +11,95 @@ static void nothing(void *const *bufs, const int64_t *vals)
     (void)vals;
 }
 
-static void take_time(void *const *bufs, const int64_t *vals)
+static krt_plan *chunked(int64_t cost_ns)
 {
-    (void)bufs;
-    int64_t until = krt_clock_ns() + vals[1];
-    while (krt_clock_ns() < until)
-        krt_relax();
-}
-
-static krt_plan *chunked(krt_kernel fn, const int64_t *vals, int64_t cost_ns)
-{
-    krt_op op = {.fn = fn, .vals = vals, .n_vals = 2, .chunks = 2, .core_slot = 0,
+    static const int64_t zero[1];
+    krt_op op = {.fn = nothing, .vals = zero, .n_vals = 1, .chunks = 2, .core_slot = 0,
                  .flags = KRT_HOST_PARALLEL_SAFE, .cost_ns = cost_ns};
     return make_plan(&op, 1, quiet_host);
 }
 
-/* Two chunks that are said to take a millisecond and take nothing, far apart: waking a worker
- * for them cannot pay. */
-static void test_overestimated(void)
+/* How many of `n` executions would go parallel, if they took so long. */
+static int parallel_runs(krt_plan *plan, int n, int64_t serial_ns, int64_t parallel_ns)
 {
-    const int64_t vals[] = {0, 0};
-    krt_plan *plan = chunked(nothing, vals, 1000000);
-    run_plan(plan);
-    CHECK(plan->graph->choice.parallel);
-    for (int i = 0; i < 20; ++i) {
-        run_plan(plan);
-        usleep(1000);
+    int parallel = 0;
+    for (int i = 0; i < n; ++i) {
+        CHECK(krt_choice_is_open(plan, THREADS));
+        bool choice = krt_choose_parallel(plan);
+        krt_choice_learn(plan, choice ? parallel_ns : serial_ns);
+        parallel += choice;
     }
-    CHECK(!plan->graph->choice.parallel);
-    krt_plan_destroy(plan);
+    return parallel;
 }
 
 static void test_small_plans_have_no_choice(void)
 {
-    const int64_t vals[] = {0, 0};
-    krt_plan *plan = chunked(nothing, vals, 2000);
-    run_plan(plan);
-    CHECK(!plan->graph->choice.open);
+    krt_plan *plan = chunked(2000);
+    CHECK(!krt_choice_is_open(plan, THREADS));
     krt_plan_destroy(plan);
 }
 
-/* 2 x 50 us without a pause: serial by estimate, because workers might be asleep. Needs two
- * CPUs for itself, so only a soak insists. */
+/* Worth waking a worker by estimate, and not in fact. */
+static void test_overestimated(void)
+{
+    krt_plan *plan = chunked(1000000);
+    CHECK(parallel_runs(plan, 1, 5000, 60000) == 1);
+    parallel_runs(plan, 20, 5000, 60000);
+    CHECK(parallel_runs(plan, 2000, 5000, 60000) < 20);
+    krt_plan_destroy(plan);
+}
+
+/* Not worth waking a worker by estimate; but the plan comes again and again, and finds it awake. */
 static void test_executed_again_and_again(void)
 {
-    const int64_t vals[] = {0, 50000};
-    krt_plan *plan = chunked(take_time, vals, 100000);
+    krt_plan *plan = chunked(100000);
+    CHECK(parallel_runs(plan, 1, 100000, 52000) == 0);
+    parallel_runs(plan, 20, 100000, 52000);
+    CHECK(parallel_runs(plan, 2000, 100000, 52000) > 1980);
+    krt_plan_destroy(plan);
+}
+
+/* Other processes come and want the cores, and go. */
+static void test_circumstances_change(void)
+{
+    krt_plan *plan = chunked(1000000);
+    parallel_runs(plan, 600, 1000000, 510000);
+    CHECK(parallel_runs(plan, 100, 1000000, 2000000) < 20);
+    parallel_runs(plan, 1100, 1000000, 510000);
+    CHECK(parallel_runs(plan, 100, 1000000, 510000) > 90);
+    krt_plan_destroy(plan);
+}
+
+/* One execution that the system interrupts for long changes nothing. */
+static void test_an_outlier(void)
+{
+    krt_plan *plan = chunked(1000000);
+    parallel_runs(plan, 100, 1000000, 510000);
+    parallel_runs(plan, 1, 10000000, 10000000);
+    CHECK(parallel_runs(plan, 100, 1000000, 510000) > 90);
+    krt_plan_destroy(plan);
+}
+
+static void test_other_costs_are_other_plans(void)
+{
+    krt_fault fault;
+    krt_plan *plan = chunked(1000000);
+    parallel_runs(plan, 100, 5000, 60000);
+    CHECK(!krt_choose_parallel(plan));
+    CHECK(krt_plan_set_chunks(plan, 0, 64, &fault) == KRT_OK);
     run_plan(plan);
-    CHECK(plan->graph->choice.open && !plan->graph->choice.parallel);
-    for (int i = 0; i < 2000; ++i)
-        run_plan(plan);
-    CHECK(plan->graph->choice.parallel || !getenv("KERNELRT_SOAK") || krt_affinity_count() < 2);
+    CHECK(krt_choice_is_open(plan, THREADS) && krt_choose_parallel(plan));
     krt_plan_destroy(plan);
 }
 
 int main(void)
 {
-    krt_test_set_pool_limit(2);
-    test_overestimated();
+    krt_test_set_pool_limit(THREADS);
     test_small_plans_have_no_choice();
+    test_overestimated();
     test_executed_again_and_again();
+    test_circumstances_change();
+    test_an_outlier();
+    test_other_costs_are_other_plans();
     return 0;
 }
