@@ -429,6 +429,9 @@ def _gather(x: UOp, indices: list[UOp]) -> UOp:
         raise IndexBoundsError(
             f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
         )
+    if build.const_value(x) is not None:
+        # Folded into its readers a constant would need no index, and so check none.
+        x = UOp(Op.CONTIGUOUS, x.dtype, (x,))
     return UOp(Op.GATHER, x.dtype, (x, *indices))
 
 

@@ -137,3 +137,9 @@ def test_cat_and_stack_gradients():
     x, y = krt.tensor([[1.0, 2.0]], requires_grad=True), krt.tensor([[3.0]], requires_grad=True)
     (krt.cat([x, y, x], 1) * krt.tensor([1.0, 2, 3, 4, 5])).sum().backward()
     assert (x.grad.tolist(), y.grad.tolist()) == ([[5, 7]], [[3]])
+
+
+def test_an_index_into_equal_elements_is_checked_too():
+    with pytest.raises(krt.IndexBoundsError):
+        krt.ones(3)[krt.tensor([0, 9])].numpy()
+    np.testing.assert_array_equal(krt.ones(3)[krt.tensor([0, 2])].numpy(), [1, 1])
