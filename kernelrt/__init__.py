@@ -75,6 +75,7 @@ from kernelrt.tensor.random import (
 )
 from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
+from kernelrt.threads import num_threads
 
 __all__ = [
     "BufferReleasedError",
@@ -127,6 +128,7 @@ __all__ = [
     "nn",
     "no_grad",
     "normal",
+    "num_threads",
     "ones",
     "ones_like",
     "prepare",

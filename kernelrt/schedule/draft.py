@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, substitute, toposort
-from kernelrt.ir.symbolic import linear
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.lower import STATUS
@@ -121,7 +120,8 @@ class KernelDraft:
 
 def _within(buffer: UOp, loads: Sequence[UOp]) -> dict[UOp, UOp]:
     """`loads` of `buffer` as loads of the part of it that they read."""
-    first = min(linear(load.src[1])[1] for load in loads)
+    # The least index, not the constant term: a flipped axis counts down.
+    first = min(load.src[1].vmin for load in loads)
     span = max(load.src[1].vmax for load in loads) + 1 - first
     size = int(buffer.arg.size)
     if not 0 <= first < size or span >= size:

@@ -74,12 +74,19 @@ def before_writes(buffers: Iterable[Buffer]) -> None:
         _expire(written)
 
 
-def prepare(*tensors: TensorBase) -> ExecutionPlan:
+def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     """One plan that computes `tensors` each time it is executed.
 
     The plan reads the data of the tensors they are made of in place. A tensor among the arguments
     that was assigned to, and not read since, is committed by each execute; its storage is the
     output.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        What to compute.
+    threads : int, optional
+        The most threads that the plan may use.
 
     Returns
     -------
@@ -107,6 +114,8 @@ def prepare(*tensors: TensorBase) -> ExecutionPlan:
         for t, a in zip(tensors, assigned, strict=True):
             if a:
                 _reset(t)
+    if threads is not None:
+        plan.set_threads(threads)
     return plan
 
 

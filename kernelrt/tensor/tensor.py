@@ -73,9 +73,9 @@ class Tensor(ConversionMethods):
         realize.realize(self)
         return self
 
-    def prepare(self) -> ExecutionPlan:
+    def prepare(self, *, threads: int | None = None) -> ExecutionPlan:
         """A plan that computes this tensor each time; see :func:`kernelrt.prepare`."""
-        return realize.prepare(self)
+        return realize.prepare(self, threads=threads)
 
     # ---- gradients
 

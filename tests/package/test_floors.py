@@ -17,7 +17,7 @@ PACKAGE = Path(kernelrt.__file__).parent
 FLOORS = {
     "_version": 0, "dtype": 0, "errors": 0, "_dispatch": 1, "_replay": 1, "ir": 1, "device": 2,
     "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,
-    "data": 7, "cli": 8, "__main__": 8, "__init__": 8,
+    "threads": 2, "data": 7, "cli": 8, "__main__": 8, "__init__": 8,
 }  # fmt: skip
 #: Rooms of one floor that still must not know each other.
 APART = {("schedule", "codegen"), ("codegen", "schedule")}

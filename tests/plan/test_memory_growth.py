@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +37,12 @@ def growth(function, warm_up: int, count: int) -> int:
     """
     for _ in range(warm_up):
         function()
+    gc.collect()
     marks = [rss()]
     for _ in range(2):
         for _ in range(count // 2):
             function()
+        gc.collect()  # beside a large heap the interpreter leaves cycles lying for long
         marks.append(rss())
     return 2 * min(marks[1] - marks[0], marks[2] - marks[1])
 

@@ -10,6 +10,7 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import Chain
 
+import kernelrt as krt
 from kernelrt.ir import Variable
 
 N = Variable("n", 1, 16)
@@ -132,3 +133,22 @@ def test_results_do_not_depend_on_the_number_of_threads(size):
     finally:
         krt.set_num_threads(before)
     assert outs[0] == outs[1] == outs[2]
+
+
+def test_the_number_of_threads_for_a_block():
+    before = krt.get_num_threads()
+    with krt.num_threads(1):
+        assert krt.get_num_threads() == 1
+    assert krt.get_num_threads() == before
+    with pytest.raises(ZeroDivisionError), krt.num_threads(1):
+        1 / 0  # noqa: B018
+    assert krt.get_num_threads() == before
+    with pytest.raises(krt.ShapeError), krt.num_threads(0):
+        pass
+
+
+def test_a_plan_may_be_held_to_one_thread():
+    x = krt.ones(300, 300)
+    plan = krt.prepare(x @ x, threads=1)
+    plan.execute()
+    assert {p.worker for p in plan.execute_profiled()} == {0}
