@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graphs import Memory, add, exp, matmul, reduce, relu
+from support.graphs import (
+    Memory,
+    add,
+    check,
+    contiguous,
+    exp,
+    flip,
+    matmul,
+    reduce,
+    relu,
+    shrink,
+)  # fmt: skip
 from support.kernel_reference import HostBuffer
 
 from kernelrt import dtype as dt
@@ -198,3 +209,9 @@ def test_every_intermediate_has_a_place(arena: bool) -> None:
         for b in (*item.ins, *item.outs):
             if isinstance(b.arg, Intermediate):
                 assert (b.arg in plan.arena_offsets) != (b.arg in kept)
+
+
+def test_a_part_that_is_read_backwards_begins_at_its_least_index() -> None:
+    memory = Memory()
+    stored = contiguous(exp(memory.random(6)))
+    check(memory, [flip(shrink(stored, (1, 3)), 0), add(stored, 1.0)])
