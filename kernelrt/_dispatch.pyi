@@ -153,8 +153,9 @@ class PlanCore:
     def status_address(self) -> int:
         """Address of the int64 status word, valid for the life of this object.
 
-        A kernel that checks bounds takes it as an extra buffer and stores 1. Since it must be
-        known before the ops are, `PlanCore.__new__` already makes it.
+        A kernel that checks bounds takes it as an extra buffer and stores what is not 0: 1, or 2
+        plus the slot that the index was read from, which `_index_source` puts into words. Since
+        it must be known before the ops are, `PlanCore.__new__` already makes it.
         """
     @property
     def released(self) -> bool: ...
