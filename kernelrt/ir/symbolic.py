@@ -219,8 +219,8 @@ def _split(u: UOp, divisor: int) -> tuple[_Linear, _Linear]:
     return (quotient, constant // divisor), (remainder, constant % divisor)
 
 
-def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, _Linear] | None:
-    """The same for a divisor that is not a number; None when nothing divides."""
+def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, UOp]:
+    """A quotient and what remains, for a divisor that is not a number."""
     terms, constant = linear(u)
     quotient: dict[UOp, int] = {}
     whole = 0
@@ -238,7 +238,7 @@ def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, _Linear] | None:
             quotient[product] = quotient.get(product, 0) + factor
         else:
             remainder[node] = factor
-    return (quotient, whole), (remainder, constant)
+    return (quotient, whole), _build(remainder, constant)
 
 
 def _idiv(u: UOp) -> UOp | None:
@@ -274,11 +274,7 @@ def _idiv_symbolic(x: UOp, y: UOp) -> UOp | None:
         return None
     if x.vmin >= 0 and less(x, y):
         return const(0, dt.int64)
-    split = _split_symbolic(x, y)
-    if split is None:
-        return None
-    (quotient, whole), (remainder, offset) = split
-    rest = _build(remainder, offset)
+    (quotient, whole), rest = _split_symbolic(x, y)
     if rest.vmin >= 0 and less(rest, y):
         return _build(quotient, whole)
     if quotient or whole:
@@ -316,13 +312,8 @@ def _mod_symbolic(x: UOp, y: UOp) -> UOp | None:
         return None
     if x.vmin >= 0 and less(x, y):
         return x
-    split = _split_symbolic(x, y)
-    if split is None:
-        return None
-    (quotient, whole), (remainder, offset) = split
-    if quotient or whole:
-        return _build(remainder, offset) % y
-    return None
+    (quotient, whole), rest = _split_symbolic(x, y)
+    return rest % y if quotient or whole else None
 
 
 def _mod_of_div(u: UOp) -> UOp | None:

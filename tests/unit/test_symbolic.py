@@ -1,0 +1,126 @@
+"""Integer expressions: simplifying changes no value, bounds hold, divisions go where they can."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, Variable, const, simplify, toposort
+from kernelrt.ir.symbolic import less, ranges_of, render, upper
+
+N = Variable("n", 1, 6)
+EVALUATE = {
+    Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b, Op.MUL: lambda a, b: a * b,
+    Op.IDIV: lambda a, b: a // b, Op.MOD: lambda a, b: a % b, Op.LT: lambda a, b: a < b,
+    Op.MAX: max, Op.MIN: min, Op.NEG: lambda a: -a,
+}  # fmt: skip
+
+
+def loop(size: int | UOp, number: int) -> UOp:
+    bound = size if isinstance(size, UOp) else const(size, dt.int64)
+    return UOp(Op.RANGE, dt.int64, (bound,), number)
+
+
+LOOPS = (loop(4, 0), loop(7, 1), loop(N, 2))
+
+
+def value(expression: UOp, known: dict[UOp, int]) -> int:
+    done: dict[UOp, int] = {}
+    for node in toposort([expression]):
+        if node in known:
+            done[node] = known[node]
+        elif node.op is Op.CONST:
+            done[node] = int(node.arg)
+        else:
+            done[node] = int(EVALUATE[node.op](*(done[s] for s in node.src)))
+    return done[expression]
+
+
+def places():
+    """Every value of the Variable and the loops."""
+    for n in range(1, 7):
+        for i, j, k in itertools.product(range(4), range(7), range(n)):
+            yield {N: n, LOOPS[0]: i, LOOPS[1]: j, LOOPS[2]: k}
+
+
+leaves = st.one_of(
+    st.sampled_from([*LOOPS, N]), st.integers(-9, 30).map(lambda c: const(c, dt.int64))
+)
+
+
+def extend(inner):
+    divisor = st.one_of(st.integers(1, 12).map(lambda c: const(c, dt.int64)), st.just(N))
+    return st.one_of(
+        st.builds(lambda op, a, b: a.alu(op, b),
+                  st.sampled_from([Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN]), inner, inner),
+        st.builds(lambda op, a, b: a.alu(op, b), st.sampled_from([Op.IDIV, Op.MOD]),
+                  inner, divisor),
+        inner.map(lambda a: -a),
+    )  # fmt: skip
+
+
+expressions = st.recursive(leaves, extend, max_leaves=9)
+
+
+@given(expressions)
+@settings(max_examples=200, deadline=None)
+def test_simplifying_keeps_every_value_and_bounds_hold(expression):
+    simple = simplify(expression)
+    for known in itertools.islice(places(), 0, None, 5):
+        wanted = value(expression, known)
+        assert value(simple, known) == wanted, (render(expression), render(simple))
+        for node in (expression, simple):
+            assert node.vmin <= wanted <= node.vmax
+
+
+@given(expressions, expressions)
+@settings(max_examples=150, deadline=None)
+def test_less_is_never_wrong(a, b):
+    comparison = simplify(a < b)
+    certain = less(simplify(a), simplify(b))
+    for known in itertools.islice(places(), 0, None, 7):
+        truth = value(a, known) < value(b, known)
+        assert value(comparison, known) == truth
+        assert truth or not certain
+
+
+@given(expressions)
+@settings(max_examples=150, deadline=None)
+def test_an_upper_bound_has_no_loops_and_is_nowhere_below(expression):
+    simple = simplify(expression)
+    bound = upper(simple)
+    assert not ranges_of(bound)
+    for known in itertools.islice(places(), 0, None, 7):
+        assert value(bound, known) >= value(simple, known)
+
+
+A, B, C = loop(4, 0), loop(8, 1), loop(16, 2)
+FLAT = (A * 8 + B) * 16 + C
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (FLAT // 128, "r0"),
+        (FLAT % 128 // 16, "r1"),
+        (FLAT % 16, "r2"),
+        (FLAT // 24 * 24 + FLAT % 24, render(simplify(FLAT))),
+        ((A * 8 + B) // 4, "(r0 * 2) + (r1 // 4)"),
+        ((loop(N, 3) * 64 + loop(64, 4)) // 64, "r3"),
+        ((loop(64, 4) * N + loop(N, 3)) // N, "r4"),
+        ((loop(64, 4) * N + loop(N, 3)) % N, "r3"),
+        (N * 64 // 64, "n"),
+        (loop(N, 3) < N, "True"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else None,
+)
+def test_what_reshapes_leave_behind_disappears(expression, text):
+    assert render(simplify(expression)) == text
+
+
+def test_equal_sums_become_one_node():
+    assert simplify(A * 3 + B + A) is simplify(B - A + A * 5)
