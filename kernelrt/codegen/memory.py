@@ -362,9 +362,6 @@ class Memory:
         ty = vector(memory_type(param.dtype), lanes)
         align = param.dtype.itemsize
         mask = self.emitter.mask_of(place) if lanes > 1 else None
-        if len(u.src) > 3:
-            gate = self.text.splat(self.emitter.value(u.src[3], place), lanes)
-            mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
         address = self._address(param, index, place)
         if mask is not None and lanes == 1:
             self.emitter.loops.branch_if(

@@ -365,13 +365,10 @@ def _address(u: UOp) -> str | None:
     return None
 
 
-def _gate(position: int) -> Check:
-    def check(u: UOp) -> str | None:
-        if len(u.src) > position and not u.src[position].dtype.is_bool:
-            return f"its gate is {u.src[position].dtype.name}; it must be bool"
-        return None
-
-    return check
+def _gate(u: UOp) -> str | None:
+    if len(u.src) > 2 and not u.src[2].dtype.is_bool:
+        return f"its gate is {u.src[2].dtype.name}; it must be bool"
+    return None
 
 
 def _stores_type(u: UOp) -> str | None:
@@ -381,7 +378,13 @@ def _stores_type(u: UOp) -> str | None:
 
 
 def _store_mode(u: UOp) -> str | None:
-    return None if u.arg in (None, Op.ADD) else f"its mode {u.arg!r} must be None or Op.ADD"
+    if u.arg not in (None, Op.ADD):
+        return f"its mode {u.arg!r} must be None or Op.ADD"
+    if u.arg is None and len(u.src) > 3:
+        return "names loops; repeating it changes nothing, so it is under those that it varies with"
+    if any(r.op is not Op.RANGE for r in u.src[3:]):
+        return "is repeated over something that is no RANGE"
+    return None
 
 
 def _reduce(u: UOp) -> str | None:
@@ -413,16 +416,19 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.VAR: (_operands(0), _is(dt.int64), _variable),
     Op.PARAM: (_operands(0), _param),
     Op.RANGE: (_operands(1), _is(dt.int64), _range),
-    Op.LOAD: (_operands(2, 3), _keeps_type, _address, _gate(2)),
+    Op.LOAD: (_operands(2, 3), _keeps_type, _address, _gate),
     Op.REDUCE: (_at_least(2), _keeps_type, _reduce),
     Op.BOUND: (_operands(3), _is(dt.int64), _bound),
-    Op.STORE: (_operands(3, 4), _address, _stores_type, _gate(3), _store_mode),
+    Op.STORE: (_at_least(3), _address, _stores_type, _store_mode),
     Op.SINK: (_at_least(1), _sink),
 }
 
 
 def _closed_ranges(nodes: list[UOp]) -> None:
-    """A REDUCE's ranges occur nowhere outside it, and no two REDUCEs share one."""
+    """A REDUCE's ranges occur nowhere outside it, and no two REDUCEs share one.
+
+    A STORE that adds names every other range below it.
+    """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
         for r in node.src[1:] if node.op is Op.REDUCE else ():
@@ -446,6 +452,19 @@ def _closed_ranges(nodes: list[UOp]) -> None:
                 f"kernel stage: {node!r}: RANGE {loop.arg} is used outside its {owner[loop]!r}"
             )
         open_ranges[node] = inner
+    for node in nodes:
+        if node.op is Op.STORE and node.arg is Op.ADD:
+            _names_its_loops(node, owner)
+
+
+def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:
+    named = set(store.src[3:])
+    for n in toposort(store.src[:3]):
+        if n.op is Op.RANGE and n not in owner and n not in named:
+            raise SpecError(
+                f"kernel stage: {store!r}: adds under RANGE {n.arg} and does not name it; name "
+                "every loop that it is repeated under"
+            )
 
 
 def _distinct_numbers(nodes: list[UOp]) -> None:

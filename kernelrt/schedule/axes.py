@@ -124,8 +124,9 @@ class _Loops:
                 buffer, *index = new.src
                 new = new.replace(src=(buffer, *map(simplify, index)))
             elif new.op is Op.STORE:
-                buffer, at, value, *gate = new.src
-                new = new.replace(src=(buffer, simplify(at), value, *map(simplify, gate)))
+                buffer, at, value = new.src[:3]
+                own = [x for r in node.src[3:] for x in loops.get(r, (r,))]
+                new = new.replace(src=(buffer, simplify(at), value, *own))
             elif new.op in _PURE_LEAVES or (_is_index(new) and all(s in pure for s in new.src)):
                 new = simplify(new)
                 pure.add(new)
@@ -148,6 +149,8 @@ def _is_pure(node: UOp) -> bool:
     return all(n.op in _PURE_LEAVES or _is_index(n) for n in toposort([node]))
 
 
+#: Of the ops whose last sources are their loops: how many others there are.
+_OPERANDS = {Op.REDUCE: 1, Op.STORE: 3}
 #: What :func:`linear` and :meth:`_Accesses._product` look through.
 _WITHIN_SUM = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL})
 
@@ -162,7 +165,7 @@ class _Accesses:
         for node in nodes:
             if node.dtype is dt.int64 and node.op in _WITHIN_SUM:
                 continue  # seen through from the expression that it is a term of
-            for s in node.src if node.op is not Op.REDUCE else node.src[:1]:
+            for s in node.src[: _OPERANDS.get(node.op)]:
                 if s.dtype is dt.int64 and s not in seen:
                     seen.add(s)
                     self._add(s)

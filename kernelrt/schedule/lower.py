@@ -124,7 +124,9 @@ class _Lowering:
         index = tuple(self._run((axis, here, None)) for axis in axes)
         at = self._indexer.flat(index, root.shape)
         value = self._run((value, here, None))
-        return UOp(Op.STORE, root.dtype, (self._places[root], at, value), Op.ADD)
+        # Every update counts, also those along loops that nothing varies with.
+        loops = self._group.loops
+        return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), Op.ADD)
 
     def _run(self, wish: _Wish) -> UOp:
         """Grant a wish and all that it leads to, without recursion."""

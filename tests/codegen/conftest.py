@@ -40,9 +40,10 @@ class Build:
         return UOp(Op.LOAD, param.dtype, (param, simplify(index), *gate))
 
     @staticmethod
-    def store(param: UOp, index: UOp, value: UOp, add: bool = False) -> UOp:
-        arg = Op.ADD if add else None
-        return UOp(Op.STORE, value.dtype, (param, simplify(index), value), arg)
+    def store(param: UOp, index: UOp, value: UOp, *loops: UOp) -> UOp:
+        """A STORE; one that adds where it names its loops."""
+        arg = Op.ADD if loops else None
+        return UOp(Op.STORE, value.dtype, (param, simplify(index), value, *loops), arg)
 
     @staticmethod
     def reduce(op: Op, value: UOp, *ranges: UOp) -> UOp:

@@ -180,7 +180,7 @@ def test_adding_at_rows_picked_by_data_keeps_every_addend(run, build, rng, width
     row = checked(build, build.load(build.param(2, rows, dt.int64), i), table, 3)
     value = build.load(build.param(1, rows * width), i * width + j)
     ast = build.sink(
-        build.store(build.param(0, table * width), row * width + j, value, add=True)
+        build.store(build.param(0, table * width), row * width + j, value, i, j)
     )
     picks = rng.integers(0, table, rows)
     addends = rng.standard_normal((rows, width)).astype(np.float32)

@@ -175,9 +175,6 @@ class KernelRun:
         shape = self._shape({self.axis[r]: self._size(r) for r in loops})
         index = np.broadcast_to(self.value[store.src[1]], shape).ravel()
         value = np.broadcast_to(self.value[store.src[2]], shape).ravel()
-        if len(store.src) > 3:
-            kept = np.broadcast_to(self.value[store.src[3]], shape).ravel()
-            index, value = index[kept], value[kept]
         if index.size == 0:
             return
         assert index.min() >= 0, "index below the buffer"

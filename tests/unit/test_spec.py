@@ -72,8 +72,8 @@ S = UOp(Op.RANGE, INT, (const(6, INT),), 1)
 LOAD = UOp(Op.LOAD, F, (Q, R))
 
 
-def store(value: UOp, index: UOp = R, param: UOp = P, *gate: UOp, mode: Op | None = None) -> UOp:
-    return UOp(Op.STORE, value.dtype, (param, index, value, *gate), mode)
+def store(value: UOp, index: UOp = R, param: UOp = P, *loops: UOp, mode: Op | None = None) -> UOp:
+    return UOp(Op.STORE, value.dtype, (param, index, value, *loops), mode)
 
 
 SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
@@ -86,7 +86,11 @@ SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
         ((store(LOAD, R, LOAD),), "must be a PARAM"),
         ((store(const(1, INT)),), "puts int64 into memory of float32"),
         ((store(LOAD, LOAD),), "must be int64"),
-        ((store(LOAD, R, P, R),), "its gate is int64"),
+        ((store(UOp(Op.LOAD, F, (Q, R, R))),), "its gate is int64"),
+        ((store(LOAD, R, P, R),), "under those that it varies with"),
+        ((store(LOAD, R, P, mode=Op.ADD),), "adds under RANGE 0 and does not name it"),
+        ((store(LOAD, R, P, R, ZERO, mode=Op.ADD),), "over something that is no RANGE"),
+        ((store(SUM, R, P, R, S, mode=Op.ADD),), "used outside its"),
         ((store(LOAD, mode=Op.MAX),), "must be None or Op.ADD"),
         ((store(UOp(Op.LOAD, dt.float64, (Q, R))),), "LOAD keeps the type"),
         ((store(UOp(Op.REDUCE, F, (LOAD, R), Op.SUB), ZERO),), "no reducer"),
