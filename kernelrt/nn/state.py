@@ -16,6 +16,7 @@ from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.base import assign_all
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import realize
 
@@ -188,6 +189,5 @@ def _read(name: str, value: object) -> Tensor:
 def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Give each target the value of its source now, in the memory that the target has."""
     pairs = list(pairs)
-    for target, source in pairs:
-        target.assign(source)
+    assign_all(pairs)
     realize(*(target for target, _ in pairs))

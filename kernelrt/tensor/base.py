@@ -15,13 +15,14 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, mark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "axes_of", "axis_of", "has_history", "shape_of", "storage_node"]
+__all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "shape_of",
+           "storage_node"]  # fmt: skip
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -85,20 +86,26 @@ class TensorBase(ArrayHandle):
     def uop(self) -> UOp:
         """The node whose value this tensor has.
 
-        Reading it is how operations use the tensor: what was assigned is committed first, so that
-        no expression is written over data that are about to change.
+        Reading it is how operations use the tensor. No node that is given out reads, in its value
+        or in its history, data that a pending assignment is about to change: assignments are
+        committed first. So a node stays true while the operation takes those of its other
+        operands, whichever of them has to be committed.
         """
-        if self._uop is None:
-            self._adopt()
-        elif self._address is None:
-            if self._born is not state.local.trace:
-                self._cross()
-        elif state.pending and id(self) in state.pending:
-            from kernelrt.tensor.realize import flush
+        self._enter()
+        if state.pending:
+            from kernelrt.tensor.realize import flush, is_changing
 
-            flush()
+            if is_changing(self):
+                flush()
         node: UOp = self._uop
         return node if state.local.grad or self._plain else detach(node)
+
+    def _enter(self) -> None:
+        """Give this tensor a node that the active trace, if any, may read."""
+        if self._uop is None:
+            self._adopt()
+        elif self._address is None and self._born is not state.local.trace:
+            self._cross()
 
     def _cross(self) -> None:
         """Let a lazy tensor from outside into the trace that is active; none may leave one."""
@@ -138,7 +145,10 @@ class TensorBase(ArrayHandle):
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
-        node = detach(value.uop)
+        self._put(detach(value.uop))
+
+    def _put(self, node: UOp) -> None:
+        """Take `node`, which :attr:`uop` of another tensor gave, as the new value."""
         buffer = self._buffer
         trace = state.local.trace
         if buffer is None and trace is not None and self._born is not trace:
@@ -157,6 +167,7 @@ class TensorBase(ArrayHandle):
             state.births[0] += 1
             if buffer is not None and trace is None:
                 state.pending[id(self)] = self
+                state.steady.clear()
 
     # ---- what it is
 
@@ -372,6 +383,16 @@ def _result_type(values: Sequence[_Value]) -> DType:
             result = dt.of_scalar(0 if isinstance(value, _Weak) else value, result)
     assert result is not None
     return result
+
+
+def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
+    """Give each target the value that its source has before any of them changes.
+
+    One by one, the second source would be computed on its own if it reads the first target.
+    """
+    pairs = list(pairs)
+    for (target, _), node in zip(pairs, [source.uop for _, source in pairs], strict=True):
+        target._put(detach(node))
 
 
 def has_history(node: UOp) -> bool:

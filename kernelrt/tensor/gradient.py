@@ -128,11 +128,13 @@ def backward(
 ) -> None:
     """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
     found = _flow(tensor, _seed(tensor, gradient, "backward"), "backward")
-    for leaf, node in found.items():
-        target = state.leaves.get(leaf)
-        if target is None:
-            continue
-        new = type(target)._of(node if create_graph else detach(node))
+    # Tensors before the first assignment: each keeps its value whatever is committed from then on.
+    new_by_target = [
+        (target, type(target)._of(node if create_graph else detach(node)))
+        for leaf, node in found.items()
+        if (target := state.leaves.get(leaf)) is not None
+    ]
+    for target, new in new_by_target:
         held = target.grad
         if held is None:
             target.grad = new

@@ -16,12 +16,12 @@ from kernelrt.tensor.marks import Stale, is_kept, mark, strip
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["before_writes", "flush", "materialize", "prepare", "realize"]
+__all__ = ["before_writes", "flush", "is_changing", "materialize", "prepare", "realize"]
 
 
 def realize(*tensors: TensorBase) -> None:
@@ -39,8 +39,7 @@ def realize(*tensors: TensorBase) -> None:
     """
     forbid("realize()")
     for tensor in tensors:
-        if not tensor.is_realized:
-            tensor.uop  # noqa: B018 - raises where the tensor left the trace that made it
+        tensor._enter()
         _check_static(tensor)
     with state.lock:
         _run([t for t in tensors if not t.is_realized and t._uop is not None])
@@ -51,6 +50,29 @@ def flush() -> None:
     if state.pending:
         with state.lock:
             _run([])
+
+
+def is_changing(tensor: TensorBase) -> bool:
+    """Whether the node of `tensor` reads what a pending assignment is about to change.
+
+    What was found steady is not looked at again before the next assignment, so asking for every
+    operand of a graph takes time linear in its size.
+    """
+    if id(tensor) in state.pending:
+        return True
+    steady = state.steady
+    if tensor._uop in steady:
+        return False
+    with state.lock:
+        written = {b for t in state.pending.values() if (b := t._memory) is not None}
+        found = []
+        for node in toposort([tensor._uop], stop=steady.__contains__):
+            source = _leaf_of(node.arg.storage) if is_kept(node) else node
+            if source.op is Op.BUFFER and _overlaps(source.arg, written):
+                return True
+            found.append(node)
+        steady.update(found)
+    return False
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -108,7 +130,10 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     forbid("prepare()")
     with state.lock:
         assigned = [id(t) in state.pending for t in tensors]
-        nodes = strip(t._uop if a else t.uop for t, a in zip(tensors, assigned, strict=True))
+        _run([], apart={id(t) for t in tensors})
+        for tensor in tensors:
+            tensor._enter()
+        nodes = strip(t._uop for t in tensors)
         commits = {i: _commit(t, nodes[i]) for i, t in enumerate(tensors) if assigned[i]}
         plan = execute.prepare(nodes, list(commits.values()), {i: c[0] for i, c in commits.items()})
         for t, a in zip(tensors, assigned, strict=True):
@@ -127,9 +152,12 @@ def _check_static(tensor: TensorBase) -> None:
         )
 
 
-def _run(targets: list[TensorBase]) -> None:
-    """Compute `targets` and everything pending; tensors that read what changes come along."""
-    commits = list(state.pending.values())
+def _run(targets: list[TensorBase], apart: Collection[int] = ()) -> None:
+    """Compute `targets` and what is pending; tensors that read what changes come along.
+
+    Assignments to tensors whose identity is in `apart` stay pending.
+    """
+    commits = [t for t in state.pending.values() if id(t) not in apart]
     chosen = {id(t): t for t in targets}
     readers: set[int] = set()
     if commits:
@@ -175,6 +203,7 @@ def _commit(tensor: TensorBase, value: UOp) -> tuple[UOp, UOp]:
 def _reset(tensor: TensorBase) -> None:
     """Let an assigned tensor read its storage again."""
     state.pending.pop(id(tensor), None)
+    state.steady.clear()
     shape = tensor._shape
     assert shape is not None
     tensor._settle(tensor._memory, shape, stale=True)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.trace import Trace
 
 __all__ = ["births", "enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local",
-           "lock", "no_grad", "pending"]  # fmt: skip
+           "lock", "no_grad", "pending", "steady"]  # fmt: skip
 
 #: Live tensors that have no data yet.
 lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
@@ -30,6 +31,8 @@ leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDiction
 kept: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
+#: Nodes known not to read what the pending assignments are about to change.
+steady: set[UOp] = set()
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.nn.optim.optimizer import Optimizer, non_negative, ones_state
+from kernelrt.tensor.base import assign_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -57,17 +58,16 @@ class Adam(Optimizer):
         # Scalars of the step, computed once and not again for each element.
         sizes = (self._lr / (1 - power1)).contiguous()
         scales = (1 - power2).rsqrt().contiguous()
+        new: list[tuple[Tensor, Tensor]] = []
         for i, param, grad in active:
             value, grad = self._decay(param, grad)  # noqa: PLW2901
             size, scale = sizes[i].cast(param.dtype), scales[i].cast(param.dtype)
             mean, square = self._means[i], self._squares[i]
             mean = mean + (grad - mean) * (1 - beta1)
             square = square * beta2 + grad * grad * (1 - beta2)
-            param.assign(value - mean * size / (square.sqrt() * scale + self._eps))
-            self._means[i].assign(mean)
-            self._squares[i].assign(square)
-        self._power1.assign(power1)
-        self._power2.assign(power2)
+            step = mean * size / (square.sqrt() * scale + self._eps)
+            new += [(param, value - step), (self._means[i], mean), (self._squares[i], square)]
+        assign_all([*new, (self._power1, power1), (self._power2, power2)])
 
     def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Parameter and gradient with the weight decay in one of them."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import ShapeError
 from kernelrt.nn.optim.optimizer import Optimizer, non_negative, ones_state
+from kernelrt.tensor.base import assign_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -58,19 +59,21 @@ class SGD(Optimizer):
         self._shares = ones_state(len(self.params)) if momentum and dampening else None
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
+        new: list[tuple[Tensor, Tensor]] = []
         for i, param, grad in active:
             if self._weight_decay:
                 grad = grad + param * self._weight_decay  # noqa: PLW2901
             update = grad
             if self._momentum:
                 update = self._buffers[i] * self._momentum + self._kept(i, grad)
-                self._buffers[i].assign(update)
+                new.append((self._buffers[i], update))
                 if self._nesterov:
                     update = grad + update * self._momentum
-            param.assign(param - update * self._lr.cast(param.dtype))
+            new.append((param, param - update * self._lr.cast(param.dtype)))
         if self._shares is not None:
             later = self._shares * 0 + (1 - self._dampening)
-            self._shares.assign(self._only(active, later, self._shares))
+            new.append((self._shares, self._only(active, later, self._shares)))
+        assign_all(new)
 
     def _kept(self, i: int, grad: Tensor) -> Tensor:
         """Take the part of gradient `i` that goes into the momentum."""
