@@ -42,6 +42,8 @@ class Analysis:
         Node -> ranges its value varies with (a REDUCE has closed over its own).
     reduces : list of UOp
         The REDUCE nodes, operands first.
+    ranges : list of UOp
+        The RANGE nodes.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -49,7 +51,7 @@ class Analysis:
         self.nodes = list(toposort([sink]))
         self.deps: dict[UOp, frozenset[UOp]] = {}
         self.reduces = [u for u in self.nodes if u.op is Op.REDUCE]
-        self.closed: set[UOp] = {r for u in self.reduces for r in u.src[1:]}
+        self.ranges = [u for u in self.nodes if u.op is Op.RANGE]
         for u in self.nodes:
             self.deps[u] = self._deps_of(u)
 
@@ -63,18 +65,23 @@ class Analysis:
             out |= self.deps[s]
         return out
 
-    def order(self, root: UOp) -> list[UOp]:
-        """Nodes to compute for `root`, operands first; LOAD and REDUCE see to their own."""
-        return list(toposort([root], stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
+    def deps_of(self, roots: Iterable[UOp]) -> frozenset[UOp]:
+        """Ranges that any of `roots` varies with."""
+        nothing: frozenset[UOp] = frozenset()
+        return nothing.union(*(self.deps[root] for root in roots))
+
+    def order(self, roots: Iterable[UOp]) -> list[UOp]:
+        """Nodes to compute for `roots`, operands first; LOAD and REDUCE see to their own."""
+        return list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
 
     def loads(self, root: UOp) -> list[UOp]:
         """LOADs whose values reach `root` without passing through a REDUCE."""
         found = toposort([root], stop=lambda u: u.op is Op.REDUCE and u is not root)
         return [u for u in found if u.op is Op.LOAD]
 
-    def weight(self, root: UOp) -> int:
-        """Instructions per element of `root`, nested REDUCEs not counted."""
-        return sum(OP_COST.get(u.op, 1) for u in self.order(root) if u.op in ALU)
+    def weight(self, roots: Iterable[UOp]) -> int:
+        """Instructions per element of `roots`, nested REDUCEs not counted."""
+        return sum(OP_COST.get(u.op, 1) for u in self.order(roots) if u.op in ALU)
 
 
 def stride(index: UOp, r: UOp) -> int | None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
+from kernelrt.codegen.counting import Tile
 from kernelrt.codegen.frames import Loops, Position, Segment
 from kernelrt.codegen.horizontal import across, identity, merge, widen
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.memory import Memory
-from kernelrt.codegen.tiling import Tile, Tiling
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import UOp
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiling import Tiling
     from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["Emitter", "Place"]
@@ -77,10 +78,7 @@ class Emitter:
         )
 
     def _ranges_of(self, store: UOp) -> frozenset[UOp]:
-        out: frozenset[UOp] = frozenset()
-        for s in store.src:
-            out |= self.info.deps[s]
-        return out
+        return self.info.deps_of(store.src)
 
     def _nest(self, stores: list[UOp], opened: list[UOp]) -> None:
         """Stores under the loops `opened`: first those that need no more loops."""
@@ -209,7 +207,7 @@ class Emitter:
         """The value of `root` at `place`, computed where its ranges are innermost."""
         order = self._orders.get(root)
         if order is None:
-            order = self._orders[root] = self.info.order(root)
+            order = self._orders[root] = self.info.order([root])
         out: Value | None = None
         for u in order:
             out = self._at_place(u, place)

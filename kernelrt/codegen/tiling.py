@@ -1,8 +1,9 @@
 """Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
 
-The choice is made by counting. For a reduction over products, each candidate tile is charged for
-its multiply-adds, its loads and the shuffles that its layout needs, and the cheapest that fits
-the register file wins; everything else takes vectors along the unit stride of what it stores.
+The choice is made by counting (see counting.py). All reductions that run over the same ranges
+are one nest, and a nest's ranges have one tile each: every candidate is charged for what it
+does to all nests that it concerns, and the cheapest that fits the register file and keeps the
+kernel's text short wins. Everything else takes vectors along the unit stride of what it stores.
 """
 
 from __future__ import annotations
@@ -11,32 +12,19 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.analysis import Analysis, Cost, stride
-from kernelrt.codegen.memory import WIDEST_STEP
+from kernelrt.codegen.counting import Counter, Nest, Tile, extent, is_fixed
+from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from kernelrt.codegen.analysis import Analysis, Cost
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import Dim, UOp
 
-__all__ = ["Tile", "Tiling", "choose"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How many elements of a range one iteration covers, in vectors of how many lanes."""
-
-    factor: int = 1
-    lanes: int = 1
-
-    def positions(self) -> tuple[tuple[int, int], ...]:
-        """Offset and lanes of each place along the tile."""
-        return tuple(
-            (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
-        )
+__all__ = ["Tiling", "choose"]
 
 
 @dataclass(slots=True)
@@ -66,6 +54,11 @@ SHORT = 4
 CHUNK_CYCLES = 30_000
 #: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
 MOST_CHUNKS = 64
+#: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
+#: linearly in them, and the loops leave the instruction cache.
+MOST_INSTRUCTIONS = 3000
+#: Rounds in which the nests of a kernel come to terms over the ranges that they share.
+ROUNDS = 2
 
 
 def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
@@ -82,12 +75,12 @@ def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
     # Two multiply-adds of sixteen lanes, or sixteen bytes, a cycle: orders of magnitude count.
     cycles = cost.flops.vmax / 32 + cost.bytes.vmax / 16
     wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
-    common = [r for r in tiling.order if all(_varies(info, s, r) for s in info.sink.src)]
+    common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
     if wanted < 2 or not common:
         return
 
     def tiles(r: UOp) -> int:
-        return -(-_extent(r) // tiling.tile(r).factor)
+        return -(-extent(r) // tiling.tile(r).factor)
 
     # Splitting the outermost loop keeps what the inner ones share in cache.
     outermost = tiling.order[0]
@@ -98,38 +91,17 @@ def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
         tiling.share = -(-tiles(r) // wanted) * tiling.tile(r).factor
 
 
-def _varies(info: Analysis, store: UOp, r: UOp) -> bool:
-    return r in info.deps[store.src[1]]
-
-
 class _Chooser:
     def __init__(self, info: Analysis, target: DeviceSpec) -> None:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
-        self.registers = target.vector_registers
-        # Registers for what comes and goes; without memory operands scalars take some too.
-        self.reserved = 2 if target.triple.startswith("x86_64") else 6
-        # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
-        self.rate = 1 if target.vector_bits >= 512 else 2
         self.cache = target.l2_bytes
+        self.count = Counter(info, target, self.lanes)
+        groups: dict[tuple[UOp, ...], list[UOp]] = {}
+        for u in info.reduces:
+            groups.setdefault(u.src[1:], []).append(u)
+        self.nests = [Nest(info, group) for group in groups.values()]
         self.tiling = Tiling()
-        self._strides: dict[tuple[UOp, UOp], int | None] = {}
-        self._reads: dict[UOp, list[UOp]] = {}
-        self._weights: dict[UOp, int] = {}
-
-    def stride(self, access: UOp, r: UOp) -> int | None:
-        """Stride along `r` of a LOAD or STORE."""
-        key = (access.src[1], r)
-        if key not in self._strides:
-            self._strides[key] = stride(*key)
-        return self._strides[key]
-
-    def loads(self, u: UOp) -> list[UOp]:
-        """LOADs below a REDUCE, nested REDUCEs left out."""
-        if u not in self._reads:
-            self._reads[u] = self.info.loads(u.src[0])
-            self._weights[u] = self.info.weight(u.src[0])
-        return self._reads[u]
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur."""
@@ -140,19 +112,33 @@ class _Chooser:
     def choose(self) -> Tiling:
         stores = self.info.sink.src
         ranges = sorted(
-            {r for s in stores for x in s.src for r in self.info.deps[x]}, key=lambda r: r.arg
+            {r for s in stores for r in self.info.deps_of(s.src)}, key=lambda r: r.arg
         )
         self.tiling.order = self._order(ranges)
         along = self._store_vector(stores)
-        if along is not None:
-            self._set_vector(along, self._unroll(stores))
-        for u in self.info.reduces:
-            self._reduction(u, along)
-        if not self.info.reduces:
+        for tile in self._store_tiles(stores, along):
+            self.tiling.tiles = {} if along is None else {along: tile}
+            self._settle(along)
+            if self._is_short(self.tiling.tiles):
+                break
+        if not self.nests:
             self._transposing(stores, along)
         elif along is not None:
             self._outermost(along)
+        self._check()
         return self.tiling
+
+    def _check(self) -> None:
+        """A place has lanes along one range: neither a nest nor the stores may have two."""
+        for ranges in (self.tiling.order, *(nest.closed for nest in self.nests)):
+            if sum(self.tiling.tile(r).lanes > 1 for r in ranges) > 1:
+                raise CompileError(f"vectors along several of {ranges}; tiling.py chose wrongly")
+
+    def _is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
+        return self._written(tiles) <= MOST_INSTRUCTIONS
+
+    def _written(self, tiles: Mapping[UOp, Tile]) -> int:
+        return self.count.instructions(self.nests, self.tiling.order, tiles)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
         """Ranges that a REDUCE varies with go outside those it is constant under."""
@@ -162,216 +148,152 @@ class _Chooser:
 
         return sorted(ranges, key=lambda r: (constant_under(r), r.arg))
 
+    # Stores -------------------------------------------------------------------------------------
+
     def _store_vector(self, stores: Iterable[UOp]) -> UOp | None:
         """The range along which stores are contiguous."""
         for s in stores:
-            units = [r for r in self.info.deps[s.src[1]] if self.stride(s, r) == 1]
+            units = [r for r in self.info.deps[s.src[1]] if self.count.stride(s, r) == 1]
             if units:
-                return max(units, key=lambda r: (_extent(r), -r.arg))
+                return max(units, key=lambda r: (extent(r), -r.arg))
         return None
 
-    def _unroll(self, stores: Iterable[UOp]) -> int:
-        """Vectors per iteration of an elementwise loop: more where an element is cheap."""
-        weight = sum(self.info.weight(s.src[2]) for s in stores)
-        return 4 if weight <= 12 else 2 if weight <= 40 else 1
-
-    def _set_vector(self, r: UOp, vectors: int) -> None:
-        extent = _extent(r)
-        lanes = min(self.lanes, extent)
-        factor = lanes * max(1, min(vectors, extent // lanes))
-        if extent <= 2 * lanes and _is_fixed(r):
-            factor = extent
-        self.tiling.tiles[r] = Tile(factor, lanes)
+    def _store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
+        """Tiles for the range of the stores' vectors, the one that gives least text last."""
+        if r is None:
+            yield Tile()
+            return
+        # More vectors an iteration where an element is cheap.
+        weight = sum(self.info.weight([s.src[2]]) for s in stores)
+        vectors = 4 if weight <= 12 else 2 if weight <= 40 else 1
+        size = extent(r)
+        lanes = min(self.lanes, size)
+        factor = lanes * max(1, min(vectors, size // lanes))
+        if size <= 2 * lanes and is_fixed(r):
+            factor = size
+        yield Tile(factor, lanes)
+        while factor > lanes:
+            factor = max(lanes, factor // 2 // lanes * lanes)
+            yield Tile(factor, lanes)
+        while lanes > 1:
+            lanes //= 2
+            yield Tile(lanes, lanes)
 
     # Reductions ---------------------------------------------------------------------------------
 
-    def _reduction(self, u: UOp, along: UOp | None) -> None:
-        best: tuple[float, dict[UOp, Tile]] | None = None
-        for candidate in self._candidates(u, along):
-            cost = self._cost(u, candidate)
-            if cost is not None and (best is None or cost < best[0]):
-                best = cost, candidate
-        if best is not None:
-            self.tiling.tiles.update(best[1])
+    def _settle(self, along: UOp | None) -> None:
+        """Tiles for all nests, by turns."""
+        for _ in range(ROUNDS if len(self.nests) > 1 else 1):
+            before = dict(self.tiling.tiles)
+            for nest in self.nests:
+                self._improve(nest, along)
+            if self.tiling.tiles == before:
+                break
         # A handful of taps needs no loop.
-        for r in u.src[1:]:
-            if r not in self.tiling.tiles and _is_fixed(r) and _extent(r) <= SHORT:
-                self.tiling.tiles[r] = Tile(_extent(r), 1)
+        for r in (r for nest in self.nests for r in nest.closed):
+            if r not in self.tiling.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
+                unrolled = {**self.tiling.tiles, r: Tile(extent(r), 1)}
+                cheaper = self._cost(self.nests, unrolled) <= self._cost(
+                    self.nests, self.tiling.tiles
+                )
+                if cheaper and self._is_short(unrolled):
+                    self.tiling.tiles = unrolled
 
-    def _candidates(self, u: UOp, along: UOp | None) -> Iterable[dict[UOp, Tile]]:
+    def _improve(self, nest: Nest, along: UOp | None) -> None:
+        """Exchange the tiles of `nest` for the cheapest to all that share ranges with it."""
+        concerned = [other for other in self.nests if other.ranges & nest.ranges]
+        now = self.tiling.tiles
+        around = {r: t for r, t in now.items() if r not in nest.closed}
+        bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
+        bases = [around] if bare == around else [bare, around]
+        candidates = [
+            {**base, **tiles} for base in bases for tiles in self._candidates(nest, along)
+        ]
+        candidates.append(now)
+        ranked = sorted(
+            candidates,
+            key=lambda c: self._cost(concerned, c) * self._remainder_penalty(nest, c),
+        )
+        short = next((c for c in ranked if self._is_short(c)), None)
+        self.tiling.tiles = short or min(candidates, key=self._written)
+
+    def _cost(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
+        return sum(self.count.cycles(nest, tiles) for nest in nests)
+
+    def _remainder_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """Each remainder is another copy of the body to compile and to keep in the cache."""
+        penalty = 1.0
+        for r in nest.ranges:
+            if r in tiles and is_fixed(r) and extent(r) % tiles[r].factor:
+                penalty *= 1.05
+        return penalty
+
+    def _candidates(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""
-        outer = [r for r in self.tiling.order if r in self.info.deps[u]]
-        # A tile that an earlier reduction settled stays; the two share it.
-        settled = {r: self.tiling.tiles[r] for r in outer if r in self.tiling.tiles}
-        free = [r for r in outer if r not in settled]
-        if along in outer and along is not None:
-            yield from self._with_vector(u, along, [r for r in free if r is not along])
-        inner = [r for r in u.src[1:] if self._unit_loads(u, r)]
-        for k in inner[-1:]:
-            yield from self._with_reduce_vector(u, k, outer, along)
+        outer = [r for r in self.tiling.order if r in nest.deps and r is not along]
+        stored = along if along in nest.deps else None
+        if stored is not None:
+            yield from self._with_vector(nest, stored, outer)
+        for k in nest.closed:
+            if any(self.count.stride(x, k) == 1 for x in nest.loads):
+                yield from self._with_reduce_vector(nest, k, outer, stored)
         yield {}
 
-    def _unit_loads(self, u: UOp, r: UOp) -> int:
-        return sum(self.stride(x, r) == 1 for x in self.loads(u))
-
-    def _with_vector(self, u: UOp, along: UOp, free: list[UOp]) -> Iterable[dict[UOp, Tile]]:
-        extent = _extent(along)
-        lanes = min(self.lanes, extent)
-        most = max(1, -(-extent // lanes))
-        k = u.src[-1]
+    def _with_vector(self, nest: Nest, along: UOp, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+        size = extent(along)
+        lanes = min(self.lanes, size)
+        most = max(1, -(-size // lanes))
+        k = nest.closed[-1]
         # Deeper than four only where whole blocks are loaded along the reduction.
         strided = any(
-            self.stride(x, along) not in (0, 1) and self.stride(x, k) == 1 for x in self.loads(u)
+            self.count.stride(x, along) not in (0, 1) and self.count.stride(x, k) == 1
+            for x in nest.loads
         )
         depths = (4, 8, 16) if strided else (4,)
         # Transposing two blocks at a time leaves too few registers for a tile.
         # Without reuse a wide strip walks the rows in long runs.
-        reused = any(along not in self.info.deps[x] for x in self.loads(u))
+        reused = any(along not in self.info.deps[x] for x in nest.loads)
         widths = (1,) if strided else (1, 2, 3, 4) if reused else (1, 2, 4, 8, 16)
         for vectors in (w for w in widths if w <= most):
-            factor = min(vectors * lanes, extent) if _is_fixed(along) else vectors * lanes
+            factor = min(vectors * lanes, size) if is_fixed(along) else vectors * lanes
             base = {along: Tile(factor, lanes)}
-            for unrolled in self._unrolls(u, free):
+            for unrolled in self._unrolls(nest, free):
                 for depth in depths:
-                    if depth <= _extent(k):
+                    if depth <= extent(k):
                         yield {**base, **unrolled, k: Tile(depth, 1)}
-                if _extent(k) < depths[-1]:
-                    yield {**base, **unrolled, k: Tile(_extent(k), 1)}
+                if extent(k) < depths[-1]:
+                    yield {**base, **unrolled, k: Tile(extent(k), 1)}
 
     def _with_reduce_vector(
-        self, u: UOp, k: UOp, outer: list[UOp], along: UOp | None
-    ) -> Iterable[dict[UOp, Tile]]:
-        extent = _extent(k)
-        lanes = min(self.lanes, extent)
+        self, nest: Nest, k: UOp, outer: list[UOp], along: UOp | None
+    ) -> Iterator[dict[UOp, Tile]]:
+        size = extent(k)
+        lanes = min(self.lanes, size)
         for vectors in (1, 2, 4, 8):
-            if vectors * lanes > max(extent, lanes):
+            if vectors * lanes > max(size, lanes):
                 break
             inner = {k: Tile(vectors * lanes, lanes)}
-            for unrolled in self._unrolls(u, [r for r in outer if r is not along]):
-                if along is None or along not in outer:
+            for unrolled in self._unrolls(nest, outer):
+                if along is None:
                     yield {**inner, **unrolled}
                     continue
                 for width in (1, 2, 4, 8, 16):
-                    if width <= _extent(along):
+                    if width <= extent(along):
                         yield {**inner, **unrolled, along: Tile(width, width)}
 
-    def _unrolls(self, u: UOp, free: list[UOp]) -> Iterable[dict[UOp, Tile]]:
+    def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over one or two further ranges that some load does not vary with."""
-        reuse = [
-            r
-            for r in free
-            if any(r not in self.info.deps[x] for x in self.loads(u))
-        ]
+        reuse = [r for r in free if any(r not in self.info.deps[x] for x in nest.loads)]
         yield {}
         for r in reuse:
-            for n in range(2, min(16, _extent(r)) + 1):
+            for n in range(2, min(16, extent(r)) + 1):
                 yield {r: Tile(n, 1)}
         for i, r in enumerate(reuse):
             for s in reuse[i + 1 :]:
                 for n in (2, 4, 8):
                     for m in (2, 4, 8):
-                        if n <= _extent(r) and m <= _extent(s):
+                        if n <= extent(r) and m <= extent(s):
                             yield {r: Tile(n, 1), s: Tile(m, 1)}
-
-    def _cost(self, u: UOp, tiles: dict[UOp, Tile]) -> float | None:
-        """Estimated cycles of all iterations; None when the tile does not fit the registers."""
-        deps = self.info.deps[u]
-        closed = u.src[1:]
-        full = {**self.tiling.tiles, **tiles}
-        along_k = next((r for r in closed if full.get(r, Tile()).lanes > 1), None)
-        accumulators = self._count(deps, full, along_k)
-        depth = 1
-        for r in closed:
-            depth *= len(full.get(r, Tile()).positions())
-        loads, shuffles, held = self._loads(u, full, along_k)
-        if accumulators + held + self.reserved >= self.registers and accumulators > 1:
-            return None
-        work = self._weights[u]
-        element = 1.0 if u.arg is Op.ADD and u.src[0].op is Op.MUL else 1.0 + work
-        arithmetic = accumulators * depth * element / self.rate
-        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
-        # The units work side by side; what is not the bottleneck still costs slots.
-        units = (arithmetic, loads / 2, shuffles, latency)
-        step = max(units) + 0.1 * sum(units) + 1.0
-        iterations = 1.0
-        for r in (*deps, *closed):
-            iterations *= -(-_extent(r) // full.get(r, Tile()).factor)
-        cost = step * iterations
-        if along_k is not None:
-            results = 1.0
-            for r in deps:
-                results *= _extent(r)
-            packed = max((full.get(r, Tile()).lanes for r in deps), default=1)
-            # Folding pairs costs three instructions a result; a lone vector, two a round.
-            folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
-            cost += results * folding
-        return cost * self._remainder_penalty(tiles)
-
-    def _remainder_penalty(self, tiles: dict[UOp, Tile]) -> float:
-        """Each remainder is another copy of the body to compile and to keep in the cache."""
-        penalty = 1.0
-        for r, tile in tiles.items():
-            if _is_fixed(r) and _extent(r) % tile.factor:
-                penalty *= 1.05
-        return penalty
-
-    def _count(
-        self, ranges: Iterable[UOp], tiles: dict[UOp, Tile], along_k: UOp | None
-    ) -> int:
-        """Registers that one value over `ranges` takes."""
-        total = 1
-        for r in ranges:
-            tile = tiles.get(r, Tile())
-            lone = along_k is not None and r is not along_k
-            total *= tile.factor if lone else len(tile.positions())
-        return total
-
-    def _loads(
-        self, u: UOp, tiles: dict[UOp, Tile], along_k: UOp | None
-    ) -> tuple[float, float, int]:
-        """Loads and shuffles of one iteration, and the vectors that stay live in between."""
-        loads, shuffles, held = 0.0, 0.0, 1
-        for x in self.loads(u):
-            deps = self.info.deps[x]
-            count = self._count(deps, tiles, along_k)
-            vector = along_k if along_k in deps else None
-            if along_k is None:
-                vector = next((r for r in deps if tiles.get(r, Tile()).lanes > 1), None)
-            if vector is None:
-                loads += count
-                continue
-            step = self.stride(x, vector)
-            lanes = tiles[vector].lanes
-            if step == 1:
-                loads += count
-                held = max(held, min(count, self._count(deps - set(u.src[1:]), tiles, along_k)))
-            elif self._block(x, u, tiles, vector):
-                depth = tiles[u.src[-1]].factor
-                loads += count * lanes / depth
-                shuffles += count * (depth.bit_length() - 1)
-                # Rows of four floats are gathered straight into the lanes of a full register;
-                # longer ones are all live at once.
-                held = max(held, count + (lanes if depth > 4 else 0))
-            elif step is not None and abs(step) <= WIDEST_STEP and len(x.src) == 2:
-                loads += count * abs(step)
-                shuffles += count * abs(step)
-            else:
-                loads += count * lanes
-                shuffles += 2 * count * lanes
-        return loads, shuffles, held
-
-    def _block(self, x: UOp, u: UOp, tiles: dict[UOp, Tile], vector: UOp) -> bool:
-        """Whether a strided load can be had by transposing a block along the reduction."""
-        k = u.src[-1]
-        tile = tiles.get(k, Tile())
-        return (
-            len(x.src) == 2
-            and self.stride(x, k) == 1
-            and tile.lanes == 1
-            and tile.factor >= 4
-            and tile.factor & (tile.factor - 1) == 0
-            and self.stride(x, vector) is not None
-        )
 
     # Cache ----------------------------------------------------------------------------------------
 
@@ -383,8 +305,8 @@ class _Chooser:
         """
         if along not in self.tiling.order[1:]:
             return
-        for u in self.info.reduces:
-            if along not in self.info.deps[u] or self.info.deps[u] != set(self.tiling.order):
+        for nest in self.nests:
+            if along not in nest.deps or nest.deps != set(self.tiling.order):
                 return
         inner = self._streamed(lambda deps: along in deps)
         outer = self._streamed(lambda deps: along not in deps)
@@ -397,12 +319,12 @@ class _Chooser:
     def _streamed(self, wanted: Callable[[frozenset[UOp]], bool]) -> int:
         """Bytes behind the reductions' LOADs whose ranges are `wanted`."""
         params = {
-            x.src[0] for u in self.info.reduces for x in self.loads(u) if wanted(self.info.deps[x])
+            x.src[0] for nest in self.nests for x in nest.loads if wanted(self.info.deps[x])
         }
         return sum(p.arg[1] * p.dtype.itemsize for p in params)
 
     def _tiles(self, r: UOp) -> int:
-        return -(-_extent(r) // self.tiling.tile(r).factor)
+        return -(-extent(r) // self.tiling.tile(r).factor)
 
     # Copies that change the layout ----------------------------------------------------------------
 
@@ -412,24 +334,15 @@ class _Chooser:
             return
         for s in stores:
             for x in self.info.loads(s.src[2]):
-                step = self.stride(x, along)
+                step = self.count.stride(x, along)
                 if step in (0, 1, None) or len(x.src) > 2:
                     continue
                 for r in self.info.deps[x]:
-                    if r is not along and self.stride(x, r) == 1 and _extent(r) >= 4:
-                        size = min(self.lanes, 1 << (_extent(r).bit_length() - 1))
-                        self.tiling.tiles[r] = Tile(size, 1)
-                        self.tiling.tiles[along] = Tile(
-                            min(self.lanes, _extent(along)), min(self.lanes, _extent(along))
-                        )
-                        order = [q for q in self.tiling.order if q is not r]
-                        self.tiling.order = [*order, r]
+                    if r is not along and self.count.stride(x, r) == 1 and extent(r) >= 4:
+                        size = min(self.lanes, 1 << (extent(r).bit_length() - 1))
+                        wide = min(self.lanes, extent(along))
+                        block = {r: Tile(size, 1), along: Tile(wide, wide)}
+                        if self._is_short({**self.tiling.tiles, **block}):
+                            self.tiling.tiles.update(block)
+                            self.tiling.order = [q for q in self.tiling.order if q is not r] + [r]
                         return
-
-
-def _extent(r: UOp) -> int:
-    return max(1, r.src[0].vmax)
-
-
-def _is_fixed(r: UOp) -> bool:
-    return r.src[0].op is Op.CONST

@@ -1,0 +1,364 @@
+"""What a choice of tiles costs: cycles of the loops that reduce, instructions of the whole text.
+
+REDUCEs over the same RANGEs run in one loop nest, a :class:`Nest`, and are counted together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt.codegen.analysis import stride
+from kernelrt.codegen.memory import WIDEST_STEP
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.uop import toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["Counter", "Nest", "Tile", "extent", "is_fixed"]
+
+#: Instructions that a node becomes, where that is not one.
+_WRITTEN = {
+    Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
+    Op.BOUND: 8, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
+}  # fmt: skip
+#: Instructions beside the index for an element that is loaded alone and put into its lane.
+_LANE = 4
+#: What does not fit the registers costs so many cycles, and no tile is that slow.
+_SPILL = 1e30
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How many elements of a range one iteration covers, in vectors of how many lanes."""
+
+    factor: int = 1
+    lanes: int = 1
+
+    def positions(self) -> tuple[tuple[int, int], ...]:
+        """Offset and lanes of each place along the tile."""
+        return tuple(
+            (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
+        )
+
+
+_ONE = Tile()
+Tiles = dict["UOp", Tile]
+
+
+class Nest:
+    """REDUCEs that close over the same RANGEs; one loop nest computes them.
+
+    Attributes
+    ----------
+    reduces : list of UOp
+        The REDUCE nodes.
+    closed : tuple of UOp
+        The RANGEs they close over, outermost first.
+    deps : frozenset of UOp
+        The RANGEs their results vary with.
+    ranges : frozenset of UOp
+        Both.
+    loads : list of UOp
+        LOADs in the loop, those of nested REDUCEs left out.
+    work : float
+        Instructions for one element of each REDUCE.
+    """
+
+    def __init__(self, info: Analysis, reduces: list[UOp]) -> None:
+        self.reduces = reduces
+        self.closed = reduces[0].src[1:]
+        self.deps = info.deps[reduces[0]]
+        self.ranges = self.deps | set(self.closed)
+        self.loads = list(dict.fromkeys(x for u in reduces for x in info.loads(u.src[0])))
+        # Sums of products take a multiply-add; others what their values take as well.
+        values = [u.src[0] for u in reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL]
+        self.work = 1.0 + info.weight(values) / len(reduces)
+
+
+class _Spread(NamedTuple):
+    """How often a loop's text is written, and for how many places and elements of its tile."""
+
+    copies: int
+    places: int
+    elements: int
+
+
+class Counter:
+    """Counts for the kernel `info` on `target`.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    target : DeviceSpec
+        Vectors and registers.
+    lanes : int
+        Elements that a register holds.
+    """
+
+    def __init__(self, info: Analysis, target: DeviceSpec, lanes: int) -> None:
+        self.info = info
+        self.lanes = lanes
+        self.registers = target.vector_registers
+        # Registers for what comes and goes; without memory operands scalars take some too.
+        self.reserved = 2 if target.triple.startswith("x86_64") else 6
+        # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
+        self.rate = 1 if target.vector_bits >= 512 else 2
+        self._strides: dict[tuple[UOp, UOp], int | None] = {}
+        self._cycles: dict[object, float] = {}
+        self._bodies: dict[object, list[tuple[UOp, int, bool]]] = {}
+
+    def stride(self, access: UOp, r: UOp) -> int | None:
+        """Stride along `r` of a LOAD or STORE."""
+        key = (access.src[1], r)
+        if key not in self._strides:
+            self._strides[key] = stride(*key)
+        return self._strides[key]
+
+    # Cycles ---------------------------------------------------------------------------------
+
+    def cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """Estimated cycles of all iterations of `nest`."""
+        key = (nest, tuple(tiles.get(r, _ONE) for r in (*nest.deps, *nest.closed)))
+        found = self._cycles.get(key)
+        if found is None:
+            found = self._cycles[key] = self._count_cycles(nest, tiles)
+        return found
+
+    def _count_cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        members = len(nest.reduces)
+        along = self.vector_of(nest.closed, tiles)
+        accumulators = members * self._count(nest.deps, tiles, along)
+        depth = 1
+        for r in nest.closed:
+            depth *= len(tiles.get(r, _ONE).positions())
+        loads, shuffles, held = self._loads(nest, tiles, along)
+        spilled = accumulators + held + self.reserved >= self.registers
+        arithmetic = accumulators * depth * nest.work / self.rate
+        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
+        # The units work side by side; what is not the bottleneck still costs slots.
+        units = (arithmetic, loads / 2, shuffles, latency)
+        step = max(units) + 0.1 * sum(units) + 1.0
+        iterations = 1.0
+        for r in (*nest.deps, *nest.closed):
+            iterations *= -(-extent(r) // tiles.get(r, _ONE).factor)
+        cost = step * iterations
+        if along is not None:
+            results = math.prod(extent(r) for r in nest.deps) * members
+            packed = max((tiles.get(r, _ONE).lanes for r in nest.deps), default=1)
+            # Folding pairs costs three instructions a result; a lone vector, two a round.
+            folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
+            cost += results * folding
+        # One accumulator each has to be had, come what may.
+        return cost + (_SPILL if spilled and accumulators > members else 0.0)
+
+    def vector_of(self, ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
+        """The one of `ranges` that carries vectors."""
+        return next((r for r in ranges if tiles.get(r, _ONE).lanes > 1), None)
+
+    def _count(
+        self, ranges: Iterable[UOp], tiles: Mapping[UOp, Tile], along: UOp | None
+    ) -> int:
+        """Registers that one value over `ranges` takes."""
+        total = 1
+        for r in ranges:
+            tile = tiles.get(r, _ONE)
+            lone = along is not None and r is not along
+            total *= tile.factor if lone else len(tile.positions())
+        return total
+
+    def _loads(
+        self, nest: Nest, tiles: Mapping[UOp, Tile], along: UOp | None
+    ) -> tuple[float, float, int]:
+        """Loads and shuffles of one iteration, and the vectors that stay live in between."""
+        loads, shuffles, held = 0.0, 0.0, 1
+        closed = set(nest.closed)
+        for x in nest.loads:
+            deps = self.info.deps[x]
+            count = self._count(deps, tiles, along)
+            vector = along if along in deps else None
+            if along is None:
+                vector = self.vector_of(deps, tiles)
+            if vector is None:
+                loads += count
+                continue
+            step = self.stride(x, vector)
+            lanes = tiles[vector].lanes
+            if step == 1:
+                loads += count
+                held = max(held, min(count, self._count(deps - closed, tiles, along)))
+            elif self._is_block(x, nest.closed[-1], vector, tiles):
+                depth = tiles[nest.closed[-1]].factor
+                loads += count * lanes / depth
+                shuffles += count * (depth.bit_length() - 1)
+                # Rows of four floats are gathered straight into the lanes of a full register;
+                # longer ones are all live at once.
+                held = max(held, count + (lanes if depth > 4 else 0))
+            elif self._is_spaced(x, step):
+                assert step is not None
+                loads += count * abs(step)
+                shuffles += count * abs(step)
+            else:
+                loads += count * lanes
+                shuffles += 2 * count * lanes
+        return loads, shuffles, held
+
+    def _is_spaced(self, x: UOp, step: int | None) -> bool:
+        """Whether a run is loaded whole and picked from."""
+        return bool(step) and abs(step or 0) <= WIDEST_STEP and len(x.src) == 2
+
+    def _is_block(self, x: UOp, k: UOp, vector: UOp, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether a strided load can be had by transposing a block along the reduction."""
+        tile = tiles.get(k, _ONE)
+        return (
+            len(x.src) == 2
+            and self.stride(x, k) == 1
+            and tile.lanes == 1
+            and tile.factor >= 4
+            and tile.factor & (tile.factor - 1) == 0
+            and self.stride(x, vector) is not None
+        )
+
+    # Text -----------------------------------------------------------------------------------
+
+    def instructions(
+        self, nests: Sequence[Nest], order: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> int:
+        """Estimated instructions of the kernel's text.
+
+        Every place of every segment of a loop is written out, so the counts of nested loops
+        multiply; what does not vary with a loop is written once for it.
+        """
+        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in self.info.ranges}
+        closers = {r: nest for nest in nests for r in nest.closed}
+        total = 0
+        for store in self.info.sink.src:
+            roots = store.src[1:]
+            opened = [r for r in order if r in self.info.deps_of(roots)]
+            vector = self.vector_of(opened, tiles)
+            lone = vector is not None and self.stride(store, vector) != 1
+            total += self._text(roots, opened, vector, spread) + self._repeats(
+                frozenset(opened), opened, spread, vector if lone else None
+            )
+        for nest in nests:
+            opened = self._around(nest, order, closers)
+            inside = [*opened, *nest.closed]
+            along = self.vector_of(nest.closed, tiles)
+            vector = along or self.vector_of(opened[::-1], tiles)
+            values = [u.src[0] for u in nest.reduces]
+            # The combination, beside what is combined.
+            once = self._repeats(nest.ranges, inside, spread, vector, wide=True)
+            total += self._text(values, inside, vector, spread) + len(values) * once
+        return total
+
+    def _around(
+        self, nest: Nest, order: Sequence[UOp], closers: Mapping[UOp, Nest]
+    ) -> list[UOp]:
+        """Loops that stand open around `nest`, outermost first."""
+        deps = set(nest.deps)
+        inner: list[UOp] = []
+        pending = [r for r in deps if r in closers]
+        while pending:
+            outer = closers[pending.pop()]
+            if not set(outer.closed) & set(inner):
+                inner = [*outer.closed, *inner]
+                deps |= outer.deps
+                pending += [r for r in outer.deps if r in closers]
+        last = max((i for i, r in enumerate(order) if r in deps), default=-1)
+        return [*order[: last + 1], *inner]
+
+    def _text(
+        self,
+        roots: Sequence[UOp],
+        opened: Sequence[UOp],
+        vector: UOp | None,
+        spread: Mapping[UOp, _Spread],
+    ) -> int:
+        """Instructions for the values of `roots`, REDUCEs below left out."""
+        key = (tuple(roots), vector)
+        body = self._bodies.get(key)
+        if body is None:
+            body = self._bodies[key] = self._body(roots, vector)
+        total = 0
+        known: dict[tuple[frozenset[UOp], bool], int] = {}
+        for u, weight, by_lane in body:
+            at = (self.info.deps[u], by_lane)
+            if at not in known:
+                known[at] = self._repeats(
+                    at[0], opened, spread, vector, wide=not by_lane
+                )
+            total += weight * known[at]
+        return total
+
+    def _body(self, roots: Sequence[UOp], vector: UOp | None) -> list[tuple[UOp, int, bool]]:
+        """Nodes to write for `roots`: instructions of each, and whether lane by lane."""
+        wide = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
+        out = [(u, _WRITTEN.get(u.op, 1), False) for u in wide if u.op is not Op.LOAD]
+        single: list[UOp] = []
+        for x in wide:
+            if x.op is not Op.LOAD:
+                continue
+            step = self.stride(x, vector) if vector is not None else 0
+            varies = vector in self.info.deps[x]
+            if not varies or step == 1:
+                out.append((x, _WRITTEN[Op.LOAD], False))
+                single += x.src[1:]
+            elif self._is_spaced(x, step):
+                out.append((x, _WRITTEN[Op.LOAD] + 4, False))
+            else:
+                out.append((x, _LANE, True))
+                single += x.src[1:]
+        below = toposort(single, stop=lambda u: u.op is Op.REDUCE) if single else ()
+        out += [(u, _WRITTEN.get(u.op, 1), True) for u in below if u.op in ALU or u.op is Op.LOAD]
+        return out
+
+    def _repeats(
+        self,
+        deps: frozenset[UOp],
+        opened: Sequence[UOp],
+        spread: Mapping[UOp, _Spread],
+        vector: UOp | None,
+        *,
+        wide: bool = False,
+    ) -> int:
+        """How often a value over `deps` is written; with `wide`, vectors along `vector` alone."""
+        last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
+        total = 1
+        for r in opened[: last + 1]:
+            if r not in deps:
+                total *= spread[r].copies
+            elif wide and (vector is None or r is vector):
+                total *= spread[r].places
+            else:
+                total *= spread[r].elements
+        return total
+
+
+def _spread(r: UOp, tile: Tile) -> _Spread:
+    if is_fixed(r):
+        trips, rest = divmod(extent(r), tile.factor)
+        steps = [tile.factor] * bool(trips) + [rest] * bool(rest)
+    else:
+        steps = [tile.factor]
+        while steps[-1] > tile.lanes:
+            steps.append(max(tile.lanes, steps[-1] // 2 // tile.lanes * tile.lanes))
+        steps += [tile.lanes] * (tile.lanes > 1)
+    places = sum(-(-step // tile.lanes) for step in steps)
+    return _Spread(max(1, len(steps)), max(1, places), max(1, sum(steps)))
+
+
+def extent(r: UOp) -> int:
+    """The greatest number of iterations of a RANGE, at least 1."""
+    return max(1, r.src[0].vmax)
+
+
+def is_fixed(r: UOp) -> bool:
+    """Whether the number of iterations of a RANGE is known."""
+    return r.src[0].op is Op.CONST
