@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
-from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.lower import STATUS
@@ -110,27 +110,34 @@ class KernelDraft:
             if node.op is Op.LOAD:
                 accesses.setdefault(self.place(node), []).append(node)
         written = set(self.writes)
-        mapping: dict[UOp, UOp] = {}
+        parts: dict[UOp, tuple[UOp, int]] = {}
         for buffer, loads in accesses.items():
             if isinstance(buffer.arg, Intermediate) and buffer not in keep | written:
-                mapping |= _within(buffer, loads)
-        if mapping:
-            self.stores = substitute(self.stores, mapping)
+                found = _part(buffer, loads)
+                if found is not None:
+                    parts.update(dict.fromkeys(loads, found))
+        if not parts:
+            return
+        done: dict[UOp, UOp] = {}
+        for node in toposort(self.stores):
+            src = tuple(done[s] for s in node.src)
+            if node in parts:
+                part, first = parts[node]
+                src = (part, src[1] - first, *src[2:])
+            done[node] = node if src == node.src else node.replace(src=src)
+        self.stores = [done[s] for s in self.stores]
 
 
-def _within(buffer: UOp, loads: Sequence[UOp]) -> dict[UOp, UOp]:
-    """`loads` of `buffer` as loads of the part of it that they read."""
+def _part(buffer: UOp, loads: Sequence[UOp]) -> tuple[UOp, int] | None:
+    """The part of `buffer` that `loads` read, and the index that it begins at."""
     # The least index, not the constant term: a flipped axis counts down.
     first = min(load.src[1].vmin for load in loads)
     span = max(load.src[1].vmax for load in loads) + 1 - first
     size = int(buffer.arg.size)
     if not 0 <= first < size or span >= size:
-        return {}
+        return None
     span = min(span, size - first)
-    part = buffer.replace(arg=Part(buffer, first * buffer.dtype.itemsize, span))
-    return {
-        load: load.replace(src=(part, load.src[1] - first, *load.src[2:])) for load in loads
-    }
+    return buffer.replace(arg=Part(buffer, first * buffer.dtype.itemsize, span)), first
 
 
 def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:

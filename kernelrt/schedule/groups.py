@@ -229,6 +229,9 @@ class Group:
         loops = {index[a] for a in real}
         if len(loops) < len(real) or not loops <= set(self.loops):
             return None
+        # The only element along an axis may be asked for at an index read from data.
+        if any(index[a] is not ZERO for a, d in enumerate(shape) if d == 1):
+            return None
         if any(index[a].src[0] is not as_uop(shape[a]) for a in real):
             return None
         # A value without loops of its own is at home where nothing loops.

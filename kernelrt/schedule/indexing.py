@@ -6,7 +6,7 @@ This is all that movement ops are: no data moves, the index changes.
 from __future__ import annotations
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
 from kernelrt.ir.symbolic import RULES, ranges_of
@@ -21,6 +21,7 @@ Order = tuple[int, ...]
 Step = tuple[Index, "UOp | None"]
 
 ZERO = const(0, dt.int64)
+_DATA = frozenset({Op.LOAD, Op.REDUCE})
 
 
 class Indexer:
@@ -36,9 +37,18 @@ class Indexer:
         self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
 
     def simplify(self, u: UOp) -> UOp:
-        """`u` in canonical form."""
-        found = self._memo.get(u)
-        return found if found is not None else rewrite([u], RULES, self._memo)[0]
+        """`u` in canonical form; what is read or reduced in it stays as it is.
+
+        The same REDUCE may be a value elsewhere, and two forms of it cannot share its loops.
+        """
+        memo = self._memo
+        found = memo.get(u)
+        if found is not None:
+            return found
+        for node in toposort([u], stop=lambda n: n in memo or n.op in _DATA):
+            if node.op in _DATA:
+                memo[node] = node
+        return rewrite([u], RULES, memo)[0]
 
     def ranges(self, u: UOp) -> frozenset[UOp]:
         """RANGEs that `u` varies with."""
