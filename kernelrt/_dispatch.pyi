@@ -5,6 +5,8 @@ from typing import Final, TypeAlias, final
 
 from typing_extensions import Buffer
 
+from kernelrt.errors import IndexBoundsError
+
 KERNEL: Final = 0
 """``fn`` is the address of ``void (*)(void *const *bufs, const int64_t *vals)``."""
 COPY: Final = 1
@@ -139,8 +141,8 @@ class PlanCore:
         """
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
-    def _index_source(self, op: int, status_word: int) -> str:
-        """What errors add about an index out of range, from what the kernel stored."""
+    def _index_error(self, op: int, status_word: int) -> IndexBoundsError:
+        """The error for an index out of range, from what the kernel stored."""
     def set_threads(self, n: int) -> None:
         """Run on at most `n` threads, beside the limit of the process.
 

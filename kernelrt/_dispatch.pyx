@@ -34,7 +34,7 @@ cdef size_t MAX_ALIGNMENT = 1 << 20
 
 
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
-                      object cause, object name=None, object where="") except -1:
+                      object cause, object name=None, object index_error=None) except -1:
     """The one place where a krt_status becomes an exception."""
     if status == KRT_OK:
         return 0
@@ -50,11 +50,8 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
             "execute a replica() there, or move the call out of the plan"
         )
     if status == KRT_OUT_OF_BOUNDS:
-        error = errors.IndexBoundsError(
-            f"{name} read an index that lies outside its axis{where}"
-        )
-        error.op = op
-        raise error from cause  # an interrupt that came at the same time
+        index_error.op = op
+        raise index_error from cause  # an interrupt that came at the same time
     if status == KRT_CUSTOM_FAILED:
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
@@ -290,9 +287,11 @@ cdef class PlanCore:
             krt_lock_release(frame)
             return 0
         cause, self.error = self.error, None
-        where = self._index_source(op, self.status_word)
+        index_error = None
+        if status == KRT_OUT_OF_BOUNDS:
+            index_error = self._index_error(op, self.status_word)
         krt_lock_release(frame)
-        return raise_status(status, NULL, op, cause, self._op_name(op), where)
+        return raise_status(status, NULL, op, cause, self._op_name(op), index_error)
 
     cdef krt_status warn_fewer_threads(self, krt_status status):
         """Say once that the pool is smaller than asked for; a filter may make that an error."""
@@ -308,8 +307,10 @@ cdef class PlanCore:
     def _op_name(self, op):
         return f"op {op}"
 
-    def _index_source(self, op, status_word):
-        return ""
+    def _index_error(self, op, status_word):
+        return errors.IndexBoundsError(
+            f"{self._op_name(op)} read an index that lies outside its axis"
+        )
 
     cdef int assign(self, pointers, values, chunks) except -1:
         """Set all that is given, chunks first: they alone may need memory, and are undone."""

@@ -44,7 +44,21 @@ class DeviceError(KernelrtError, ValueError):
 
 
 class IndexBoundsError(KernelrtError, IndexError):
-    """An index (static or read from data at run time) lies outside its axis."""
+    """An index (static or read from data at run time) lies outside its axis.
+
+    Attributes
+    ----------
+    op : int or None
+        The operation of the plan that met it.
+    index : int or None
+        The first index that was found out of range, as the user gave it.
+    size : int or None
+        The size of the axis.
+    """
+
+    op: int | None = None
+    index: int | None = None
+    size: int | None = None
 
 
 class GradientError(KernelrtError, RuntimeError):

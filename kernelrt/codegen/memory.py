@@ -9,8 +9,8 @@ from kernelrt.codegen.alu import alu
 from kernelrt.codegen.analysis import stride
 from kernelrt.codegen.llvm import Value, memory_type, vector
 from kernelrt.ir.ops import Op
+from kernelrt.ir.status import LARGEST, LEAST, MOST_CHECKS, NUMBER_BITS
 from kernelrt.ir.symbolic import linear
-from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -412,21 +412,43 @@ class Memory:
         mask = emitter.mask_of(place)
         if mask is not None and outside.lanes > 1:
             outside = alu(text, Op.AND, dt.bool_, [outside, mask])
-        lanes = outside.lanes
-        if lanes > 1:
+        failed = outside
+        if outside.lanes > 1:
             any_lane = text.call(
-                f"llvm.vector.reduce.or.v{lanes}i1", "i1", (f"<{lanes} x i1>", outside.text)
+                f"llvm.vector.reduce.or.v{outside.lanes}i1",
+                "i1",
+                (f"<{outside.lanes} x i1>", outside.text),
             )
-            outside = Value(any_lane, 1, dt.bool_)
-        status = self.pointer(u.src[2]).text
-        # 2 and more name the slot that the index was read from.
-        slots = (n.src[0].arg[0] for n in toposort([u.src[0]]) if n.op is Op.LOAD)
-        code = next(slots, -1) + 2
-        emitter.loops.branch_if(
-            outside, lambda: text.lines.append(f"  store i64 {code}, ptr {status}, align 8")
-        )
+            failed = Value(any_lane, 1, dt.bool_)
+        emitter.loops.branch_if(failed, lambda: self._report(u, index, outside))
         zero = text.constant(0, index.dtype, index.lanes)
         return alu(text, Op.WHERE, index.dtype, [inside, index, zero])
+
+    def _report(self, u: UOp, index: Value, outside: Value) -> None:
+        """Say in the status word which check failed, and for which index."""
+        text = self.text
+        status = self.pointer(u.src[2]).text
+        number = index
+        if index.lanes > 1:
+            lane = self._first(outside)
+            at = text.emit(f"extractelement {text.type_of(index)} {index.text}, i64 {lane}")
+            number = Value(at, 1, index.dtype)
+        least, largest = (text.constant(v, dt.int64) for v in (LEAST, LARGEST))
+        number = alu(text, Op.MAX, dt.int64, [number, least])
+        number = alu(text, Op.MIN, dt.int64, [number, largest])
+        shifted = text.emit(f"shl i64 {number.text}, {NUMBER_BITS}")
+        code = text.emit(f"or i64 {shifted}, {min(u.arg[0] + 1, MOST_CHECKS)}")
+        # Atomic, for chunks that run at the same time; which of them is heard does not matter.
+        text.lines.append(f"  store atomic i64 {code}, ptr {status} monotonic, align 8")
+
+    def _first(self, mask: Value) -> str:
+        """The number of the first lane that holds."""
+        text, lanes = self.text, mask.lanes
+        bits = text.emit(f"bitcast <{lanes} x i1> {mask.text} to i{lanes}")
+        count = text.call(
+            f"llvm.cttz.i{lanes}", f"i{lanes}", (f"i{lanes}", bits), ("i1", "true")
+        )
+        return text.emit(f"zext i{lanes} {count} to i64") if lanes < 64 else count
 
 
 def _suffix(u: UOp) -> str:

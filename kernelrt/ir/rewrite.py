@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kernelrt.ir.ops import Op
+from kernelrt.ir.origin import inherit
 from kernelrt.ir.uop import UOp, toposort
 
 __all__ = ["Rule", "Table", "rewrite", "substitute"]
@@ -46,6 +47,7 @@ def _settle(node: UOp, table: Table, done: dict[UOp, UOp]) -> UOp:
         following = _apply(current, table)
         if following is None:
             return current
+        inherit(following, current)
         # Only what the rule newly built still needs the rules below its root.
         fresh = [s for s in following.src if s not in done]
         if fresh:

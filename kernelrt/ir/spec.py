@@ -401,6 +401,8 @@ def _bound(u: UOp) -> str | None:
     status = u.src[2]
     if status.op is not Op.PARAM or status.dtype is not dt.int64:
         return "its status word must be an int64 PARAM"
+    if not (isinstance(u.arg, tuple) and list(map(type, u.arg)) == [int, bool]):
+        return f"its arg {u.arg!r} must be its number and whether -1 is the last element"
     return None
 
 

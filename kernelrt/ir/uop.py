@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Union
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import COMPARE, Op
+from kernelrt.ir.origin import inherit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from kernelrt._origin import Raw
     from kernelrt.dtype import DType
 
 __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
@@ -40,7 +42,9 @@ class UOp:
         What is known at build time: a constant, axes, a shape.
     """
 
-    __slots__ = ("__weakref__", "arg", "cached_bounds", "cached_shape", "dtype", "op", "src")
+    __slots__ = (
+        "__weakref__", "arg", "cached_bounds", "cached_shape", "dtype", "op", "origin", "src",
+    )  # fmt: skip
 
     op: Op
     dtype: DType
@@ -48,6 +52,8 @@ class UOp:
     arg: Any
     cached_bounds: tuple[int, int] | None
     cached_shape: tuple[Dim, ...] | None
+    #: Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`.
+    origin: Raw | None
 
     _interned: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], UOp]] = (
         weakref.WeakValueDictionary()
@@ -71,6 +77,7 @@ class UOp:
                 found.arg = arg
                 found.cached_bounds = None
                 found.cached_shape = None
+                found.origin = None
                 cls._interned[key] = found
             return found
 
@@ -83,12 +90,13 @@ class UOp:
 
     def replace(self, **fields: Any) -> UOp:
         """This node with some of op, dtype, src and arg exchanged."""
-        return UOp(
+        new = UOp(
             fields.get("op", self.op),
             fields.get("dtype", self.dtype),
             fields.get("src", self.src),
             fields.get("arg", self.arg),
         )
+        return inherit(new, self)
 
     @property
     def shape(self) -> tuple[Dim, ...]:

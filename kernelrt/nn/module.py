@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from kernelrt.errors import DTypeError
 from kernelrt.nn import modes, state, tree
+from kernelrt.nn.scope import Scope
+from kernelrt.tensor.state import local
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -35,7 +37,12 @@ class Module:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call :meth:`forward`."""
-        return self.forward(*args, **kwargs)
+        outer = local.scope
+        local.scope = Scope(outer, self)
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            local.scope = outer
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; to be overridden."""

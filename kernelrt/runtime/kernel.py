@@ -183,8 +183,8 @@ class CachedKernel:
         variables : sequence of UOp
             Bounds of what `spec.var_names` names; those of the AST are known already.
         may_fail : bool
-            It takes the plan's status word (``int64_t *``) as one more, last slot, and stores 2
-            plus the slot that the index was read from (or 1) there for an index out of range.
+            It takes the plan's status word (``int64_t *``) as one more, last slot, and stores
+            any number but 0 there for an index out of range; see :mod:`kernelrt.ir.status`.
 
         Raises
         ------

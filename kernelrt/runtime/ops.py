@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernelrt.device.program import CORE_ID
 from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
+from kernelrt.ir.origin import Origin, summary
 from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class PreparedKernel:
         Positions in `buffer_indices` that are written.
     runtime_vars : tuple of RuntimeVar
         The variables that an execution may set.
+    origins : tuple of Origin
+        The user's lines and layers that it computes, producers first; empty where not known.
+    checks : tuple of Origin or None
+        Where each of its index checks comes from, by number.
 
     Raises
     ------
@@ -87,6 +92,8 @@ class PreparedKernel:
     fixedvars: Mapping[str, int] = field(default_factory=dict)
     dependencies: tuple[int, ...] = ()
     initial_vals: Mapping[str, int] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
+    checks: tuple[Origin | None, ...] = ()
     output_indices: tuple[int, ...] = field(init=False)
     runtime_vars: tuple[RuntimeVar, ...] = field(init=False)
     _place: _Place = field(default_factory=_Place, init=False, repr=False)
@@ -129,6 +136,11 @@ class PreparedKernel:
     def label(self) -> str:
         """What errors call this op."""
         return f"kernel {self.kernel.entry_point!r} (op {self.id})"
+
+    @property
+    def title(self) -> str:
+        """What it computes, for people: layers, operations, lines; else its entry point."""
+        return summary(self.origins) or self.kernel.entry_point
 
     @property
     def ast(self) -> UOp:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernelrt._dispatch import Bindings, OpTuple
     from kernelrt.device.buffer import Buffer
+    from kernelrt.errors import IndexBoundsError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import RuntimeVar
@@ -253,6 +254,7 @@ class ExecutionPlan(PlanCore):
                     chunks=chunks,
                     op=op.id,
                     worker=worker,
+                    origins=op.origins,
                 )
             )
         return out
@@ -371,12 +373,8 @@ class ExecutionPlan(PlanCore):
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
 
-    def _index_source(self, op: int, status_word: int) -> str:
-        launch, slot = self._ops[op], status_word - 2
-        if not isinstance(launch, PreparedKernel) or not 0 <= slot < len(launch.buffer_indices):
-            return ""
-        index = launch.buffer_indices[slot]
-        buffer = self.buffer_at(index)
-        what = "" if buffer is None else f" ({buffer.size} {buffer.dtype.name})"
-        name = f"buffer {index}" if buffer is None or not buffer.label else buffer.label
-        return f"; the index comes from {name}{what}, its slot {slot}"
+    def _index_error(self, op: int, status_word: int) -> IndexBoundsError:
+        launch = self._ops[op]
+        if not isinstance(launch, PreparedKernel):
+            return super()._index_error(op, status_word)
+        return report.index_error(launch, status_word, self._values, self.buffers)

@@ -10,12 +10,14 @@ from kernelrt.ir import Op
 from kernelrt.runtime import order
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
+from kernelrt.runtime.ops import PreparedKernel
 from kernelrt.schedule.types import Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernelrt.ir import UOp
+    from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import ExecutionPlan
 
 __all__ = ["prepare"]
@@ -67,11 +69,11 @@ def prepare(
         if isinstance(item, KernelItem):
             kernel = next(compiled)
             names = {*kernel.var_names, *(v.arg[0] for v in kernel.vars)}
-            builder.add_kernel(
+            builder.launch(
+                item,
                 kernel,
-                [builder.index(b) for b in item.buffers],
-                fixedvars={n: v for n, v in fixed.items() if n in names},
-                vals={n: v for n, v in first.items() if n in names and n not in fixed},
+                {n: v for n, v in fixed.items() if n in names},
+                {n: v for n, v in first.items() if n in names and n not in fixed},
             )
         else:
             builder.add_copy(builder.index(item.dst), builder.index(item.src), item.nbytes)
@@ -81,6 +83,21 @@ def prepare(
 
 class _Assembler(ExecutionPlanBuilder):
     """A builder that takes order, dependencies and places from the schedule."""
+
+    def launch(
+        self,
+        item: KernelItem,
+        kernel: CachedKernel,
+        fixedvars: Mapping[str, int],
+        vals: Mapping[str, int],
+    ) -> None:
+        """Add a launch of `kernel`, which was made for `item`."""
+        buffers = tuple(self.index(b) for b in item.buffers)
+        self.add_op(
+            PreparedKernel(
+                self._new_id(), kernel, buffers, fixedvars, (), vals, item.origins, item.checks
+            )
+        )
 
     def index(self, node: UOp) -> int:
         """Give the plan's buffer for a BUFFER node."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from kernelrt.ir.origin import Origin, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +39,8 @@ class KernelProfile:
         Id of the op.
     worker : int
         The thread that ran its first chunk; 0 is the one that called.
+    origins : tuple of Origin
+        The user's lines and layers that the launch computes, producers first.
     """
 
     kernel: CachedKernel
@@ -49,6 +53,12 @@ class KernelProfile:
     chunks: int
     op: int
     worker: int = 0
+    origins: tuple[Origin, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What the launch computes, for people: layers, operations and lines."""
+        return summary(self.origins) or self.kernel.entry_point
 
     @property
     def gflops(self) -> float:
@@ -63,6 +73,7 @@ class KernelProfile:
 
 @dataclass(slots=True)
 class _Row:
+    origins: dict[Origin, None] = field(default_factory=dict)
     calls: int = 0
     elapsed: float = 0.0
     flops: int = 0
@@ -87,11 +98,13 @@ def table(profiles: Sequence[KernelProfile], *, limit: int | None = None) -> str
     rows: dict[str, _Row] = {}
     for profile in profiles:
         row = rows.setdefault(profile.kernel.entry_point, _Row())
+        row.origins |= dict.fromkeys(profile.origins)
         row.calls += 1
         row.elapsed += profile.elapsed
         row.flops += profile.flops
         row.bytes += profile.bytes
-    ordered = sorted(rows.items(), key=lambda item: -item[1].elapsed)
+    titled = [(summary(row.origins) or name, row) for name, row in rows.items()]
+    ordered = sorted(titled, key=lambda item: -item[1].elapsed)
     if limit is not None and len(ordered) > limit:
         rest = _Row()
         for _, row in ordered[limit:]:

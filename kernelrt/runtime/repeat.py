@@ -26,7 +26,7 @@ class OpTiming:
     op : int
         Id of the op.
     name : str
-        Entry point of its kernel.
+        What it computes, for people; see :attr:`KernelProfile.title`.
     median, minimum : float
         Of its durations.
     spread : float
@@ -92,10 +92,11 @@ class PlanProfile:
             for p in run:
                 workers.add(p.worker)
                 events.append({
-                    "name": p.kernel.entry_point, "cat": "kernel", "ph": "X", "pid": 0,
+                    "name": p.title, "cat": "kernel", "ph": "X", "pid": 0,
                     "tid": p.worker, "ts": (offset + p.start) * 1e6, "dur": p.elapsed * 1e6,
                     "args": {"op": p.op, "run": number, "chunks": p.chunks, "flops": p.flops,
-                             "bytes": p.bytes},
+                             "bytes": p.bytes, "kernel": p.kernel.entry_point,
+                             "from": [str(o) for o in p.origins]},
                 })  # fmt: skip
             offset += max((p.start + p.elapsed for p in run), default=0.0)
         names = [
@@ -122,7 +123,7 @@ def _timing(samples: Sequence[KernelProfile]) -> OpTiming:
         spread = high - low
     return OpTiming(
         op=first.op,
-        name=first.kernel.entry_point,
+        name=first.title,
         median=statistics.median(times),
         minimum=times[0],
         spread=spread,

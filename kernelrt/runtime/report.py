@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import UOp
+from kernelrt.errors import IndexBoundsError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.shape import as_dim
+from kernelrt.ir.status import unpack
 from kernelrt.ir.symbolic import render
 from kernelrt.runtime.cost import estimate_ns
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
+from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.hazards import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from kernelrt.device.buffer import Buffer
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
 
-__all__ = ["MemoryReport", "explain", "memory", "summary"]
+__all__ = ["MemoryReport", "explain", "index_error", "memory", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,53 @@ def _lower_bound(parts: PlanParts, ops: Sequence[PreparedOp]) -> int:
     return most
 
 
+def index_error(
+    launch: PreparedKernel,
+    status_word: int,
+    values: Mapping[str, int],
+    buffers: Sequence[Buffer],
+) -> IndexBoundsError:
+    """The error for an index out of range that `launch` met.
+
+    Parameters
+    ----------
+    launch : PreparedKernel
+        What met it.
+    status_word : int
+        What it stored; see :mod:`kernelrt.ir.status`.
+    values : mapping
+        The plan's Variables.
+    buffers : sequence of Buffer
+        The plan's.
+    """
+    number, index = unpack(status_word)
+    checks = [n for n in toposort([launch.ast]) if n.op is Op.BOUND and n.arg[0] == number]
+    if not checks:  # a kernel of the user's own
+        return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")
+    (check,) = checks
+    size = evaluate(as_dim(check.src[1]), {**values, **launch.fixedvars})
+    least = 0
+    if check.arg[1]:
+        least = -size
+        index -= size if index < 0 else 0
+    origin = launch.checks[number] if number < len(launch.checks) else None
+    who = launch.label if origin is None else str(origin)
+    takes = f"{least} to {size - 1}" if size else "none"
+    text = f"index {index} is out of range for an axis of {size}: {who} takes {takes}"
+    loads = (n for n in toposort([check.src[0]]) if n.op is Op.LOAD)
+    load = next(loads, None)
+    if load is not None:
+        place = launch.buffer_indices[load.src[0].arg[0]]
+        buffer = buffers[place]
+        text += f"; it was read from {buffer.label or f'buffer {place}'}"
+        text += f" ({buffer.size} {buffer.dtype.name})"
+    if origin is not None:
+        text += f" by {launch.label}"
+    error = IndexBoundsError(text)
+    error.index, error.size = index, size
+    return error
+
+
 def summary(plan: ExecutionPlan, parts: PlanParts) -> str:
     """Describe a plan in one line."""
     ops = plan.prepared_ops
@@ -130,6 +182,8 @@ def _line(op: PreparedOp, nbytes: Sequence[int]) -> str:
         part, base = op.buffer_indices
         flow = f"{part} is bytes {op.byte_offset} to {op.byte_offset + op.nbytes} of {base}"
     text = f"{op.label}: {flow}"
+    if isinstance(op, PreparedKernel) and op.origins:
+        text = f"{op.label}, {op.title}: {flow}"
     if isinstance(op, PreparedCopy):
         size = op.nbytes
         text += f", {render(size) if isinstance(size, UOp) else size} bytes"

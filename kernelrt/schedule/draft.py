@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import resolve
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.lower import STATUS
@@ -97,8 +98,13 @@ class KernelDraft:
             access.src[0]: _param(self.place(access), slots) for access in (*stores, *loads)
         }
         params[STATUS] = STATUS.replace(arg=(len(slots), 1))
-        return KernelItem(_sink(stores, nodes, params), tuple(slots), writes, self.fails)
-
+        checks = [n for n in nodes if n.op is Op.BOUND]
+        numbers = {n: k for k, n in enumerate(checks)}
+        return KernelItem(
+            _sink(stores, nodes, params, numbers), tuple(slots), writes, self.fails,
+            tuple(reversed(self.group.origins)),
+            tuple(None if n.origin is None else resolve(n.origin) for n in checks),
+        )  # fmt: skip
 
     def _take_parts(self, keep: frozenset[UOp]) -> None:
         """Read no more of an intermediate than is looked at, as a buffer of its own.
@@ -144,12 +150,16 @@ def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:
     return UOp(Op.PARAM, buffer.dtype, (), (slots[buffer], int(buffer.arg.size)))
 
 
-def _sink(stores: list[UOp], nodes: list[UOp], params: Mapping[UOp, UOp]) -> UOp:
+def _sink(
+    stores: list[UOp], nodes: list[UOp], params: Mapping[UOp, UOp], numbers: Mapping[UOp, int]
+) -> UOp:
     done = dict(params)
     for node in nodes:
         if node not in done:
             src = tuple(done[s] for s in node.src)
-            done[node] = node if src == node.src else node.replace(src=src)
+            arg = (numbers[node], node.arg[1]) if node.op is Op.BOUND else node.arg
+            same = src == node.src and arg == node.arg
+            done[node] = node if same else node.replace(src=src, arg=arg)
     return UOp(Op.SINK, stores[0].dtype, tuple(done[s] for s in stores))
 
 

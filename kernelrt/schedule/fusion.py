@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.origin import Origin, resolve, spread
 from kernelrt.ir.shape import as_uop
 from kernelrt.ir.symbolic import linear
 from kernelrt.schedule.cost import (
@@ -97,6 +98,8 @@ class _Walk:
     ) -> None:
         self._indexer = indexer
         self._order = list(toposort(wanted))
+        spread(self._order)
+        self._origins: dict[int, Origin] = {}
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
         self._work = work_of(self._order, self._forced)
@@ -383,6 +386,7 @@ class _Walk:
             order = self._orders.get(node, ()) if kind == "map" else ()
             group = Group(shape, kind, targets=set(self._committed.get(node, ())), order=order)
             group.roots[node] = group.natural
+            self._credit(node, group)
             self._groups.append(group)
             if node in self._home:
                 self._home[node].needs.add(group)
@@ -397,6 +401,15 @@ class _Walk:
                 for operand in node.src[1:] if kind == "add" else node.src[:1]:
                     self._wish(operand, group, group.natural)
 
+    def _credit(self, node: UOp, group: Group) -> None:
+        """Note whose work `node` is among what `group` computes."""
+        raw = node.origin
+        if raw is not None:
+            origin = self._origins.get(id(raw))
+            if origin is None:
+                origin = self._origins[id(raw)] = resolve(raw)
+            group.origins[origin] = None
+
     def _wish(self, node: UOp, group: Group, index: Index) -> None:
         self._wishes.setdefault(node, {})[group, index] = None
 
@@ -405,6 +418,7 @@ class _Walk:
         op = node.op
         if op not in FREE:
             group.size += 1
+            self._credit(node, group)
         if op in ALU or op is Op.CONTIGUOUS:
             for s in node.src:
                 self._wish(s, group, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
@@ -11,6 +12,9 @@ from kernelrt.ir.shape import as_uop
 from kernelrt.ir.symbolic import ranges_of
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.indexing import ZERO, Index, Order
+
+if TYPE_CHECKING:
+    from kernelrt.ir.origin import Origin
 
 __all__ = ["Frame", "Group"]
 
@@ -68,6 +72,8 @@ class Group:
         Contractions computed inside, as (node, index).
     size : int
         Values computed inside, for the limit on the size of a kernel.
+    origins : dict
+        Where the values computed inside come from, as keys; consumers first.
     """
 
     shape: tuple[Dim, ...]
@@ -79,6 +85,7 @@ class Group:
     contractions: set[tuple[UOp, Index]] = field(default_factory=set)
     contraction_ranges: set[UOp] = field(default_factory=set)
     size: int = 0
+    origins: dict[Origin, None] = field(default_factory=dict)
     order: Order = ()
     natural: Index = ()
     parts: list[Index] = field(default_factory=list)
@@ -158,6 +165,7 @@ class Group:
         self.contraction_ranges |= other.contraction_ranges
         self.vectors |= other.vectors
         self.size += other.size
+        self.origins |= other.origins
         self.loops_of |= other.loops_of
         self._frames |= other._frames
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
@@ -224,7 +225,7 @@ class _Lowering:
             return value
         if gate is not None:
             value = _masked(value, gate, gate)
-        return UOp(Op.BOUND, node.dtype, (value, size, STATUS))
+        return inherit(UOp(Op.BOUND, node.dtype, (value, size, STATUS), (0, bool(node.arg))), node)
 
     def _reduce(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
         reducer, axes = node.arg

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt._origin import advance
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.spec import verify_kernel, verify_tensor
@@ -55,6 +56,7 @@ def schedule(
     """
     for target, value in commits:
         _check_commit(target, value)
+    advance()
     values = simplify_graph([*outputs, *(value for _, value in commits)])
     cropped = crop_graph(values)
     if cropped != values:

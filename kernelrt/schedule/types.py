@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.origin import Origin, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,12 +71,18 @@ class KernelItem:
         Slots that are stored to. An in-place kernel reads some of them too.
     may_fail : bool
         Whether the kernel checks an index and so takes the status word.
+    origins : tuple of Origin
+        What the kernel was made from, producers first.
+    checks : tuple of Origin or None
+        Where each BOUND of the kernel comes from, by its number.
     """
 
     ast: UOp
     buffers: tuple[UOp, ...]
     writes: tuple[int, ...]
     may_fail: bool = False
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+    checks: tuple[Origin | None, ...] = field(default=(), compare=False)
 
     @property
     def outs(self) -> tuple[UOp, ...]:
@@ -133,7 +140,9 @@ class Decision:
         shape = "x".join(str(d) if isinstance(d, int) else "?" for d in self.node.shape)
         if self.node.op is Op.REDUCE_AXIS:
             op += f"({self.node.arg[0].name})"
-        return f"{op} [{shape or 'scalar'}]: {self.choice}, {self.reason}"
+        origin = self.node.origin
+        where = "" if origin is None else f" of {resolve(origin)}"
+        return f"{op} [{shape or 'scalar'}]{where}: {self.choice}, {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
+from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static, prod
@@ -46,6 +47,8 @@ class TensorBase(ArrayHandle):
         """A tensor that is yet to be computed from `node`."""
         tensor = cls.__new__(cls)
         tensor._uop = node
+        if node.origin is None or node.origin[5] != now():
+            node.origin = here(state.local.scope)
         tensor._grad = None
         tensor._leaf = None
         tensor._born = state.local.trace

@@ -176,11 +176,14 @@ def iota_along(shape: Shape, axis: int) -> UOp:
     return expand(line, shape)
 
 
-def bound(index: UOp, size: Dim) -> UOp:
-    """`index`, checked when it runs to lie in [0, size)."""
+def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
+    """`index`, checked when it runs to lie in [0, size).
+
+    `from_end` says that `size` was added to numbers below 0, for whoever reads the error.
+    """
     if index.vmin >= 0 and isinstance(size, int) and index.vmax < size:
         return index
-    return UOp(Op.BOUND, index.dtype, (index, as_uop(size)))
+    return UOp(Op.BOUND, index.dtype, (index, as_uop(size)), from_end)
 
 
 # ---- elementwise

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, prod, same
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Custom, Leaf, Stale, detach
@@ -25,6 +26,7 @@ def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
     """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`."""
     order = list(toposort([root], stop=_ends))
     live = _live(order)
+    spread(order)
     flowing: dict[UOp, UOp] = {root: g} if root in live else {}
     found: dict[Leaf, UOp] = {}
     for node in reversed(order):
@@ -35,6 +37,8 @@ def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
             _accumulate(found, node.arg, here)
             continue
         for operand, share in _shares(node, here, live):
+            if share.origin is None and node.origin is not None:
+                share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
     return found
 

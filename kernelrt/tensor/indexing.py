@@ -417,11 +417,12 @@ def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
 def _checked(index: UOp, size: Dim) -> UOp:
     """`index` in int64, negative numbers counted from the end, checked at run time."""
     wide = index.cast(dt.int64)
-    if wide.vmin < 0:
+    from_end = wide.vmin < 0
+    if from_end:
         zero = build.zeros_like(wide)
-        from_end = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))
-        wide = build.where(wide.alu(Op.LT, zero), from_end, wide)
-    return build.bound(wide, size)
+        counted = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))
+        wide = build.where(wide.alu(Op.LT, zero), counted, wide)
+    return build.bound(wide, size, from_end=from_end)
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:

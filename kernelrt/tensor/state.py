@@ -43,6 +43,8 @@ lock = threading.RLock()
 class _Local(threading.local):
     trace: Trace | None = None
     grad: bool = True
+    #: The innermost module that is being called; its text is its path.
+    scope: object = None
 
 
 local = _Local()

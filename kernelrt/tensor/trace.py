@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from kernelrt._origin import advance
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, state
@@ -43,6 +44,7 @@ class Trace:
         if state.local.trace is not None:
             raise JitError("a trace is active already; call the traced function without jit inside")
         flush()
+        advance()
         state.local.trace = self
         return self
 

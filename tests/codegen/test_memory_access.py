@@ -7,6 +7,7 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, const
+from kernelrt.ir.status import LARGEST, LEAST, unpack
 
 SIZES = [1, 2, 3, 15, 16, 17, 31, 64, 65, 100, 1000]
 
@@ -141,7 +142,8 @@ def test_two_reductions_of_one_row_share_a_pass(run, build, rng):
 
 
 def checked(build, index: UOp, size: int, slot: int) -> UOp:
-    return UOp(Op.BOUND, dt.int64, (index, const(size, dt.int64), build.param(slot, 1, dt.int64)))
+    status = build.param(slot, 1, dt.int64)
+    return UOp(Op.BOUND, dt.int64, (index, const(size, dt.int64), status), (0, False))
 
 
 def gather_ast(build, rows, table, width):
@@ -168,7 +170,7 @@ def test_an_index_out_of_range_is_reported_and_harmless(run, build, rng, bad, at
     picks[at] = bad
     out, status = np.zeros((37, 24), np.float32), np.zeros(1, np.int64)
     run(gather_ast(build, 37, 50, 24), [out, table, picks, status])
-    assert status[0] == 2 + 2  # the slot of `picks`, and what sets it apart
+    assert unpack(int(status[0])) == (0, min(max(bad, LEAST), LARGEST))
     picks[at] = 0
     np.testing.assert_array_equal(out, table[picks])
 

@@ -64,6 +64,7 @@ def test_checked_and_masked_access_compiles(target, build):
         Op.BOUND, dt.int64,
         (build.load(build.param(2, 30, dt.int64), i), const(50, dt.int64),
          build.param(3, 1, dt.int64)),
+        (0, False),
     )  # fmt: skip
     gate = j < 20
     value = build.load(build.param(1, 50 * 24), row * 24 + j, gate)

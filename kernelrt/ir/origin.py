@@ -1,0 +1,138 @@
+"""Where the nodes of a graph come from: the user's line, and the layer it stands in.
+
+An origin is noted where a Tensor is made (`kernelrt._origin.here`) and lies beside the node, not in
+it: equal computations stay one node. Rewriting hands it on (`inherit`), and a node that nothing was
+noted for belongs to what it is an operand of (`spread`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import CodeType
+
+    from kernelrt._origin import Raw
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["Origin", "adjoint", "inherit", "resolve", "spread", "summary"]
+
+#: Layers, and places, that a summary names before it only counts.
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a kernel, or a check in it, was made from.
+
+    Attributes
+    ----------
+    file : str
+        The user's file.
+    line : int
+        The line in it, from 1.
+    function : str
+        The function that the line stands in.
+    op : str
+        The method or function called there: ``"matmul"``, ``"cross_entropy"``; for optimizers
+        their class.
+    layer : str
+        Dotted path of the module within the outermost one, which its class names:
+        ``"Net.layers.2"``. Empty outside of modules.
+    backward : bool
+        Whether it is part of the gradient of that operation.
+    """
+
+    file: str
+    line: int
+    function: str
+    op: str
+    layer: str = ""
+    backward: bool = False
+
+    @property
+    def place(self) -> str:
+        """File name and line."""
+        return f"{PurePath(self.file).name}:{self.line}"
+
+    @property
+    def name(self) -> str:
+        """Layer and operation, without the place."""
+        name = f"{self.layer} {self.op}" if self.layer else self.op
+        return f"grad of {name}" if self.backward else name
+
+    def __str__(self) -> str:
+        """Write layer, operation and place."""
+        return f"{self.name} at {self.place}"
+
+
+def inherit(new: UOp, old: UOp) -> UOp:
+    """`new`, which takes the place of `old`, with its origin unless it has a later one."""
+    origin = old.origin
+    if origin is not None and (new.origin is None or new.origin[5] < origin[5]):
+        new.origin = origin
+    return new
+
+
+def adjoint(origin: Raw) -> Raw:
+    """The origin of a gradient of what has `origin`."""
+    return (*origin[:6], True)
+
+
+def spread(order: Sequence[UOp]) -> None:
+    """Give each node of a graph that has no origin that of its last consumer.
+
+    Parameters
+    ----------
+    order : sequence of UOp
+        The nodes, operands first.
+    """
+    for node in reversed(order):
+        if node.origin is not None:
+            for operand in node.src:
+                if operand.src:
+                    inherit(operand, node)
+
+
+def resolve(origin: Raw) -> Origin:
+    """`origin` in words."""
+    code, offset, method, caller, scope, _, backward = origin
+    layer = "" if scope is None else str(scope)
+    op = "" if method is None else method.co_name.strip("_")
+    if caller is not None and not layer:
+        op = caller.co_qualname.split(".")[0].strip("_")
+    return Origin(
+        code.co_filename, _line(code, offset), code.co_name, op or "tensor", layer, backward
+    )
+
+
+def _line(code: CodeType, offset: int) -> int:
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def summary(origins: Iterable[Origin]) -> str:
+    """What a kernel computes, in a line: its layers and operations, then where they stand."""
+    kept = list(dict.fromkeys(origins))
+    if not kept:
+        return ""
+    heads: dict[tuple[bool, str], dict[str, None]] = {}
+    for o in kept:
+        heads.setdefault((o.backward, o.layer), {})[o.op] = None
+    names = []
+    for (backward, layer), ops in heads.items():
+        text = f"{layer} {_some(list(ops), '+')}" if layer else _some(list(ops), "+")
+        names.append(f"grad of {text}" if backward else text)
+    places = _some(list(dict.fromkeys(o.place for o in kept)), ", ")
+    return f"{_some(names, ', ')} ({places})"
+
+
+def _some(words: list[str], joint: str) -> str:
+    text = joint.join(words[:_MOST_NAMED])
+    more = len(words) - _MOST_NAMED
+    return f"{text}{joint}{more} more" if more > 0 else text

@@ -1,0 +1,49 @@
+"""Which module is being called: the path that kernels, profiles and errors show."""
+
+from __future__ import annotations
+
+import weakref
+
+from kernelrt.nn import tree
+
+__all__ = ["Scope"]
+
+
+class Scope:
+    """The call of a module within the call of another.
+
+    Its text is the path from the outermost module, which its class names: ``"Net.layers.2"``.
+
+    Parameters
+    ----------
+    outer : object
+        The surrounding call, a Scope, or None.
+    module : object
+        What is called; it is not kept alive.
+    """
+
+    __slots__ = ("module", "outer")
+
+    def __init__(self, outer: object, module: object) -> None:
+        self.outer = outer
+        self.module = weakref.ref(module)
+
+    def __str__(self) -> str:
+        """Write the path; a module that is not found in the one that calls it shows its class."""
+        chain: list[Scope] = []
+        scope: object = self
+        while isinstance(scope, Scope):
+            chain.append(scope)
+            scope = scope.outer
+        words: list[str] = []
+        above: object = None
+        for link in reversed(chain):
+            module = link.module()
+            words.append(type(module).__name__ if above is None else _name_in(above, module))
+            above = module
+        return ".".join(words)
+
+
+def _name_in(parent: object, module: object) -> str:
+    found = (name for name, value in tree.named_objects(parent) if value is module and name)
+    return next(found, type(module).__name__)
