@@ -10,10 +10,10 @@ from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, mark
+from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, history, mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -400,16 +400,7 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
 
 def has_history(node: UOp) -> bool:
     """Whether a gradient that flows into `node` reaches a leaf."""
-    for n in toposort([node], stop=_is_history_end):
-        if n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale):
-            return True
-    return False
-
-
-def _is_history_end(n: UOp) -> bool:
-    if n.op is Op.DETACH:
-        return n.arg is None or isinstance(n.arg, Leaf)
-    return n.op is Op.BUFFER or not n.dtype.is_float
+    return any(n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale) for n in history(node))
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

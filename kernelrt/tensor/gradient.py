@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, prod, same
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import Custom, Leaf, Stale, detach
+from kernelrt.tensor.marks import Custom, Leaf, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["backward", "grad", "gradients"]
 
 def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
     """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`."""
-    order = list(toposort([root], stop=_ends))
+    order = list(history(root))
     live = _live(order)
     spread(order)
     flowing: dict[UOp, UOp] = {root: g} if root in live else {}
@@ -43,24 +43,12 @@ def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
     return found
 
 
-def _ends(node: UOp) -> bool:
-    if node.op is Op.DETACH:
-        return node.arg is None or isinstance(node.arg, Leaf | Stale)
-    return not node.dtype.is_float
-
-
 def _live(order: Sequence[UOp]) -> set[UOp]:
     """The nodes that a leaf's value flows into."""
     live: set[UOp] = set()
     for node in order:
-        if not node.dtype.is_float:
-            continue
-        if node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale):
-            live.add(node)
-        elif node.op is Op.DETACH and isinstance(node.arg, Custom):
-            if any(s in live for s in node.arg.inputs):
-                live.add(node)
-        elif not (node.op is Op.DETACH and node.arg is None) and any(s in live for s in node.src):
+        ends = node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale)
+        if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
             live.add(node)
     return live
 
@@ -72,13 +60,9 @@ def _shares(node: UOp, g: UOp, live: set[UOp]) -> list[tuple[UOp, UOp]]:
             "backward: a tensor that this result was computed from has been assigned since, so "
             "the gradient can no longer be computed; call backward() before the assignment"
         )
-    if node.op is Op.DETACH and isinstance(node.arg, Custom):
-        rule, operands = node.arg.rule, node.arg.inputs
-    else:
-        rule, operands = RULES.get(node.op, _none), node.src
-    shares = [
-        (s, rule(node, g, i)) for i, s in enumerate(operands) if s in live
-    ]
+    own = node.op is Op.DETACH and isinstance(node.arg, Custom)
+    rule = node.arg.rule if own else RULES.get(node.op, _none)
+    shares = [(s, rule(node, g, i)) for i, s in enumerate(gradient_operands(node)) if s in live]
     return [(s, share) for s, share in shares if share is not None]
 
 

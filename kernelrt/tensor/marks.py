@@ -6,14 +6,14 @@ something about it. The scheduler never sees one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import build
 
-__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "is_kept", "mark",
-           "strip"]  # fmt: skip
+__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "gradient_operands",
+           "history", "is_kept", "mark", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -72,6 +72,35 @@ def detach(x: UOp) -> UOp:
 def custom(x: UOp, rule: CustomRule, *inputs: UOp, arg: object = None) -> UOp:
     """`x`, differentiated by `rule` instead of through the nodes it is made of."""
     return mark(x, Custom(rule, inputs, arg))
+
+
+def gradient_operands(node: UOp) -> tuple[UOp, ...]:
+    """What a gradient that flows into `node` flows on to.
+
+    For a value with a rule of its own these are the rule's inputs, which need not be what its
+    value is computed from: a window of one element is the element itself.
+    """
+    if not node.dtype.is_float:
+        return ()
+    if node.op is not Op.DETACH:
+        return node.src
+    if isinstance(node.arg, Custom):
+        return node.arg.inputs
+    return () if node.arg is None or isinstance(node.arg, Leaf | Stale) else node.src
+
+
+def history(root: UOp) -> Iterator[UOp]:
+    """The nodes that a gradient of `root` passes, each once, operands first."""
+    seen: set[UOp] = set()
+    stack = [(root, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:
