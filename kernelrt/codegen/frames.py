@@ -110,11 +110,17 @@ class Loops:
             self.stack, self.text.lines = full, lines
 
     def branch_if(self, condition: Value, body: Callable[[], None]) -> None:
-        """Run `body` only where the scalar `condition` holds."""
+        """Run `body` only where the scalar `condition` holds.
+
+        Values that are written in between are forgotten: what follows may run without them.
+        """
         frame, then, join = self.top, self.label("then"), self.label("join")
         frame.lines.append(f"  br i1 {condition.text}, label %{then}, label %{join}")
         frame.lines.append(f"{then}:")
+        known = len(frame.memo)
         body()
+        while len(frame.memo) > known:
+            frame.memo.popitem()
         frame.lines.append(f"  br label %{join}")
         frame.lines.append(f"{join}:")
         frame.block = join

@@ -363,11 +363,6 @@ class Memory:
         align = param.dtype.itemsize
         mask = self.emitter.mask_of(place) if lanes > 1 else None
         address = self._address(param, index, place)
-        if mask is not None and lanes == 1:
-            self.emitter.loops.branch_if(
-                mask, lambda: self._put(u, value, address, ty, align, None)
-            )
-            return
         self._put(u, value, address, ty, align, mask)
 
     def _put(
