@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp, Variable
+from kernelrt.ir import Variable
 
 MOST = 40
 
