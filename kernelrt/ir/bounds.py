@@ -1,4 +1,9 @@
-"""Interval analysis of integer nodes."""
+"""Interval analysis of integer nodes.
+
+Arithmetic wraps to the width of its type, as in C. What cannot wrap for any values of its leaves
+is *exact*: it may be reasoned about as an expression over the whole numbers. Index arithmetic
+(over RANGEs and Variables) is exact because its bounds prove it; arithmetic on data seldom is.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,30 @@ from kernelrt.ir.ops import Op
 if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
 
-__all__ = ["infer"]
+__all__ = ["RING", "infer"]
 
 
-def infer(u: UOp) -> tuple[int, int]:
-    """Bounds of `u` from the bounds of its operands; float nodes get (0, 0) and mean nothing."""
+#: Sums and products: what a linear form looks through.
+RING = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG})
+
+
+def infer(u: UOp) -> tuple[int, int, bool]:
+    """Bounds of `u` from those of its operands, and whether it is exact.
+
+    A node is exact when no sum or product between it and its other leaves can wrap. Float nodes
+    get the bounds (0, 0), which mean nothing.
+    """
     if u.dtype.is_float:
-        return (0, 0)
-    low, high = _exact(u)
+        return (0, 0, True)
+    low, high = _interval(u)
     tmin, tmax = int(u.dtype.min), int(u.dtype.max)
     # A value that may wrap can be anything.
-    return (low, high) if tmin <= low and high <= tmax else (tmin, tmax)
+    if low < tmin or high > tmax:
+        return (tmin, tmax, u.op not in RING)
+    return (low, high, u.op not in RING or all(s.exact for s in u.src))
 
 
-def _exact(u: UOp) -> tuple[int, int]:
+def _interval(u: UOp) -> tuple[int, int]:
     op = u.op
     if op is Op.CONST:
         return int(u.arg), int(u.arg)
@@ -40,8 +55,10 @@ def _exact(u: UOp) -> tuple[int, int]:
     if op is Op.WHERE:
         (a, b), (c, d) = u.src[1].bounds, u.src[2].bounds
         return min(a, c), max(b, d)
-    if op is Op.BOUND:
+    if op is Op.BOUND and len(u.src) < 4:
         return 0, max(0, u.src[1].vmax - 1)
+    if op is Op.BOUND:
+        return min(0, u.src[3].vmin), max(0, u.src[3].vmax)
     if op is Op.CAST or (u.src and op in _PASS_THROUGH):
         return u.src[0].bounds
     if op is Op.PAD:

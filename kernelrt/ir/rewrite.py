@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from kernelrt.ir.ops import Op
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.uop import UOp, toposort
 
-__all__ = ["Rule", "Table", "rewrite", "substitute"]
+__all__ = ["Memo", "Rule", "Table", "rewrite", "substitute"]
 
 #: Gives the node to put in place of another, or None to leave it.
 Rule = Callable[[UOp], UOp | None]
 #: The rules to try on each kind of node, in order.
 Table = Mapping[Op, tuple[Rule, ...]]
 
+
+
+class Memo(Protocol):
+    """Where results are kept; a dict will do."""
+
+    def __contains__(self, u: UOp, /) -> bool: ...
+    def __getitem__(self, u: UOp, /) -> UOp: ...
+    def __setitem__(self, u: UOp, simple: UOp, /) -> None: ...
+    def get(self, u: UOp, default: UOp, /) -> UOp:
+        """What is kept for `u`, or `default`."""
+        ...
+
+
 _LIMIT = 64
 
 
 def rewrite(
-    roots: Iterable[UOp], table: Table, memo: dict[UOp, UOp] | None = None
+    roots: Iterable[UOp], table: Table, memo: Memo | None = None
 ) -> list[UOp]:
     """`roots` with the rules of `table` applied bottom-up until none fires.
 
@@ -29,10 +43,10 @@ def rewrite(
         Graphs to rewrite; shared parts are rewritten once.
     table : Table
         Rules by the op of the node they look at.
-    memo : dict, optional
+    memo : Memo, optional
         Results of earlier calls with the same table, reused and extended.
     """
-    done: dict[UOp, UOp] = {} if memo is None else memo
+    done: Memo = {} if memo is None else memo
     roots = list(roots)
     for node in toposort(roots, stop=done.__contains__):
         if node not in done:
@@ -40,7 +54,7 @@ def rewrite(
     return [done[root] for root in roots]
 
 
-def _settle(node: UOp, table: Table, done: dict[UOp, UOp]) -> UOp:
+def _settle(node: UOp, table: Table, done: Memo) -> UOp:
     src = tuple(done[s] for s in node.src)
     current = node if src == node.src else node.replace(src=src)
     for _ in range(_LIMIT):

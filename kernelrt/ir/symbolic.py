@@ -3,10 +3,16 @@
 Index expressions are sums of products. :func:`simplify` brings them to one canonical form,
 so that two ways of writing an index become the same node, and removes the divisions and
 remainders that reshapes introduce wherever bounds allow.
+
+Arithmetic wraps. Sums and products may be regrouped whether or not they do; what divides,
+compares or takes a remainder looks into a sum only where it is exact (see :mod:`.bounds`).
+
+All work is linear in the nodes of the graph, which may have exponentially many paths.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import TYPE_CHECKING
 
@@ -18,10 +24,33 @@ from kernelrt.ir.uop import UOp, const, toposort
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["RULES", "less", "linear", "ranges_of", "render", "simplify", "simplify_all", "upper"]
+__all__ = [
+    "RULES",
+    "factors",
+    "label",
+    "less",
+    "linear",
+    "ranges_of",
+    "render",
+    "simplify",
+    "simplify_all",
+    "upper",
+]
 
 # A linear form: node -> coefficient, and the constant term.
 _Linear = tuple[dict[UOp, int], int]
+
+_LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
+#: After this many steps through a sum its parts are taken one by one instead of path by path.
+_PATHS = 64
+#: Products of more factors are not taken apart, and sums of more terms not multiplied out.
+_FACTORS = 16
+_TERMS = 32
+#: Sums of more terms are not brought in order.
+_LONGEST = 64
+#: Labels that are longer are replaced by their hash, and texts for people cut short.
+_LABEL = 96
+_TEXT = 2000
 
 
 def simplify(u: UOp) -> UOp:
@@ -31,31 +60,102 @@ def simplify(u: UOp) -> UOp:
 
 def simplify_all(roots: Iterable[UOp]) -> list[UOp]:
     """Like :func:`simplify`, for several expressions that share parts."""
-    return rewrite(roots, RULES)
+    return rewrite(roots, RULES, _SETTLED)
+
+
+class _Settled:
+    """Canonical forms, kept with the nodes that they are forms of."""
+
+    def __contains__(self, u: UOp) -> bool:
+        return u.cached_simple is not None
+
+    def __getitem__(self, u: UOp) -> UOp:
+        found = u.cached_simple
+        return found if isinstance(found, UOp) else u
+
+    def __setitem__(self, u: UOp, simple: UOp) -> None:
+        u.cached_simple = True if simple is u else simple
+
+    def get(self, u: UOp, default: UOp) -> UOp:
+        return default if u.cached_simple is None else self[u]
+
+
+_SETTLED = _Settled()
 
 
 def linear(u: UOp) -> _Linear:
-    """`u` as coefficients of nodes that are not sums, and a constant."""
+    """`u` as coefficients of nodes that are not sums, and a constant.
+
+    Equal to `u` up to multiples of two to the width of its type.
+    """
     terms: dict[UOp, int] = {}
     constant = 0
     stack = [(u, 1)]
+    steps = 0
     while stack:
+        steps += 1
+        if steps > _PATHS:
+            return _linear_of_graph(u)
         node, factor = stack.pop()
-        if node.op is Op.CONST:
-            constant += factor * int(node.arg)
-        elif node.op is Op.ADD:
-            stack.extend((s, factor) for s in node.src)
-        elif node.op is Op.SUB:
-            stack += [(node.src[0], factor), (node.src[1], -factor)]
-        elif node.op is Op.NEG:
-            stack.append((node.src[0], -factor))
-        elif node.op is Op.MUL and node.src[1].op is Op.CONST:
-            stack.append((node.src[0], factor * int(node.src[1].arg)))
-        elif node.op is Op.MUL and node.src[0].op is Op.CONST:
-            stack.append((node.src[1], factor * int(node.src[0].arg)))
-        else:
+        inner = _inner(node)
+        if inner is None:
             terms[node] = terms.get(node, 0) + factor
+        elif not inner:
+            constant += factor * int(node.arg)
+        else:
+            stack.extend((part, factor * scale) for part, scale in inner)
     return {n: c for n, c in terms.items() if c}, constant
+
+
+def _inner(node: UOp) -> tuple[tuple[UOp, int], ...] | None:
+    """The parts of a sum with their coefficients; none for a number; None for anything else."""
+    op = node.op
+    if op is Op.CONST:
+        return ()
+    if op is Op.ADD:
+        return (node.src[0], 1), (node.src[1], 1)
+    if op is Op.SUB:
+        return (node.src[0], 1), (node.src[1], -1)
+    if op is Op.NEG:
+        return ((node.src[0], -1),)
+    if op is Op.MUL:
+        a, b = node.src
+        if b.op is Op.CONST:
+            return ((a, int(b.arg)),)
+        if a.op is Op.CONST:
+            return ((b, int(a.arg)),)
+    return None
+
+
+def _linear_of_graph(u: UOp) -> _Linear:
+    """:func:`linear` of a sum whose parts are shared: each part is looked at once."""
+    factors = {u: 1}
+    terms: dict[UOp, int] = {}
+    constant = 0
+    for node in reversed(list(toposort([u], stop=lambda n: not _inner(n)))):
+        factor = factors.pop(node, 0)
+        inner = _inner(node)
+        if inner is None:
+            terms[node] = factor
+        elif not inner:
+            constant += factor * int(node.arg)
+        else:
+            for part, scale in inner:
+                factors[part] = factors.get(part, 0) + factor * scale
+    return {n: c for n, c in terms.items() if c}, constant
+
+
+def _exact_linear(u: UOp) -> _Linear:
+    """The linear form over the whole numbers; `u` is a term of its own where it may wrap."""
+    if u.exact:
+        terms, constant = linear(u)
+        if _fits(constant, *terms.values()):
+            return terms, constant
+    return {u: 1}, 0
+
+
+def _fits(*numbers: int) -> bool:
+    return all(_LEAST <= n <= _MOST for n in numbers)
 
 
 def ranges_of(u: UOp) -> set[UOp]:
@@ -69,13 +169,15 @@ def upper(u: UOp) -> UOp:
     Only sums whose RANGEs stand alone or times a RANGE-free factor are tightened by it;
     anything else falls back to the constant bound.
     """
-    terms, constant = linear(u)
+    if not u.exact:
+        return const(u.vmax, dt.int64)
+    terms, constant = _exact_linear(u)
     total = const(constant, dt.int64)
     for node, factor in terms.items():
         if node.op is Op.RANGE and factor > 0:
             total = total + (node.src[0] - 1) * factor
         elif node.op is Op.MUL and factor > 0 and node.vmin >= 0:
-            parts = [(s.src[0] - 1) if s.op is Op.RANGE else s for s in _factors(node)]
+            parts = [(s.src[0] - 1) if s.op is Op.RANGE else s for s in factors(node)]
             if any(ranges_of(p) for p in parts):
                 return const(u.vmax, dt.int64)
             product = const(factor, dt.int64)
@@ -95,11 +197,12 @@ def less(a: UOp, b: UOp) -> bool:
         return True
     if b.op is Op.CONST:
         return False
-    return simplify(_expand(upper(a) - b)).vmax < 0
+    difference = upper(a) - b
+    return difference.exact and simplify(_expand(difference)).vmax < 0
 
 
 def render(u: UOp) -> str:
-    """An integer expression as a person would write it."""
+    """An integer expression as a person would write it; what would be too long is left out."""
     text: dict[UOp, str] = {}
     signs = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
     for node in toposort([u]):
@@ -111,14 +214,21 @@ def render(u: UOp) -> str:
             text[node] = f"r{node.arg}"
         elif node.op in signs:
             a, b = (text[s] for s in node.src)
-            text[node] = f"({a} {signs[node.op]} {b})"
+            text[node] = _short(f"({a} {signs[node.op]} {b})")
         else:
-            text[node] = f"{node.op.name.lower()}({', '.join(text[s] for s in node.src)})"
+            text[node] = _short(
+                f"{node.op.name.lower()}({', '.join(text[s] for s in node.src)})"
+            )
     out = text[u]
     return out[1:-1] if out.startswith("(") and u.op in signs else out
 
 
-def _factors(u: UOp) -> list[UOp]:
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else "(...)"
+
+
+def factors(u: UOp) -> list[UOp]:
+    """The factors of a product; `u` itself where they are very many."""
     out: list[UOp] = []
     stack = [u]
     while stack:
@@ -127,6 +237,8 @@ def _factors(u: UOp) -> list[UOp]:
             stack.extend(node.src)
         else:
             out.append(node)
+        if len(stack) + len(out) > _FACTORS:
+            return [u]
     return out
 
 
@@ -136,11 +248,15 @@ def _expand(u: UOp) -> UOp:
     def distribute(node: UOp) -> UOp | None:
         for i in (0, 1):
             a, b = node.src[i], node.src[1 - i]
-            if a.op in (Op.ADD, Op.SUB):
+            if a.op in (Op.ADD, Op.SUB) and _terms(a) * _terms(b) <= _TERMS:
                 return UOp(a.op, node.dtype, (a.src[0] * b, a.src[1] * b))
         return None
 
     return rewrite([u], {Op.MUL: (distribute,)})[0]
+
+
+def _terms(u: UOp) -> int:
+    return len(linear(u)[0]) + 1
 
 
 def _order(u: UOp) -> tuple[object, ...]:
@@ -149,7 +265,27 @@ def _order(u: UOp) -> tuple[object, ...]:
         return (0, u.arg)
     if u.op is Op.VAR:
         return (1, u.arg)
-    return (2, int(u.op), render(u))
+    return (2, int(u.op), label(u))
+
+
+def label(u: UOp) -> str:
+    """A text that depends on content only: the expression, or a hash of it where it is long."""
+    if u.cached_label is None:
+        for node in toposort([u], stop=lambda n: n.cached_label is not None):
+            if node.cached_label is None:
+                node.cached_label = _label(node)
+    assert u.cached_label is not None
+    return u.cached_label
+
+
+def _label(node: UOp) -> str:
+    # What a BUFFER holds is known by identity only.
+    arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.LOAD) else repr(node.arg)
+    inner = ",".join(s.cached_label or "" for s in node.src)
+    text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
+    if len(text) <= _LABEL:
+        return text
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _is_index(u: UOp) -> bool:
@@ -171,6 +307,8 @@ def _sum(u: UOp) -> UOp | None:
     if not _is_index(u):
         return None
     terms, constant = linear(u)
+    if len(terms) > _LONGEST:
+        return None
     _recombine(terms)
     return _build(terms, constant)
 
@@ -195,16 +333,20 @@ def _recombine(terms: dict[UOp, int]) -> None:
 def _mul(u: UOp) -> UOp | None:
     if not _is_index(u):
         return None
-    factors = _factors(u)
-    constant = math.prod(int(f.arg) for f in factors if f.op is Op.CONST)
-    rest = sorted((f for f in factors if f.op is not Op.CONST), key=_order)
+    parts = factors(u)
+    constant = math.prod(int(f.arg) for f in parts if f.op is Op.CONST)
+    rest = sorted((f for f in parts if f.op is not Op.CONST), key=_order)
     if constant == 0 or not rest:
         return const(constant, dt.int64)
     if len(rest) == 1 and rest[0].op in (Op.ADD, Op.SUB, Op.NEG):
         terms, offset = linear(rest[0])
         return _build({n: c * constant for n, c in terms.items()}, offset * constant)
-    if len(rest) > 1 and any(f.op in (Op.ADD, Op.SUB) for f in rest):
-        return _expand(u)
+    if u in rest:
+        return None
+    if len(rest) > 1 and u.exact and any(f.op in (Op.ADD, Op.SUB) for f in rest):
+        expanded = _expand(u)
+        if expanded.op is not Op.MUL:
+            return expanded
     product = rest[0]
     for factor in rest[1:]:
         product = product * factor
@@ -212,16 +354,21 @@ def _mul(u: UOp) -> UOp | None:
 
 
 def _split(u: UOp, divisor: int) -> tuple[_Linear, _Linear]:
-    """`u` as divisor * quotient + remainder, term by term; the remainder's constant is small."""
-    terms, constant = linear(u)
+    """`u` as divisor * quotient + remainder, term by term; the remainder's constant is small.
+
+    The remainder is exact; it is all of `u` where it could not be so otherwise.
+    """
+    terms, constant = _exact_linear(u)
     quotient = {n: c // divisor for n, c in terms.items() if c % divisor == 0}
     remainder = {n: c for n, c in terms.items() if c % divisor}
+    if not _build(remainder, constant % divisor).exact:
+        return ({}, 0), ({u: 1}, 0)
     return (quotient, constant // divisor), (remainder, constant % divisor)
 
 
 def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, UOp]:
     """A quotient and what remains, for a divisor that is not a number."""
-    terms, constant = linear(u)
+    terms, constant = _exact_linear(u)
     quotient: dict[UOp, int] = {}
     whole = 0
     remainder: dict[UOp, int] = {}
@@ -229,7 +376,7 @@ def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, UOp]:
         if node is divisor:
             whole += factor
             continue
-        parts = _factors(node)
+        parts = factors(node) if node.exact else []
         if divisor in parts and len(parts) > 1:
             parts.remove(divisor)
             product = parts[0]
@@ -238,7 +385,8 @@ def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, UOp]:
             quotient[product] = quotient.get(product, 0) + factor
         else:
             remainder[node] = factor
-    return (quotient, whole), _build(remainder, constant)
+    rest = _build(remainder, constant)
+    return ((quotient, whole), rest) if rest.exact else (({}, 0), u)
 
 
 def _idiv(u: UOp) -> UOp | None:
@@ -254,7 +402,7 @@ def _idiv(u: UOp) -> UOp | None:
         return x
     if x.vmin // divisor == x.vmax // divisor:
         return const(x.vmin // divisor, dt.int64)
-    if x.op is Op.IDIV and x.src[1].op is Op.CONST and int(x.src[1].arg) > 0:
+    if x.op is Op.IDIV and x.src[1].op is Op.CONST and 0 < int(x.src[1].arg) <= _MOST // divisor:
         return x.src[0] // (int(x.src[1].arg) * divisor)
     (quotient, whole), (remainder, offset) = _split(x, divisor)
     rest = _build(remainder, offset)
@@ -346,14 +494,15 @@ def _compare(u: UOp) -> UOp | None:
 
 def _compare_scaled(a: UOp, limit: int) -> UOp | None:
     """C * x + k < limit with a common factor of all terms divided out."""
-    terms, constant = linear(a)
+    terms, constant = _exact_linear(a)
     if not terms:
         return None
     common = math.gcd(*terms.values())
     if common == 1 and constant == 0:
         return None
     reduced = _build({n: c // common for n, c in terms.items()}, 0)
-    return reduced < -((constant - limit) // common)
+    threshold = -((constant - limit) // common)
+    return reduced < threshold if reduced.exact and _fits(threshold) else None
 
 
 def _and(u: UOp) -> UOp | None:
@@ -413,7 +562,9 @@ def _fixed_range(u: UOp) -> UOp | None:
 def _bound(u: UOp) -> UOp | None:
     """A check that can never fail is no check."""
     index, size = u.src[0], u.src[1]
-    return index if index.vmin >= 0 and less(index, size) else None
+    if index.vmin >= 0 and less(index, size):
+        return u.src[3] if len(u.src) > 3 else index
+    return None
 
 
 RULES: Table = {

@@ -43,15 +43,18 @@ class UOp:
     """
 
     __slots__ = (
-        "__weakref__", "arg", "cached_bounds", "cached_shape", "dtype", "op", "origin", "src",
+        "__weakref__", "arg", "cached_bounds", "cached_label", "cached_shape", "cached_simple",
+        "dtype", "op", "origin", "src",
     )  # fmt: skip
 
     op: Op
     dtype: DType
     src: tuple[UOp, ...]
     arg: Any
-    cached_bounds: tuple[int, int] | None
+    cached_bounds: tuple[int, int, bool] | None
+    cached_label: str | None
     cached_shape: tuple[Dim, ...] | None
+    cached_simple: UOp | bool | None
     #: Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`.
     origin: Raw | None
 
@@ -76,7 +79,9 @@ class UOp:
                 found.src = src
                 found.arg = arg
                 found.cached_bounds = None
+                found.cached_label = None
                 found.cached_shape = None
+                found.cached_simple = None
                 found.origin = None
                 cls._interned[key] = found
             return found
@@ -110,9 +115,7 @@ class UOp:
         assert self.cached_shape is not None
         return self.cached_shape
 
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+    def _interval(self) -> tuple[int, int, bool]:
         if self.cached_bounds is None:
             from kernelrt.ir.bounds import infer
 
@@ -123,14 +126,27 @@ class UOp:
         return self.cached_bounds
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+        return self._interval()[:2]
+
+    @property
     def vmin(self) -> int:
         """Least value of an integer or bool node."""
-        return self.bounds[0]
+        return self._interval()[0]
 
     @property
     def vmax(self) -> int:
         """Greatest value of an integer or bool node."""
-        return self.bounds[1]
+        return self._interval()[1]
+
+    @property
+    def exact(self) -> bool:
+        """Whether this value is that of the same expression over the whole numbers.
+
+        False where a sum or product that it is made of may wrap.
+        """
+        return self._interval()[2]
 
     def const_like(self, value: bool | float) -> UOp:
         """A constant of this node's scalar type."""

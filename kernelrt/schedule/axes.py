@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
-from kernelrt.ir.shape import as_dim, as_uop, prod
-from kernelrt.ir.symbolic import linear, ranges_of
+from kernelrt.ir.shape import as_dim, as_uop, prod, same
+from kernelrt.ir.symbolic import factors, linear
 from kernelrt.schedule.indexing import ZERO, Indexer
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class _Accesses:
     def __init__(self, nodes: Iterable[UOp]) -> None:
         self._rows: dict[tuple[tuple[UOp, int | UOp], ...], _Coefficients] = {}
         self._opaque: set[UOp] = set()
+        self._varying: dict[UOp, frozenset[UOp]] = {}
         seen: set[UOp] = set()
         for node in nodes:
             if node.dtype is dt.int64 and node.op in _WITHIN_SUM:
@@ -171,12 +172,10 @@ class _Accesses:
                     self._add(s)
 
     def _add(self, root: UOp) -> None:
-        if root.op is Op.CONST:
-            return
         row: _Coefficients = {}
         for term, factor in linear(root)[0].items():
             if term.op is Op.RANGE:
-                row[term] = factor
+                _accumulate(row, term, factor)
             elif term.op is Op.MUL:
                 self._product(term, factor, row)
         if row:
@@ -184,21 +183,26 @@ class _Accesses:
             self._rows[key] = row
 
     def _product(self, term: UOp, factor: int, row: _Coefficients) -> None:
-        varying = ranges_of(term)
-        factors: list[UOp] = []
-        stack = [term]
-        while stack:
-            node = stack.pop()
-            if node.op is Op.MUL:
-                stack.extend(node.src)
-            else:
-                factors.append(node)
-        loops = [f for f in factors if f.op is Op.RANGE]
-        rest = [f for f in factors if f.op is not Op.RANGE]
-        if len(loops) != 1 or any(ranges_of(f) for f in rest) or loops[0] in row:
+        """One loop times what does not vary with any is a coefficient; else loops stay apart."""
+        varying = self._ranges(term)
+        if not varying:
+            return
+        parts = factors(term)
+        loops = [f for f in parts if f.op is Op.RANGE]
+        rest = [f for f in parts if f.op is not Op.RANGE]
+        if len(loops) != 1 or any(self._ranges(f) for f in rest):
             self._opaque |= varying
             return
-        row[loops[0]] = as_uop(prod((factor, *rest)))
+        _accumulate(row, loops[0], as_uop(prod((factor, *rest))))
+
+    def _ranges(self, u: UOp) -> frozenset[UOp]:
+        memo = self._varying
+        if u not in memo:
+            for node in toposort([u], stop=memo.__contains__):
+                if node not in memo:
+                    own = {node} if node.op is Op.RANGE else ()
+                    memo[node] = frozenset(own).union(*(memo[s] for s in node.src))
+        return memo[u]
 
     def runs(self, nest: Sequence[UOp]) -> list[list[UOp]]:
         """Adjacent loops of `nest` that every access walks as one, outermost first."""
@@ -215,11 +219,13 @@ class _Accesses:
             return False
         size = as_dim(b.src[0])
         return all(
-            _equal(row.get(a, 0), prod((size, row.get(b, 0)))) for row in self._rows.values()
+            same(row.get(a, 0), prod((size, row.get(b, 0)))) for row in self._rows.values()
         )
 
 
-def _equal(a: int | UOp, b: int | UOp) -> bool:
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    return as_dim(as_uop(a) - as_uop(b)) == 0
+def _accumulate(row: _Coefficients, loop: UOp, step: int | UOp) -> None:
+    known = row.get(loop, 0)
+    if isinstance(known, int) and isinstance(step, int):
+        row[loop] = known + step
+    else:
+        row[loop] = as_dim(as_uop(known) + as_uop(step))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, const, simplify, toposort
-from kernelrt.ir.symbolic import less, ranges_of, render, upper
+from kernelrt.ir.symbolic import label, less, linear, ranges_of, render, upper
 
 N = Variable("n", 1, 6)
 EVALUATE = {
@@ -120,6 +122,104 @@ FLAT = (A * 8 + B) * 16 + C
 )
 def test_what_reshapes_leave_behind_disappears(expression, text):
     assert render(simplify(expression)) == text
+
+
+# Values read from memory: anything that 64 bits hold, in arithmetic that wraps.
+WORDS = tuple(
+    UOp(Op.LOAD, dt.int64, (UOp(Op.PARAM, dt.int64, (), (k, 9)), const(0, dt.int64)))
+    for k in range(2)
+)
+EDGES = (-(2**63), -(2**63) + 1, -(2**62) - 5, -7, -1, 0, 1, 6, 2**62 + 5, 2**63 - 2, 2**63 - 1)
+constants = st.one_of(st.integers(-20, 50), st.sampled_from([2**32, 2**59, 2**62, -(2**63)]))
+
+
+def combine(inner):
+    number = constants.map(lambda c: const(c, dt.int64))
+    divisor = st.one_of(st.sampled_from([2, 3, 4, 12, 16, 384, 2**53]).map(
+        lambda c: const(c, dt.int64)), st.just(N))  # fmt: skip
+    ring = st.sampled_from([Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN])
+    return st.one_of(
+        st.builds(lambda op, a, b: a.alu(op, b), ring, inner, st.one_of(inner, number)),
+        st.builds(lambda op, a, b: a.alu(op, b), st.sampled_from([Op.IDIV, Op.MOD]),
+                  inner, divisor),
+        inner.map(lambda a: -a),
+    )  # fmt: skip
+
+
+words = st.recursive(st.sampled_from([*WORDS, *WORDS, LOOPS[1], N]), combine, max_leaves=9)
+
+
+def wrapped(expression: UOp, known: dict[UOp, int]) -> int:
+    """The value that 64 bits give."""
+    done: dict[UOp, int] = dict(known)
+    for node in toposort([expression], stop=known.__contains__):
+        if node.op is Op.CONST:
+            done[node] = int(node.arg)
+        elif node not in done:
+            number = int(EVALUATE[node.op](*(done[s] for s in node.src)))
+            done[node] = (number + 2**63) % 2**64 - 2**63
+    return done[expression]
+
+
+@given(words, words)
+@settings(max_examples=300, deadline=None)
+def test_arithmetic_that_wraps_keeps_every_value(a, b):
+    compared, certain = simplify(a < b), less(simplify(a), simplify(b))
+    simple = simplify(a)
+    for x, y in itertools.product(EDGES, EDGES):
+        known = {WORDS[0]: x, WORDS[1]: y, LOOPS[1]: (x + y) % 7, N: 1 + (x - y) % 6}
+        wanted = wrapped(a, known)
+        assert wrapped(simple, known) == wanted, (render(a), render(simple))
+        for node in (a, simple):
+            assert node.vmin <= wanted <= node.vmax
+        truth = wanted < wrapped(b, known)
+        assert wrapped(compared, known) == truth, (render(a), render(b))
+        assert truth or not certain
+
+
+def shared(step, depth: int = 200) -> UOp:
+    """An expression with a node for each level and a path for each subset of levels."""
+    x = WORDS[0]
+    for level in range(depth):
+        x = step(x, level)
+    return x
+
+
+SHARED = {
+    "doubled": lambda x, _: x + x,
+    "squared": lambda x, _: x * x,
+    "squared_and_moved": lambda x, k: x * x + (k + 1),
+    "product_of_sums": lambda x, k: (x + k) * (x - k),
+    "divided": lambda x, k: (x + x) // (k + 2) + x % 7,
+    "divided_by_a_variable": lambda x, _: x // N + x % N,
+    "compared": lambda x, k: (x < k).where(x, x + x),
+    "loops": lambda x, k: x * LOOPS[k % 3] + x,
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_work_is_linear_in_nodes(name):
+    u = shared(SHARED[name])
+    simple = simplify(u)
+    assert len(list(toposort([simple]))) < 20_000
+    for node in (u, simple):
+        assert isinstance(render(node), str)
+        assert len(label(node)) < 200
+        linear(node)
+        upper(node)
+        assert not less(node, WORDS[1])
+
+
+def test_labels_depend_on_content_alone():
+    deep = shared(SHARED["squared_and_moved"])
+    command = (
+        "import tests.unit.test_symbolic as t; from kernelrt.ir.symbolic import label;"
+        "print(label(t.shared(t.SHARED['squared_and_moved'])))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=True
+    )
+    assert out.stdout.strip() == label(deep)
 
 
 def test_equal_sums_become_one_node():
