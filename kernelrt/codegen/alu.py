@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 from kernelrt import dtype as dt
@@ -101,12 +102,19 @@ def _integer_constant(value: Value) -> int | None:
     return int(value.text.removesuffix(")").split()[-1])
 
 
+def _float_constant(value: Value) -> float | None:
+    """The number in every lane of a float constant."""
+    if value.text.startswith("%"):
+        return None
+    digits = value.text.removesuffix(")").split()[-1].removeprefix("0x")
+    number: float = struct.unpack(">d", bytes.fromhex(digits))[0]
+    return number
+
+
 def _is_plain_constant(value: Value) -> bool:
     """Whether this is a float constant other than NaN."""
-    if value.text.startswith("%"):
-        return False
-    bits = value.text.removesuffix(")").split()[-1].removeprefix("0x")
-    return int(bits, 16) & (1 << 63) - 1 <= 0x7FF << 52
+    number = _float_constant(value)
+    return number is not None and number == number
 
 
 def _extreme(predicate: str) -> _Rule:
@@ -134,6 +142,23 @@ def _extreme(predicate: str) -> _Rule:
         return _select(b, unordered, x, Value(best, x.lanes, dtype))
 
     return rule
+
+
+def _fenced(b: Text, value: Value) -> str:
+    """A float divisor whose lanes LLVM does not look into.
+
+    LLVM takes a quotient for 0 in the lanes where it finds both operands to be 0, though it is
+    NaN there: SimplifyDemandedVectorElts treats division as it treats multiplication.
+    """
+    number = _float_constant(value)
+    if value.lanes == 1 or (number is not None and number != 0.0):
+        return value.text
+    ty = b.type_of(value)
+    return b.call(f"llvm.arithmetic.fence.{_suffix(value)}", ty, (ty, value.text))
+
+
+def _divide(b: Text, _: DType, v: list[Value]) -> str:
+    return b.emit(f"fdiv {b.type_of(v[0])} {v[0].text}, {_fenced(b, v[1])}")
 
 
 def _safe_divisor(b: Text, dtype: DType, x: Value, y: Value) -> tuple[str, str]:
@@ -200,7 +225,7 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
     """NumPy's floor_divide and remainder for floats, by way of an exact fmod (frem)."""
     ty, mask = b.type_of(x), vector("i1", x.lanes)
     zero = b.constant(0.0, dtype, x.lanes)
-    fmod = b.emit(f"frem {ty} {x.text}, {y.text}")
+    fmod = b.emit(f"frem {ty} {x.text}, {_fenced(b, y)}")
     nonzero = b.emit(f"fcmp une {ty} {fmod}, {zero.text}")
     a = b.emit(f"fcmp olt {ty} {y.text}, {zero.text}")
     c = b.emit(f"fcmp olt {ty} {fmod}, {zero.text}")
@@ -212,12 +237,12 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
         sign = b.call(f"llvm.copysign.{_suffix(x)}", ty, (ty, zero.text), (ty, y.text))
         return _select(b, nonzero, Value(moved, x.lanes, dtype), Value(sign, x.lanes, dtype))
     difference = b.emit(f"fsub {ty} {x.text}, {fmod}")
-    quotient = b.emit(f"fdiv {ty} {difference}, {y.text}")
+    quotient = b.emit(f"fdiv {ty} {difference}, {_fenced(b, y)}")
     one = b.constant(1.0, dtype, x.lanes).text
     lowered = b.emit(f"fsub {ty} {quotient}, {one}")
     q = _select(b, adjust, Value(lowered, x.lanes, dtype), Value(quotient, x.lanes, dtype))
     rounded = b.call(f"llvm.round.{_suffix(x)}", ty, (ty, q))
-    plain = b.emit(f"fdiv {ty} {x.text}, {y.text}")
+    plain = b.emit(f"fdiv {ty} {x.text}, {_fenced(b, y)}")
     by_zero = b.emit(f"fcmp oeq {ty} {y.text}, {zero.text}")
     return _select(b, by_zero, Value(plain, x.lanes, dtype), Value(rounded, x.lanes, dtype))
 
@@ -355,7 +380,7 @@ _RULES: dict[Op, _Rule] = {
     Op.ADD: _by_kind("fadd contract", "add", boolean="or"),
     Op.SUB: _by_kind("fsub contract", "sub", boolean="xor"),
     Op.MUL: _by_kind("fmul contract", "mul", boolean="and"),
-    Op.DIV: _by_kind("fdiv", "sdiv", "udiv"),
+    Op.DIV: _divide,
     Op.IDIV: _divmod(True),
     Op.MOD: _divmod(False),
     Op.MAX: _extreme("max"),
