@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.region import islands, region_of
 from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
@@ -168,16 +169,9 @@ def _output_sites(plan: ExecutionPlan, i: int) -> Sequence[Site]:
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:
     """The address ranges that the plan writes, merged."""
-    found = sorted(
-        (buffer.address, buffer.address + buffer.nbytes)
+    written = [
+        (region_of(plan.buffers[op.buffer_indices[slot]]), None)
         for op in plan.prepared_ops
         for slot in op.output_indices
-        if (buffer := plan.buffers[op.buffer_indices[slot]]).nbytes
-    )
-    merged: list[tuple[int, int]] = []
-    for begin, end in found:
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
-    return merged
+    ]
+    return [(whole.start, whole.stop) for whole, _ in islands(written, joined=True)]

@@ -349,10 +349,10 @@ class ExecutionPlanBuilder:
         """Elements of a kernel made from an AST run in no particular order."""
         for slot in op.output_indices:
             out = op.buffer_indices[slot]
-            storage, start, stop = self._layout.span(out)
+            here = self._layout.region(out)
             for b in op.buffer_indices:
-                other, begin, end = self._layout.span(b)
-                if other is storage and start != begin and start < end and begin < stop:
+                other = self._layout.region(b)
+                if here.start != other.start and here.meets(other):
                     raise PlanBuildError(
                         f"{op.label}: its output, buffer {out}, overlaps buffer {b} in part; "
                         "they must be the same or share no byte"
@@ -372,10 +372,9 @@ class ExecutionPlanBuilder:
 
     def _check_view(self, op: PreparedBufferView) -> None:
         part, base = op.buffer_indices
-        storage, start, stop = self._layout.span(part)
-        base_storage, base_start, base_stop = self._layout.span(base)
-        fits = storage is base_storage and base_start <= start and stop <= base_stop
-        if not fits or start - base_start != op.byte_offset or stop - start != op.nbytes:
+        here, whole = self._layout.region(part), self._layout.region(base)
+        fits = whole.covers(here) and here.nbytes == op.nbytes
+        if not fits or here.start - whole.start != op.byte_offset:
             raise PlanBuildError(
                 f"{op.label}: buffer {part} is not bytes {op.byte_offset} to "
                 f"{op.byte_offset + op.nbytes} of buffer {base}"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kernelrt.device.region import Region, region_of
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule.types import Intermediate
@@ -15,29 +16,14 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
 
-__all__ = ["Entry", "Layout", "Region"]
-
-
-# The one storage that everything with an address lies in.
-_HOST = object()
+__all__ = ["Entry", "Layout"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Region:
-    """Bytes that a buffer stands for, in the form in which hazards are looked for.
+class _Holder:
+    """What hazards know of an entry."""
 
-    Attributes
-    ----------
-    base : object
-        What the offset counts in: an intermediate, or host memory as a whole.
-    offset : int
-        First byte.
-    size : int
-        Elements.
-    """
-
-    base: Any
-    offset: int
+    region: Region
     size: int
 
 
@@ -147,24 +133,20 @@ class Layout:
         """Give the bytes of an entry. Allocates a given buffer."""
         entry = self.entries[index]
         if entry.buffer is not None:
-            return Region(_HOST, entry.buffer.address, entry.size)
+            return region_of(entry.buffer)
         root, start = self.root(index)
-        return Region(self.entries[root].own, start, entry.size)
+        return Region(self.entries[root].own, start, start + entry.nbytes)
 
     def node(self, index: int) -> UOp:
         """Give the BUFFER node by which hazards know an entry."""
         found = self._nodes.get(index)
         if found is None:
-            dtype = self.entries[index].dtype
-            found = self._nodes[index] = UOp(Op.BUFFER, dtype, (), self.region(index))
+            entry = self.entries[index]
+            holder = _Holder(self.region(index), entry.size)
+            found = self._nodes[index] = UOp(Op.BUFFER, entry.dtype, (), holder)
         return found
 
     def root_node(self, index: int) -> UOp:
         """Give the BUFFER node by which the arena knows an entry."""
         root = self.root_of(index)
         return UOp(Op.BUFFER, root.dtype, (), root.own or root.buffer)
-
-    def span(self, index: int) -> tuple[Any, int, int]:
-        """Give the storage, first byte and end of an entry."""
-        region = self.region(index)
-        return region.base, region.offset, region.offset + self.entries[index].nbytes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.region import Region, RegionMap, islands, region_of
 from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, written
 
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import PlanParts
 
 __all__ = ["PlanMemory"]
-
-#: First and last-but-one byte.
-Span = tuple[int, int]
-
 
 class PlanMemory:
     """Memory of a plan. Whatever changes it runs in a turn of the plan.
@@ -41,7 +38,7 @@ class PlanMemory:
         self.buffers: list[Buffer | None] = []
         self._allocate(parts)
         # Where buffers were when the dependencies were found: what shared bytes then may again.
-        self._analysed = [self.span(i) for i in range(len(self.buffers))]
+        self._analysed = [self.region(i) for i in range(len(self.buffers))]
 
     def live(self, index: int) -> Buffer:
         """Give a buffer. Raises PlanReleasedError where it was dropped."""
@@ -50,10 +47,9 @@ class PlanMemory:
             raise PlanReleasedError(f"buffer {index} of the plan was released")
         return buffer
 
-    def span(self, index: int) -> Span:
-        """Give the first address of a buffer and the one behind it."""
-        buffer = self.live(index)
-        return buffer.address, buffer.address + buffer.nbytes
+    def region(self, index: int) -> Region:
+        """Give the bytes of a buffer."""
+        return region_of(self.live(index))
 
     def arrays(self, index: int) -> list[Any]:
         """Give the arrays that the custom function at `index` gets; renewed by a rebind."""
@@ -64,13 +60,13 @@ class PlanMemory:
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List op, slot and offset of every address in the C table that lies in a buffer."""
-        begin, end = here = self.span(index)
+        here = self.region(index)
         found = []
         for op, slot, i in self._uses():
-            start, stop = self.span(i)
-            if begin <= start and stop <= end:
-                found.append((op, slot, start - begin))
-        shared = {i for i in range(len(self.buffers)) if _meet(here, self.span(i))}
+            part = self.region(i)
+            if part.nbytes and here.covers(part):
+                found.append((op, slot, part.start - here.start))
+        shared = {i for i in range(len(self.buffers)) if here.meets(self.region(i))}
         seen = any(not shared.isdisjoint(self._ops[i].buffer_indices) for i in self._arrays)
         return () if seen else tuple(found)
 
@@ -115,12 +111,16 @@ class PlanMemory:
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
         dirty = self._written()
         for i, buffer in new.items():
-            here = (buffer.address, buffer.address + buffer.nbytes)
+            here, before = region_of(buffer), self._analysed[i]
             for j in range(len(self.buffers)):
                 if j in new or (i not in dirty and j not in dirty):
                     continue
-                known = _meet(self._analysed[i], self._analysed[j])
-                if not known and _meet(here, self.span(j)):
+                there, other = self.region(j), self._analysed[j]
+                # The same bytes of each other: the dependencies and the kernels know of them.
+                known = before.meets(other) and before.start - other.start == (
+                    here.start - there.start
+                )
+                if here.meets(there) and not known:
                     raise PlanBuildError(
                         f"buffer: its bytes overlap buffer {j} of the plan, and one of them is "
                         "written; bind a copy"
@@ -131,13 +131,14 @@ class PlanMemory:
     def copy_of_state(self) -> dict[int, Buffer]:
         """Copy the given buffers that the plan writes, and those that share bytes with them."""
         places = {}
-        for group, begin, end in self._written_groups():
+        for whole, group in self._written_groups():
             # The copy begins at the same place in a cache line, so alignment carries over.
-            pad = begin % ALIGNMENT
-            whole = Buffer(pad + end - begin, dt.uint8, self.live(group[0]).device)
+            pad = whole.start % ALIGNMENT
+            copy = Buffer(pad + whole.nbytes, dt.uint8, self.live(group[0]).device)
             for i in group:
                 source = self.live(i)
-                places[i] = whole.view(pad + source.address - begin, source.size, source.dtype)
+                start = pad + self.region(i).start - whole.start
+                places[i] = copy.view(start, source.size, source.dtype)
                 places[i].raw()[...] = source.raw()
         return places
 
@@ -152,22 +153,17 @@ class PlanMemory:
         self._renew_holds()
         return dropped
 
-    def _written_groups(self) -> list[tuple[list[int], int, int]]:
-        """Group given buffers that share bytes, with their span, where the plan writes any."""
-        dirty = [self.span(i) for i in self._written()]
+    def _written_groups(self) -> list[tuple[Region, list[int]]]:
+        """Group given buffers that share bytes, where the plan writes any of them."""
+        dirty: RegionMap[int] = RegionMap()
+        for i in self._written():
+            dirty.add(self.region(i), i)
         given = [
-            (self.span(i), i)
+            (self.region(i), i)
             for i, entry in enumerate(self._layout.entries)
-            if entry.buffer is not None and entry.base is None and entry.nbytes
+            if entry.buffer is not None and entry.base is None
         ]
-        groups: list[tuple[list[int], int, int]] = []
-        for (begin, end), i in sorted(given):
-            if groups and begin < groups[-1][2]:
-                members, start, stop = groups[-1]
-                groups[-1] = ([*members, i], start, max(stop, end))
-            else:
-                groups.append(([i], begin, end))
-        return [g for g in groups if any(_meet(g[1:], span) for span in dirty)]
+        return [(whole, group) for whole, group in islands(given) if dirty.meeting(whole)]
 
     # ---- Taking and holding
 
@@ -214,7 +210,3 @@ class PlanMemory:
 
     def _written(self) -> set[int]:
         return {b for op in self._ops for b in written(op)}
-
-
-def _meet(a: Span, b: Span) -> bool:
-    return a[0] < b[1] and b[0] < a[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.device.region import islands
 from kernelrt.errors import PlanBuildError
 from kernelrt.runtime.ops import (
     PreparedBufferView,
@@ -24,6 +25,7 @@ from kernelrt.schedule.types import Intermediate, KernelItem
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from kernelrt.device.region import Region
     from kernelrt.ir import UOp
     from kernelrt.runtime.layout import Layout
 
@@ -179,33 +181,23 @@ def _with_ancestors(roots: list[int], deps: Sequence[tuple[int, ...]]) -> set[in
 def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[int, int]:
     """For every buffer that shares bytes with one of `early`, its place in a copy of them."""
     used = {b for op in ops for b in op.buffer_indices}
-    spans = sorted(
-        (layout.span(b)[1:], b)
-        for b in used
-        if layout.entries[b].buffer is not None and layout.entries[b].nbytes
-    )
+    given = [(layout.region(b), b) for b in sorted(used) if layout.entries[b].buffer is not None]
     shadows: dict[int, int] = {}
-    group: list[int] = []
-    begin = end = 0
-    for (start, stop), b in [*spans, ((1 << 70, 1 << 70), -1)]:
-        if group and start >= end:
-            if not early.isdisjoint(group):
-                shadows |= _copy_of(group, begin, end, layout)
-            group = []
-        begin = begin if group else start
-        end = max(end, stop) if group else stop
-        group.append(b)
+    for whole, group in islands(given):
+        if not early.isdisjoint(group):
+            shadows |= _copy_of(group, whole, layout)
     return shadows
 
 
-def _copy_of(group: list[int], begin: int, end: int, layout: Layout) -> dict[int, int]:
+def _copy_of(group: list[int], bytes_of_all: Region, layout: Layout) -> dict[int, int]:
     # The copy begins at the same place in a cache line, so alignment carries over.
+    begin = bytes_of_all.start
     pad = begin % 64
-    whole = layout.add_own(pad + end - begin, dt.uint8)
+    whole = layout.add_own(pad + bytes_of_all.nbytes, dt.uint8)
     out = {}
     for b in group:
         entry = layout.entries[b]
-        start = layout.span(b)[1]
+        start = layout.region(b).start
         out[b] = layout.add_part(whole, pad + start - begin, entry.size, entry.dtype)
     return out
 

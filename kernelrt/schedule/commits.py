@@ -215,7 +215,7 @@ class _Settling:
             value.op is Op.LOAD
             and value.src[0] is commit.target
             and value.src[1:] == (store.src[1],)
-            and extent(commit.target).stop - extent(commit.target).start
+            and extent(commit.target).nbytes
             == int(commit.source.arg.size) * commit.source.dtype.itemsize
         )
 

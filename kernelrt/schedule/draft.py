@@ -9,7 +9,7 @@ from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
 from kernelrt.schedule.axes import canonical_loops
-from kernelrt.schedule.hazards import extent
+from kernelrt.schedule.hazards import overlap
 from kernelrt.schedule.lower import STATUS
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part
 
@@ -167,7 +167,7 @@ def _check_apart(buffers: list[UOp], written: int) -> None:
     """A kernel may assume that what it writes is no other slot's memory."""
     for k in range(written):
         for j, other in enumerate(buffers):
-            if j != k and extent(buffers[k]).intersects(extent(other)):
+            if j != k and overlap(buffers[k], other):
                 raise SpecError(
                     f"slots {k} (written) and {j} of one kernel overlap: {buffers[k].arg!r} and "
                     f"{other.arg!r}; the scheduler must not build such a kernel"

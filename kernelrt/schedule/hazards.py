@@ -1,15 +1,15 @@
 """Which accesses conflict: the one source of dependencies.
 
-An access is a half-open range of bytes in one storage. Two accesses conflict when their ranges
-intersect and one of them writes. Views of a buffer share its storage; every intermediate is a
-storage of its own.
+An access is a region of memory. Two accesses conflict when their regions share bytes and one of
+them writes. Views of a buffer share its storage; every intermediate is a storage of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from kernelrt.device.buffer import Buffer
+from kernelrt.device.region import Region, RegionMap, region_of
 from kernelrt.schedule.types import Intermediate, KernelItem, Part
 
 if TYPE_CHECKING:
@@ -18,84 +18,51 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.schedule.types import Item
 
-__all__ = ["Extent", "Touches", "dependencies", "extent", "overlap", "waves"]
+__all__ = ["Touches", "dependencies", "extent", "overlap", "waves"]
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Bytes `start` to `stop` of `storage` (an object with identity)."""
-
-    storage: Any
-    start: int
-    stop: int
-
-    def intersects(self, other: Extent) -> bool:
-        """Whether any byte belongs to both."""
-        return (
-            self.storage is other.storage
-            and max(self.start, other.start) < min(self.stop, other.stop)
-        )
-
-    def covers(self, other: Extent) -> bool:
-        """Whether every byte of `other` belongs to this extent."""
-        return (
-            self.storage is other.storage
-            and self.start <= other.start
-            and other.stop <= self.stop
-        )
-
-
-# Memory that was wrapped, by address: arrays wrapped one by one may share bytes.
-_BORROWED = object()
-
-
-def extent(buffer: UOp) -> Extent:
+def extent(buffer: UOp) -> Region:
     """The bytes that a BUFFER node stands for."""
     holder = buffer.arg
-    start = int(getattr(holder, "offset", 0))
+    if isinstance(holder, Buffer):
+        return region_of(holder)
+    known = getattr(holder, "region", None)
+    if isinstance(known, Region):
+        return known
     if isinstance(holder, Part):
-        stop = start + holder.size * buffer.dtype.itemsize
-        return Extent(holder.base.arg, start, stop)
-    base = getattr(holder, "base", None)
-    storage = getattr(holder, "storage", None)
-    if storage is not None and not storage.owned:
-        start, storage = int(holder.address), _BORROWED
-    if storage is None:
-        storage = holder if base is None else base
-    return Extent(storage, start, start + int(holder.size) * buffer.dtype.itemsize)
+        storage, start = holder.base.arg, holder.offset
+    else:
+        base = getattr(holder, "base", None)
+        storage, start = holder if base is None else base, int(getattr(holder, "offset", 0))
+    return Region(storage, start, start + int(holder.size) * buffer.dtype.itemsize)
 
 
 def overlap(a: UOp, b: UOp) -> bool:
     """Whether two BUFFER nodes share bytes."""
-    return a is b or extent(a).intersects(extent(b))
+    return a is b or extent(a).meets(extent(b))
 
 
 class Touches:
     """Who reads and who writes which bytes; numbers stand for the items."""
 
     def __init__(self) -> None:
-        self._reads: dict[int, list[tuple[Extent, int]]] = {}
-        self._writes: dict[int, list[tuple[Extent, int]]] = {}
+        self._reads: RegionMap[int] = RegionMap()
+        self._writes: RegionMap[int] = RegionMap()
 
     def add(self, item: int, reads: Iterable[UOp], writes: Iterable[UOp]) -> None:
         """Note what `item` touches."""
-        for buffers, table in ((reads, self._reads), (writes, self._writes)):
-            for buffer in buffers:
-                where = extent(buffer)
-                table.setdefault(id(where.storage), []).append((where, item))
+        for buffer in reads:
+            self._reads.add(extent(buffer), item)
+        for buffer in writes:
+            self._writes.add(extent(buffer), item)
 
     def readers(self, buffer: UOp) -> list[int]:
         """Items that read any byte of `buffer`."""
-        return self._touching(self._reads, extent(buffer))
+        return self._reads.meeting(extent(buffer))
 
     def writers(self, buffer: UOp) -> list[int]:
         """Items that write any byte of `buffer`."""
-        return self._touching(self._writes, extent(buffer))
-
-    @staticmethod
-    def _touching(table: dict[int, list[tuple[Extent, int]]], where: Extent) -> list[int]:
-        found = table.get(id(where.storage), ())
-        return [item for other, item in found if where.intersects(other)]
+        return self._writes.meeting(extent(buffer))
 
     def conflicts(self, reads: Iterable[UOp], writes: Iterable[UOp]) -> set[int]:
         """Items that must have run before one with these accesses may.
@@ -114,10 +81,8 @@ class Touches:
         """Drop accesses that a later item has overwritten whole: waiting for it is enough."""
         for buffer in writes:
             where = extent(buffer)
-            for table in (self._reads, self._writes):
-                old = table.get(id(where.storage))
-                if old:
-                    table[id(where.storage)] = [(e, n) for e, n in old if not where.covers(e)]
+            self._reads.drop_covered(where)
+            self._writes.drop_covered(where)
 
 
 def dependencies(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:

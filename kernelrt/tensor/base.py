@@ -100,6 +100,10 @@ class TensorBase(ArrayHandle):
 
             if is_changing(self):
                 flush()
+        if state.tracing:
+            trace = state.local.trace
+            if trace is not None:
+                trace.check_alone(self, "is read")
         node: UOp = self._uop
         return node if state.local.grad or self._plain else detach(node)
 
@@ -169,6 +173,8 @@ class TensorBase(ArrayHandle):
             self._uop = node if self._leaf is None else mark(node, self._leaf)
             state.births[0] += 1
             if buffer is not None and trace is None:
+                # The last assignment counts where tensors share memory, so it comes last.
+                state.pending.pop(id(self), None)
                 state.pending[id(self)] = self
                 state.steady.clear()
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
@@ -64,7 +65,7 @@ def is_changing(tensor: TensorBase) -> bool:
     if tensor._uop in steady:
         return False
     with state.lock:
-        written = {b for t in state.pending.values() if (b := t._memory) is not None}
+        written = _written(state.pending.values())
         found = []
         for node in toposort([tensor._uop], stop=steady.__contains__):
             source = _leaf_of(node.arg.storage) if is_kept(node) else node
@@ -89,7 +90,7 @@ def before_writes(buffers: Iterable[Buffer]) -> None:
     Whoever executes a plan with commits calls this first, unless ``state.lazy`` is empty. So a
     tensor keeps the value it had when its expression was written.
     """
-    written = set(buffers)
+    written = _memory(buffers)
     with state.lock:
         readers = _readers(list(state.lazy.values()), written)
         _compute(readers, (), set(map(id, readers)))
@@ -161,7 +162,7 @@ def _run(targets: list[TensorBase], apart: Collection[int] = ()) -> None:
     chosen = {id(t): t for t in targets}
     readers: set[int] = set()
     if commits:
-        written = {b for t in commits if (b := t._memory) is not None}
+        written = _written(commits)
         found = _readers([t for t in state.lazy.values() if is_static(t.shape)], written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
@@ -228,7 +229,7 @@ def _without_kernel(value: UOp) -> Buffer | None:
     return None
 
 
-def _readers(tensors: Sequence[TensorBase], written: set[Buffer]) -> list[TensorBase]:
+def _readers(tensors: Sequence[TensorBase], written: RegionMap[None]) -> list[TensorBase]:
     """Those of `tensors` whose expressions read one of the buffers."""
     roots = [t._uop for t in tensors]
     reads: dict[UOp, bool] = {}
@@ -248,21 +249,28 @@ def _leaf_of(storage: UOp) -> UOp:
     return storage
 
 
-def _overlaps(buffer: object, written: set[Buffer]) -> bool:
-    if not isinstance(buffer, Buffer):
-        return False
-    if buffer in written:
-        return True
-    if not buffer.nbytes or not buffer.allocated:
-        return False
-    start, end = buffer.address, buffer.address + buffer.nbytes
-    return any(
-        w.nbytes and w.allocated and w.address < end and start < w.address + w.nbytes
-        for w in written
+def _written(tensors: Iterable[TensorBase]) -> RegionMap[None]:
+    """The memory of `tensors`."""
+    return _memory(b for t in tensors if (b := t._memory) is not None)
+
+
+def _memory(buffers: Iterable[Buffer]) -> RegionMap[None]:
+    found: RegionMap[None] = RegionMap()
+    for buffer in buffers:
+        found.add(region_of(buffer), None)
+    return found
+
+
+def _overlaps(buffer: object, written: RegionMap[None]) -> bool:
+    # What has no memory yet shares none.
+    return (
+        isinstance(buffer, Buffer)
+        and buffer.allocated
+        and bool(written.meeting(region_of(buffer)))
     )
 
 
-def _expire(written: set[Buffer]) -> None:
+def _expire(written: RegionMap[None]) -> None:
     """Give up the histories that went over `written`, which changed."""
     for tensor in list(state.kept.values()):
         kept = tensor._uop
@@ -272,5 +280,5 @@ def _expire(written: set[Buffer]) -> None:
                 tensor._uop = mark(kept.arg.storage, Stale())
 
 
-def _history_reads(node: UOp, written: set[Buffer]) -> bool:
+def _history_reads(node: UOp, written: RegionMap[None]) -> bool:
     return any(n.op is Op.BUFFER and _overlaps(n.arg, written) for n in toposort([node]))

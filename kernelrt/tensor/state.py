@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.trace import Trace
 
 __all__ = ["births", "enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local",
-           "lock", "no_grad", "pending", "steady"]  # fmt: skip
+           "lock", "no_grad", "pending", "steady", "tracing"]  # fmt: skip
 
 #: Live tensors that have no data yet.
 lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
@@ -31,6 +31,8 @@ leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDiction
 kept: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
+#: The traces that are active, on any thread.
+tracing: set[Trace] = set()
 #: Nodes known not to read what the pending assignments are about to change.
 steady: set[UOp] = set()
 #: How many expressions live tensors were given so far, as the only element. While it stays the

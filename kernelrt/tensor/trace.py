@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kernelrt._origin import advance
+from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import strip
 
@@ -36,6 +38,7 @@ class Trace:
 
     def __init__(self) -> None:
         self._states: dict[int, tuple[TensorBase, UOp]] = {}
+        self._written: RegionMap[TensorBase] = RegionMap()
         self._grads: dict[int, tuple[TensorBase, TensorBase | None]] = {}
 
     def __enter__(self) -> Self:
@@ -46,6 +49,7 @@ class Trace:
         flush()
         advance()
         state.local.trace = self
+        state.tracing.add(self)
         return self
 
     def __exit__(
@@ -55,6 +59,7 @@ class Trace:
         traceback: TracebackType | None,
     ) -> None:
         state.local.trace = None
+        state.tracing.discard(self)
         for tensor, node in self._states.values():
             tensor._uop = node
         for tensor, before in self._grads.values():
@@ -84,7 +89,27 @@ class Trace:
 
     def record(self, tensor: TensorBase) -> None:
         """Note that `tensor`, which has storage, is about to be assigned to."""
-        self._states.setdefault(id(tensor), (tensor, tensor._uop))
+        self.check_alone(tensor, "is assigned to")
+        if id(tensor) not in self._states:
+            self._states[id(tensor)] = tensor, tensor._uop
+            buffer = tensor._buffer
+            assert buffer is not None
+            self._written.add(region_of(buffer), tensor)
+
+    def check_alone(self, tensor: TensorBase, does: str) -> None:
+        """Raise JitError if `tensor` shares memory with another that was assigned to.
+
+        What another tensor holds once this one is assigned to is known only when the plan runs.
+        """
+        buffer = tensor._memory
+        if not self._states or buffer is None or not buffer.allocated:
+            return
+        if any(other is not tensor for other in self._written.meeting(region_of(buffer))):
+            raise JitError(
+                f"a tensor of shape {format_shape(tensor.shape)} {does} after another tensor over "
+                "the same memory was assigned to in the traced function; use one of the two, or a "
+                "copy made with clone() outside"
+            )
 
     def record_grad(self, tensor: TensorBase) -> None:
         """Note that the ``grad`` of `tensor` is about to be set."""

@@ -303,6 +303,8 @@ def test_rebind_may_go_back_to_an_overlap_that_was_there():
     builder.add_kernel(plan_kernels.scale(3, 16), [b, b])
     plan = builder.build()
     plan.rebind(a, Buffer.wrap(np.ones(16, np.int64)))
+    with pytest.raises(PlanBuildError, match="overlap buffer 1"):  # other bytes of it than then
+        plan.rebind(a, Buffer.wrap(array[4:20]))
     plan.rebind(a, Buffer.wrap(array[:16]))
     plan.execute()
     expected = np.arange(24)

@@ -23,10 +23,11 @@ from support.graphs import (
 from support.kernel_reference import HostBuffer
 
 from kernelrt import dtype as dt
+from kernelrt.device.region import Region
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule import CopyItem, Intermediate, Schedule, schedule
 from kernelrt.schedule.arena import ALIGNMENT, lower_bound, plan_arena
-from kernelrt.schedule.hazards import Extent, dependencies, extent, overlap, waves
+from kernelrt.schedule.hazards import dependencies, extent, overlap, waves
 
 WHOLE = HostBuffer(np.zeros(16, np.float32))
 
@@ -45,18 +46,18 @@ def copy(dst: UOp, src: UOp) -> CopyItem:
 
 def test_extents_of_views_share_their_storage() -> None:
     part = buffer(WHOLE.view(4, 4))
-    assert extent(part) == Extent(WHOLE, 16, 32)
+    assert extent(part) == Region(WHOLE, 16, 32)
     assert overlap(part, buffer(WHOLE))
     assert overlap(part, buffer(WHOLE.view(7, 2)))
     assert not overlap(part, buffer(WHOLE.view(0, 4)))
     assert not overlap(part, buffer(WHOLE.view(8, 4)))
     nested = buffer(WHOLE.view(4, 8).view(2, 2))
-    assert extent(nested) == Extent(WHOLE, 24, 32)
+    assert extent(nested) == Region(WHOLE, 24, 32)
 
 
 def test_empty_extents_touch_nothing() -> None:
     assert not overlap(intermediate(0), buffer(WHOLE))
-    assert not Extent(WHOLE, 8, 8).intersects(Extent(WHOLE, 0, 64))
+    assert not Region(WHOLE, 8, 8).meets(Region(WHOLE, 0, 64))
 
 
 def test_device_buffers_are_understood() -> None:

@@ -1,0 +1,147 @@
+"""Random programs of assignments to memory that is reached by several roads.
+
+Tensors lie over one stretch of memory: kernelrt's own or an array's, taken directly, through
+DLPack, through the buffer protocol, whole or in overlapping parts. Each statement is carried out
+on NumPy views of the same layout, too, one after the other and with copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import kernelrt as krt
+from kernelrt.errors import JitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array = np.ndarray[Any, Any]
+Statement = "Callable[[list[Any], Any], Any]"
+
+
+def expression(rng: np.random.Generator, count: int) -> tuple[str, Callable[..., Any]]:
+    """A function of two operands of `count` elements that both libraries compute exactly."""
+    shift = int(rng.integers(0, count))
+    where = rng.integers(0, count, count)
+    several: list[tuple[str, Callable[..., Any]]] = [
+        ("roll+flip", lambda m, a, b: m.roll(a, shift) + m.flip(b)),
+        ("a-b", lambda _, a, b: a - b),
+        ("flip", lambda m, a, _: m.flip(a)),
+        ("a+1", lambda _, a, __: a + 1),
+        ("b", lambda _, __, b: b),
+        ("gather", lambda m, a, b: m.take(a, where) + b),
+        ("sum", lambda _, a, b: a - b.sum()),
+        ("max", lambda m, a, b: m.maximum(a, m.roll(b, 1))),
+        ("number", lambda m, *_: m.arange(count) + shift),
+        ("number", lambda m, *_: m.arange(count) * shift),
+    ]
+    return several[int(rng.integers(len(several)))]
+
+
+class _Ours:
+    roll = staticmethod(lambda x, n: x.roll(n, 0))
+    flip = staticmethod(lambda x: x.flip(0))
+    take = staticmethod(lambda x, i: x[krt.tensor(i)])
+    maximum = staticmethod(lambda x, y: x.maximum(y))
+    arange = staticmethod(lambda n: krt.arange(n, dtype="float64"))
+
+
+class _Theirs:
+    roll = staticmethod(np.roll)
+    flip = staticmethod(lambda x: x[::-1])
+    take = staticmethod(lambda x, i: x[i])
+    maximum = staticmethod(np.maximum)
+    arange = staticmethod(lambda n: np.arange(n, dtype=np.float64))
+
+
+class Program:
+    """A program over `size` float64 whole numbers, of which tensors see parts of `count`."""
+
+    def __init__(self, seed: int) -> None:
+        rng = self.rng = np.random.default_rng(seed)
+        self.count = int(rng.choice([1, 3, 8, 33, 700]))
+        self.size = self.count + int(rng.choice([0, 1, 2, self.count]))
+        data = rng.integers(-9, 10, self.size).astype(np.float64)
+        self.memory = data.copy()
+        self.text: list[str] = [f"{self.size} elements, parts of {self.count}"]
+        if rng.integers(2):
+            self.whole = krt.tensor(data).realize()
+            self.array = self.whole._buffer.numpy()
+            self.text.append("own memory")
+        else:
+            self.array = data.copy()
+            self.whole = krt.from_numpy(self.array)
+            self.text.append("an array's memory")
+        self.ours: list[Any] = []
+        self.theirs: list[Array] = []
+        for _ in range(int(rng.integers(2, 5))):
+            self.alias()
+
+    def alias(self) -> None:
+        """One more tensor over the memory, and the NumPy view that it stands for."""
+        start = int(self.rng.integers(0, self.size - self.count + 1))
+        part = slice(start, start + self.count)
+        road = int(self.rng.integers(4))
+        if road == 0 and self.count == self.size:
+            tensor = self.whole
+        elif road == 1:
+            tensor = krt.from_numpy(np.from_dlpack(self.whole)[part])
+        elif road == 2 and self.count == self.size:
+            tensor = krt.from_numpy(self.whole)
+        else:
+            road = 3
+            tensor = krt.from_numpy(self.array[part])
+        self.text.append(f"tensor {len(self.ours)}: road {road} at {start}")
+        self.ours.append(tensor)
+        self.theirs.append(self.memory[part])
+
+    def statements(self) -> list[tuple[int, int, int, bool, Callable[..., Any]]]:
+        """Target, operands, whether the result is only looked at, and the function."""
+        out = []
+        for _ in range(int(self.rng.integers(1, 6))):
+            a, b, target = (int(i) for i in self.rng.integers(0, len(self.ours), 3))
+            name, function = expression(self.rng, self.count)
+            look = bool(self.rng.integers(3) == 0)
+            self.text.append(f"{'look' if look else target} = {name}({a}, {b})")
+            out.append((target, a, b, look, function))
+        return out
+
+
+def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
+    """Carry out `statements`; what was only looked at."""
+    seen = []
+    for target, a, b, look, function in statements:
+        value = function(_Ours if ours else _Theirs, tensors[a], tensors[b])
+        if look:
+            # A copy, so that it is a value and not one more name of the memory.
+            seen.append(value + 0 if ours else np.array(value))
+        elif ours:
+            tensors[target].assign(value)
+        else:
+            tensors[target][...] = np.array(value)
+    return seen
+
+
+def check(seed: int) -> None:
+    """Whether program `seed` leaves the same memory and sees the same values as NumPy."""
+    program = Program(seed)
+    statements = program.statements()
+    jitted = krt.jit(lambda: tuple(run(statements, program.ours, True))) if seed % 2 else None
+    for _ in range(3):
+        try:
+            seen = jitted() if jitted else run(statements, program.ours, True)
+        except JitError as error:
+            if "over the same memory" in str(error):
+                return
+            raise
+        expected = run(statements, program.theirs, False)
+        pairs = [*zip(seen, expected, strict=True), (program.whole, program.memory)]
+        for i, (ours, theirs) in enumerate(pairs):
+            found = ours.numpy()
+            if not np.array_equal(found, theirs):
+                kind = "jitted" if jitted else "eager"
+                raise AssertionError(
+                    f"seed {seed}, {kind}, value {i}: {program.text}\n{found}\nexpected\n{theirs}"
+                )

@@ -1,0 +1,59 @@
+"""Regions of memory: what a map finds is what comparing every pair finds."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.device.region import HOST, Region, RegionMap, islands, region_of
+
+ELSEWHERE = object()
+REGIONS = st.builds(
+    lambda storage, start, nbytes: Region(storage, start, start + nbytes),
+    st.sampled_from([HOST, ELSEWHERE]), st.integers(0, 40), st.sampled_from([0, 1, 2, 5, 30]),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.booleans(), REGIONS), max_size=30), REGIONS)
+@settings(max_examples=300, deadline=None)
+def test_a_map_finds_all_that_meet(steps: list[tuple[bool, Region]], wanted: Region) -> None:
+    table: RegionMap[int] = RegionMap()
+    plain: list[tuple[Region, int]] = []
+    for number, (drops, region) in enumerate(steps):
+        if drops:
+            table.drop_covered(region)
+            plain = [(r, n) for r, n in plain if not (region.nbytes and region.covers(r))]
+        table.add(region, number)
+        plain.append((region, number))
+    assert table.meeting(wanted) == [n for r, n in plain if r.meets(wanted)]
+
+
+@given(st.lists(REGIONS, max_size=20), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_islands_share_no_byte(regions: list[Region], joined: bool) -> None:
+    found = islands(list(zip(regions, range(len(regions)), strict=True)), joined=joined)
+    kept = sorted(n for _, group in found for n in group)
+    assert kept == [n for n, r in enumerate(regions) if r.nbytes]
+    for whole, group in found:
+        assert all(whole.covers(regions[n]) for n in group)
+        assert {b for n in group for b in range(regions[n].start, regions[n].stop)} == set(
+            range(whole.start, whole.stop)
+        )
+    for i, (a, _) in enumerate(found):
+        for b, _ in found[i + 1 :]:
+            touching = a.storage is b.storage and (a.stop == b.start or b.stop == a.start)
+            assert not a.meets(b)
+            assert not (joined and touching)
+
+
+def test_buffers_are_told_apart_by_address() -> None:
+    whole = Buffer(8, dt.float32)
+    part = whole.view(8, 2)
+    again = Buffer.wrap(whole.numpy()[2:6])
+    assert whole.storage is not None
+    assert region_of(whole).covers(region_of(again))
+    assert region_of(part).meets(region_of(again))
+    assert not region_of(whole.view(0, 2)).meets(region_of(again))
+    assert not region_of(Buffer(0, dt.float32)).meets(region_of(whole))
