@@ -105,6 +105,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
+        Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),
         Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
     ]

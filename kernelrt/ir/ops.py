@@ -93,6 +93,10 @@ class Op(enum.IntEnum):
     SINK = enum.auto()
 
 
+for _op in Op:
+    # Members as plain attributes, as in Python 3.12: before, each access is a Python call.
+    type.__setattr__(Op, _op.name, _op)
+
 UNARY: Final = frozenset(op for op in Op if Op.NEG <= op <= Op.BITCAST)
 BINARY: Final = frozenset(op for op in Op if Op.ADD <= op <= Op.NE)
 TERNARY: Final = frozenset({Op.WHERE, Op.FMA})

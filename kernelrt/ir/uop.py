@@ -7,18 +7,14 @@ which nodes (`src`), and with which plain, hashable data (`arg`).
 
 from __future__ import annotations
 
-import threading
-import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from kernelrt import dtype as dt
+from kernelrt._node import Node, _make_nodes_of, _name_ops, toposort
 from kernelrt.ir.ops import COMPARE, Op
 from kernelrt.ir.origin import inherit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from kernelrt._origin import Raw
     from kernelrt.dtype import DType
 
 __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
@@ -27,7 +23,7 @@ __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
 Dim = Union[int, "UOp"]
 
 
-class UOp:
+class UOp(Node):
     """A node of a graph.
 
     Parameters
@@ -42,49 +38,7 @@ class UOp:
         What is known at build time: a constant, axes, a shape.
     """
 
-    __slots__ = (
-        "__weakref__", "arg", "cached_bounds", "cached_label", "cached_shape", "cached_simple",
-        "dtype", "op", "origin", "src",
-    )  # fmt: skip
-
-    op: Op
-    dtype: DType
-    src: tuple[UOp, ...]
-    arg: Any
-    cached_bounds: tuple[int, int, bool] | None
-    cached_label: str | None
-    cached_shape: tuple[Dim, ...] | None
-    cached_simple: UOp | bool | None
-    #: Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`.
-    origin: Raw | None
-
-    _interned: ClassVar[weakref.WeakValueDictionary[tuple[Any, ...], UOp]] = (
-        weakref.WeakValueDictionary()
-    )
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:  # noqa: PYI034
-        """The one node with this content."""
-        # A float's text tells -0.0 from 0.0 and makes NaN equal to itself.
-        key = (op, dtype.code, src, arg.hex() if type(arg) is float else arg)
-        found = cls._interned.get(key)
-        if found is not None:
-            return found
-        with cls._lock:
-            found = cls._interned.get(key)
-            if found is None:
-                found = object.__new__(cls)
-                found.op = op
-                found.dtype = dtype
-                found.src = src
-                found.arg = arg
-                found.cached_bounds = None
-                found.cached_label = None
-                found.cached_shape = None
-                found.cached_simple = None
-                found.origin = None
-                cls._interned[key] = found
-            return found
+    __slots__ = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UOp, (self.op, self.dtype, self.src, self.arg)
@@ -236,6 +190,10 @@ class UOp:
         return UOp(Op.WHERE, yes.dtype, (self, yes, no))
 
 
+_make_nodes_of(UOp)
+_name_ops(Op.BUFFER, Op.DETACH)
+
+
 def const(value: bool | float, dtype: DType) -> UOp:
     """A scalar constant; integers wrap to the width of `dtype`."""
     if dtype.is_float:
@@ -246,29 +204,6 @@ def const(value: bool | float, dtype: DType) -> UOp:
     if not dtype.is_unsigned and number >> (dtype.bits - 1):
         number -= 1 << dtype.bits
     return UOp(Op.CONST, dtype, (), number)
-
-
-def toposort(
-    roots: Iterable[UOp], stop: Callable[[UOp], bool] | None = None
-) -> Iterator[UOp]:
-    """Nodes reachable from `roots`, each once, operands first.
-
-    Iterative, so that a graph of any depth can be walked. Below a node for which `stop` is
-    true nothing is visited; the node itself is.
-    """
-    seen: set[UOp] = set()
-    stack: list[tuple[UOp, bool]] = [(root, False) for root in reversed(list(roots))]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            if not node.src or (stop is not None and stop(node)):
-                yield node
-                continue
-            stack.append((node, True))
-            stack.extend((s, False) for s in reversed(node.src) if s not in seen)
 
 
 def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the public noun

@@ -1,0 +1,506 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""Nodes of graphs: made once for each content, and walked without a Python call per node."""
+
+cimport cython
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
+from cpython.object cimport Py_EQ, PyObject, PyObject_Hash, PyObject_RichCompareBool
+from cpython.ref cimport Py_REFCNT
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+cdef extern from *:
+    """
+    /* Makes of `type` what node_call says instead of type.__call__, __new__ and __init__. */
+    static newfunc make_bare;
+    static PyObject *forbid_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+    {
+        (void)args, (void)kwargs;
+        PyErr_Format(PyExc_TypeError, "%s is made by calling it", type->tp_name);
+        return NULL;
+    }
+    static void take_over(PyObject *type, PyObject *base, void *call)
+    {
+        make_bare = ((PyTypeObject *)base)->tp_new;
+        ((PyTypeObject *)type)->tp_new = forbid_new;
+        ((PyTypeObject *)type)->tp_vectorcall = (vectorcallfunc)call;
+    }
+    static PyObject *bare_node(PyObject *type, PyObject *no_args)
+    {
+        return make_bare((PyTypeObject *)type, no_args, NULL);
+    }
+    """
+    void take_over(object type, object base, void *call)
+    object bare_node(object type, tuple no_args)
+    Py_ssize_t PyVectorcall_NARGS(size_t nargsf)
+
+cdef tuple NO_ARGS = ()
+cdef object node_type = None
+
+# The table of all nodes: buckets of chained, borrowed references. The GIL protects it.
+cdef PyObject **buckets = NULL
+cdef size_t n_buckets = 0
+cdef size_t n_nodes = 0
+cdef size_t changes = 0  # of the table, so that a search notices them
+
+
+cdef int grow() except -1:
+    global buckets, n_buckets, changes
+    cdef size_t i, wanted = 2 * n_buckets if n_buckets else 1024
+    cdef PyObject *node
+    cdef PyObject *following
+    cdef PyObject **bigger = <PyObject **> PyMem_Calloc(wanted, sizeof(PyObject *))
+    if bigger == NULL:
+        raise MemoryError("no memory for the table of nodes")
+    for i in range(n_buckets):
+        node = buckets[i]
+        while node != NULL:
+            following = <PyObject *> (<Node> node).next
+            (<Node> node).next = bigger[(<Node> node).content & (wanted - 1)]
+            bigger[(<Node> node).content & (wanted - 1)] = node
+            node = following
+    PyMem_Free(buckets)
+    buckets, n_buckets = bigger, wanted
+    changes += 1
+    return 0
+
+
+cdef inline size_t mix(size_t h, size_t word) noexcept:
+    h = (h ^ word) * <size_t> 0x9E3779B97F4A7C15
+    return h ^ (h >> 29)
+
+
+cdef uint64_t float_bits(object value) noexcept:
+    """The bits of a float, the same for all NaNs."""
+    cdef double number = PyFloat_AS_DOUBLE(value)
+    cdef uint64_t bits
+    if number != number:
+        return 0x7FF8000000000000
+    memcpy(&bits, &number, sizeof(bits))
+    return bits
+
+
+cdef size_t arg_hash(object arg) except? 0:
+    if arg is None:
+        return 1
+    if PyFloat_CheckExact(arg):
+        return mix(2, float_bits(arg))
+    return <size_t> PyObject_Hash(arg)
+
+
+cdef bint same_arg(object a, object b) except -1:
+    """Whether two args say the same: floats to the last bit, of which NaN has only one kind."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if PyFloat_CheckExact(a):
+        return float_bits(a) == float_bits(b)
+    return PyObject_RichCompareBool(a, b, Py_EQ)
+
+
+cdef bint same_nodes(tuple a, tuple b) noexcept:
+    cdef Py_ssize_t i, n = PyTuple_GET_SIZE(a)
+    if n != PyTuple_GET_SIZE(b):
+        return False
+    for i in range(n):
+        if PyTuple_GET_ITEM(a, i) != PyTuple_GET_ITEM(b, i):
+            return False
+    return True
+
+
+@cython.no_gc
+cdef class Node:
+    """What UOp extends. Nodes form no cycles, so the collector need not look at them."""
+
+    def __dealloc__(self):
+        global n_nodes, changes
+        cdef void **link
+        if n_buckets == 0:
+            return
+        link = <void **> &buckets[self.content & (n_buckets - 1)]
+        while link[0] != NULL:
+            if link[0] == <void *> self:
+                link[0] = self.next
+                n_nodes -= 1
+                changes += 1
+                return
+            link = &(<Node> <PyObject *> link[0]).next
+
+
+cdef Node find(size_t content, object op, object dtype, tuple src, object arg):
+    """The node with this content, or None."""
+    cdef PyObject *item
+    cdef Node node
+    cdef size_t before
+    while True:
+        before = changes
+        item = buckets[content & (n_buckets - 1)]
+        while item != NULL:
+            # A count of zero: its end was put off, but it is no longer there.
+            if ((<Node> item).content == content and Py_REFCNT(<object> item) > 0
+                    and (<Node> item).op is op and (<Node> item).dtype is dtype
+                    and same_nodes((<Node> item).src, src)):
+                node = <Node> item
+                if same_arg(node.arg, arg):
+                    return node
+                if changes != before:  # comparing may run anything
+                    break
+            item = <PyObject *> (<Node> item).next
+        if changes == before:
+            return None
+
+
+cdef Node intern(object op, object dtype, tuple src, object arg):
+    global n_nodes, changes
+    cdef Node node
+    cdef Py_ssize_t i
+    cdef size_t content = mix(<size_t> <PyObject *> op, <size_t> <PyObject *> dtype)
+    for i in range(PyTuple_GET_SIZE(src)):
+        content = mix(content, <size_t> PyTuple_GET_ITEM(src, i))
+    content = mix(content, arg_hash(arg))
+    if n_nodes >= n_buckets:
+        grow()
+    node = find(content, op, dtype, src, arg)
+    if node is not None:
+        return node
+    node = <Node> bare_node(node_type, NO_ARGS)
+    node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
+    node.content = content
+    node.next = <void *> buckets[content & (n_buckets - 1)]
+    buckets[content & (n_buckets - 1)] = <PyObject *> node
+    n_nodes += 1
+    changes += 1
+    return node
+
+
+cdef object node_call(PyObject *type, PyObject **args, size_t nargsf, PyObject *names):
+    """``UOp(op, dtype, src=(), arg=None)``."""
+    cdef Py_ssize_t i, n = PyVectorcall_NARGS(nargsf)
+    cdef Py_ssize_t total = n + (0 if names == NULL else PyTuple_GET_SIZE(<tuple> names))
+    cdef object src = NO_ARGS
+    cdef object arg = None
+    if n < 2 or total > 4:
+        raise TypeError("expected UOp(op, dtype, src=(), arg=None)")
+    if n > 2:
+        src = <object> args[2]
+    if n > 3:
+        arg = <object> args[3]
+    for i in range(n, total):
+        name = <object> PyTuple_GET_ITEM(<tuple> names, i - n)
+        if name == "src":
+            src = <object> args[i]
+        elif name == "arg":
+            arg = <object> args[i]
+        else:
+            raise TypeError(f"UOp has no argument {name!r}")
+    if type_of(src) is not tuple:
+        raise TypeError(f"src: expected a tuple of nodes, not {src!r}")
+    return intern(<object> args[0], <object> args[1], <tuple> src, arg)
+
+
+cdef object type_of(object value):
+    return type(value)
+
+
+def _make_nodes_of(kind):
+    """Let calls of `kind`, the subclass of Node, give interned nodes."""
+    global node_type
+    if node_type is not None:
+        raise TypeError("there is one class of nodes")
+    node_type = kind
+    take_over(kind, Node, <void *> node_call)
+
+
+# ---- Walks ----------------------------------------------------------------------------------
+
+
+cdef uint64_t walks = 0
+
+
+cdef struct Step:
+    PyObject *node
+    bint expanded
+
+
+cdef class Stack:
+    """A stack of borrowed nodes, and room for those that were visited."""
+
+    cdef Step *steps
+    cdef Py_ssize_t n_steps, room
+
+    def __dealloc__(self):
+        PyMem_Free(self.steps)
+
+    cdef int push(self, PyObject *node, bint expanded) except -1:
+        cdef Step *bigger
+        if self.n_steps == self.room:
+            bigger = <Step *> PyMem_Realloc(
+                self.steps, <size_t> (2 * self.room + 64) * sizeof(Step))
+            if bigger == NULL:
+                raise MemoryError("no memory to walk a graph")
+            self.steps = bigger
+            self.room = 2 * self.room + 64
+        self.steps[self.n_steps].node = node
+        self.steps[self.n_steps].expanded = expanded
+        self.n_steps += 1
+        return 0
+
+
+def toposort(roots, stop=None):
+    cdef list order = []
+    cdef list held = list(roots)
+    cdef set seen = set()
+    cdef Stack stack = Stack()
+    cdef Step step
+    cdef Node node
+    cdef Py_ssize_t i
+    for root in reversed(held):
+        if not isinstance(root, Node):
+            raise TypeError(f"expected nodes, not {root!r}")
+        stack.push(<PyObject *> root, False)
+    while stack.n_steps:
+        stack.n_steps -= 1
+        step = stack.steps[stack.n_steps]
+        node = <Node> step.node
+        if step.expanded:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            if PyTuple_GET_SIZE(node.src) == 0 or (stop is not None and stop(node)):
+                order.append(node)
+                continue
+            stack.push(step.node, True)
+            for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
+                if <object> PyTuple_GET_ITEM(node.src, i) not in seen:
+                    stack.push(PyTuple_GET_ITEM(node.src, i), False)
+    return order
+
+
+# ---- Structure ------------------------------------------------------------------------------
+
+# What the walks have to know by name; see _name_ops and _name_marks.
+cdef object BUFFER = None
+cdef object DETACH = None
+cdef object KEPT = None
+cdef object LEAF = None
+cdef object STALE = None
+cdef object CUSTOM = None
+
+
+def _name_ops(buffer, detach):
+    """Tell which ops stand for memory and for marks."""
+    global BUFFER, DETACH
+    BUFFER, DETACH = buffer, detach
+
+
+def _name_marks(kept, leaf, stale, custom):
+    """Tell the classes of marks, that is of the args of a DETACH."""
+    global KEPT, LEAF, STALE, CUSTOM
+    KEPT, LEAF, STALE, CUSTOM = kept, leaf, stale, custom
+
+
+cdef Node unmarked(Node node):
+    """The node whose value `node` passes on; that of a kept one lies in its storage."""
+    while node.op is DETACH:
+        if type_of(node.arg) is KEPT:
+            node = node.arg.storage
+        else:
+            node = <Node> PyTuple_GET_ITEM(node.src, 0)
+    return node
+
+
+cdef class Words:
+    """A growing row of integers."""
+
+    def __dealloc__(self):
+        PyMem_Free(self.words)
+
+    cdef int put(self, int64_t word) except -1:
+        cdef int64_t *bigger
+        if self.n == self.room:
+            bigger = <int64_t *> PyMem_Realloc(
+                self.words, <size_t> (2 * self.room + 256) * sizeof(int64_t))
+            if bigger == NULL:
+                raise MemoryError("no memory for the structure of a graph")
+            self.words = bigger
+            self.room = 2 * self.room + 256
+        self.words[self.n] = word
+        self.n += 1
+        return 0
+
+
+@cython.final
+cdef class Skeleton:
+    """What graphs have in common that differ only in which buffers they read.
+
+    Equal, with equal hashes, for graphs of one structure.
+    """
+
+    def __hash__(self):
+        return <Py_hash_t> (self.content >> 1)
+
+    def __eq__(self, other):
+        cdef Skeleton that
+        cdef Py_ssize_t i
+        if type(other) is not Skeleton:
+            return NotImplemented
+        that = <Skeleton> other
+        if self is that:
+            return True
+        if (self.content != that.content or self.words.n != that.words.n
+                or memcmp(self.words.words, that.words.words,
+                          <size_t> self.words.n * sizeof(int64_t)) != 0
+                or len(self.args) != len(that.args)):
+            return False
+        for i in range(len(self.args)):
+            if not same_arg(self.args[i], that.args[i]):
+                return False
+        return True
+
+
+cdef class Survey:
+    """One walk that writes down a structure.
+
+    In a `deep` one the marks belong to it, and what lies behind them. No object that the collector
+    tracks is made during a walk: it would run finalizers, and these walk graphs, too.
+    """
+
+    cdef Stack stack
+    cdef Skeleton made
+    cdef list buffers
+    cdef list leaves
+    cdef dict leaf_places
+    cdef Py_ssize_t n_nodes
+    cdef uint64_t walk
+    cdef bint deep
+    cdef bint stale
+
+    def __cinit__(self, bint deep):
+        global walks
+        self.stack = Stack()
+        self.made = Skeleton.__new__(Skeleton)
+        self.made.args = []
+        self.made.words = Words()
+        self.buffers = []
+        self.leaves = []
+        self.leaf_places = {}
+        self.deep = deep
+        walks += 1
+        self.walk = walks
+
+    cdef int visit(self, Node node) except -1:
+        """Write down `node` behind its operands."""
+        cdef Step step
+        node = self.resolved(node)
+        self.stack.push(<PyObject *> node, False)
+        while self.stack.n_steps:
+            self.stack.n_steps -= 1
+            step = self.stack.steps[self.stack.n_steps]
+            node = <Node> step.node
+            if step.expanded:
+                if node.visit != self.walk:
+                    self.write(node)
+            elif node.visit != self.walk:
+                self.stack.push(step.node, True)
+                self.open(node)
+        return 0
+
+    cdef Node resolved(self, Node node):
+        return node if self.deep else unmarked(node)
+
+    cdef int open(self, Node node) except -1:
+        """Put the operands of `node` on the stack."""
+        cdef Py_ssize_t i
+        cdef tuple inputs
+        for i in range(PyTuple_GET_SIZE(node.src)):
+            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
+        if self.deep and node.op is DETACH and node.arg is not None:
+            if type_of(node.arg) is KEPT:
+                self.push(node.arg.storage)
+            elif type_of(node.arg) is CUSTOM:
+                inputs = node.arg.inputs
+                for i in range(PyTuple_GET_SIZE(inputs)):
+                    self.push(<Node> PyTuple_GET_ITEM(inputs, i))
+        return 0
+
+    cdef int push(self, Node node) except -1:
+        node = self.resolved(node)
+        if node.visit != self.walk:
+            self.stack.push(<PyObject *> node, False)
+        return 0
+
+    cdef int write(self, Node node) except -1:
+        cdef Words words = self.made.words
+        cdef Node storage
+        cdef Py_ssize_t i
+        cdef tuple inputs
+        node.visit = self.walk
+        node.place = self.n_nodes
+        self.n_nodes += 1
+        words.put(<int64_t> <size_t> <PyObject *> node.op)
+        words.put(<int64_t> <size_t> <PyObject *> node.dtype)
+        if node.op is BUFFER:
+            words.put(node.arg.size)
+            self.buffers.append(node)
+            return 0
+        words.put(PyTuple_GET_SIZE(node.src))
+        for i in range(PyTuple_GET_SIZE(node.src)):
+            words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
+        if node.op is not DETACH or not self.deep:
+            self.note(node.arg)
+        elif type_of(node.arg) is LEAF:
+            words.put(-2)
+            words.put(self.leaf(node.arg))
+        elif type_of(node.arg) is KEPT:
+            words.put(-3)
+            storage = node.arg.storage
+            words.put(storage.place)
+        elif type_of(node.arg) is CUSTOM:
+            words.put(-4)
+            self.note(node.arg.rule)
+            self.note(node.arg.arg)
+            inputs = node.arg.inputs
+            words.put(PyTuple_GET_SIZE(inputs))
+            for i in range(PyTuple_GET_SIZE(inputs)):
+                words.put((<Node> PyTuple_GET_ITEM(inputs, i)).place)
+        else:
+            self.stale = self.stale or type_of(node.arg) is STALE
+            self.note(node.arg)
+        return 0
+
+    cdef int note(self, object arg) except -1:
+        if arg is None:
+            return self.made.words.put(-1)
+        self.made.args.append(arg)
+        return self.made.words.put(<int64_t> arg_hash(arg))
+
+    cdef Py_ssize_t leaf(self, object leaf) except -1:
+        found = self.leaf_places.get(leaf)
+        if found is None:
+            found = len(self.leaves)
+            self.leaf_places[leaf] = found
+            self.leaves.append(leaf)
+        return found
+
+    cdef tuple result(self, list roots):
+        cdef Py_ssize_t i
+        cdef size_t content = 0
+        cdef Node node
+        for root in roots:
+            node = root
+            self.made.words.put(self.resolved(node).place)
+        for i in range(self.made.words.n):
+            content = mix(content, <size_t> self.made.words.words[i])
+        self.made.content = content
+        return self.made, self.buffers, self.leaves
+
+
+def survey(list roots, bint deep=False):
+    cdef Survey walk = Survey(deep)
+    cdef Node node
+    for root in roots:
+        node = root
+        walk.visit(node)
+    return None if walk.stale else walk.result(roots)
