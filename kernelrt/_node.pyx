@@ -42,11 +42,10 @@ cdef object node_type = None
 cdef PyObject **buckets = NULL
 cdef size_t n_buckets = 0
 cdef size_t n_nodes = 0
-cdef size_t changes = 0  # of the table, so that a search notices them
 
 
 cdef int grow() except -1:
-    global buckets, n_buckets, changes
+    global buckets, n_buckets
     cdef size_t i, wanted = 2 * n_buckets if n_buckets else 1024
     cdef PyObject *node
     cdef PyObject *following
@@ -62,7 +61,6 @@ cdef int grow() except -1:
             node = following
     PyMem_Free(buckets)
     buckets, n_buckets = bigger, wanted
-    changes += 1
     return 0
 
 
@@ -115,7 +113,7 @@ cdef class Node:
     """What UOp extends. Nodes form no cycles, so the collector need not look at them."""
 
     def __dealloc__(self):
-        global n_nodes, changes
+        global n_nodes
         cdef void **link
         if n_buckets == 0:
             return
@@ -124,36 +122,43 @@ cdef class Node:
             if link[0] == <void *> self:
                 link[0] = self.next
                 n_nodes -= 1
-                changes += 1
                 return
             link = &(<Node> <PyObject *> link[0]).next
 
 
 cdef Node find(size_t content, object op, object dtype, tuple src, object arg):
     """The node with this content, or None."""
-    cdef PyObject *item
+    cdef PyObject *item = buckets[content & (n_buckets - 1)]
     cdef Node node
-    cdef size_t before
-    while True:
-        before = changes
-        item = buckets[content & (n_buckets - 1)]
-        while item != NULL:
-            # A count of zero: its end was put off, but it is no longer there.
-            if ((<Node> item).content == content and Py_REFCNT(<object> item) > 0
-                    and (<Node> item).op is op and (<Node> item).dtype is dtype
-                    and same_nodes((<Node> item).src, src)):
-                node = <Node> item
-                if same_arg(node.arg, arg):
-                    return node
-                if changes != before:  # comparing may run anything
-                    break
-            item = <PyObject *> (<Node> item).next
-        if changes == before:
-            return None
+    cdef list different = None
+    while item != NULL:
+        # A count of zero: its end was put off, but it is no longer there.
+        if ((<Node> item).content == content and Py_REFCNT(<object> item) > 0
+                and (<Node> item).op is op and (<Node> item).dtype is dtype
+                and same_nodes((<Node> item).src, src)
+                and (different is None or not has(different, item))):
+            node = <Node> item
+            if same_arg(node.arg, arg):
+                return node
+            # Comparing may have run anything that changes the table: look at all of it again.
+            if different is None:
+                different = []
+            different.append(node)
+            item = buckets[content & (n_buckets - 1)]
+            continue
+        item = <PyObject *> (<Node> item).next
+    return None
+
+
+cdef bint has(list nodes, PyObject *item) noexcept:
+    for node in nodes:
+        if <PyObject *> node == item:
+            return True
+    return False
 
 
 cdef Node intern(object op, object dtype, tuple src, object arg):
-    global n_nodes, changes
+    global n_nodes
     cdef Node node
     cdef Py_ssize_t i
     cdef size_t content = mix(<size_t> <PyObject *> op, <size_t> <PyObject *> dtype)
@@ -171,7 +176,6 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
     node.next = <void *> buckets[content & (n_buckets - 1)]
     buckets[content & (n_buckets - 1)] = <PyObject *> node
     n_nodes += 1
-    changes += 1
     return node
 
 
@@ -414,8 +418,6 @@ cdef class Survey:
         """Put the operands of `node` on the stack."""
         cdef Py_ssize_t i
         cdef tuple inputs
-        for i in range(PyTuple_GET_SIZE(node.src)):
-            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
         if self.deep and node.op is DETACH and node.arg is not None:
             if type_of(node.arg) is KEPT:
                 self.push(node.arg.storage)
@@ -423,6 +425,8 @@ cdef class Survey:
                 inputs = node.arg.inputs
                 for i in range(PyTuple_GET_SIZE(inputs)):
                     self.push(<Node> PyTuple_GET_ITEM(inputs, i))
+        for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
+            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
         return 0
 
     cdef int push(self, Node node) except -1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from kernelrt._node import _name_marks
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import build
 
@@ -57,6 +58,9 @@ class Custom:
     rule: CustomRule
     inputs: tuple[UOp, ...]
     arg: object = None
+
+
+_name_marks(Kept, Leaf, Stale, Custom)
 
 
 def mark(x: UOp, token: object) -> UOp:

@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-EXTENSIONS = ("_dispatch", "_handle", "_ops", "_replay")
+EXTENSIONS = ("_dispatch", "_handle", "_node", "_ops", "_origin", "_replay")
 
 pytestmark = [
     pytest.mark.slow,
@@ -97,7 +97,7 @@ def test_wheel_holds_the_package_and_no_more(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     expected = {f"kernelrt/{name}{SUFFIX}" for name in EXTENSIONS}
-    expected |= {f"kernelrt/{stub}.pyi" for stub in ("_dispatch", "_handle", "_replay")}
+    expected |= {f"kernelrt/{stub}.pyi" for stub in EXTENSIONS if stub != "_ops"}
     expected |= {"kernelrt/py.typed"}
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "kernelrt/data").glob("*.*")}
     assert expected - names == set()
