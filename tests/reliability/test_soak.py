@@ -1,0 +1,181 @@
+"""The soak itself: each way to fail is a finding, findings are made small, defects are seen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from tests.soak import worker  # noqa: E402
+from tests.soak.__main__ import GENERATORS  # noqa: E402
+from tests.soak.hunt import Hunt, minimize  # noqa: E402
+from tests.soak.processes import DiedError, Worker  # noqa: E402
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
+NEED_TORCH = {"compiling", "ops", "programs", "training"}
+
+
+def generator(name):
+    if name in NEED_TORCH:
+        pytest.importorskip("torch")
+    return worker.load(name)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_cases_are_plain_data_and_their_programs_parse(name):
+    module = generator(name)
+    for seed in range(12):
+        case = module.generate(np.random.default_rng(seed))
+        assert json.loads(json.dumps(case)) == json.loads(json.dumps(worker.draw(module, [seed])))
+        compile(module.source(case), name, "exec")
+        for smaller, _ in zip(module.shrink(case), range(20), strict=False):
+            json.dumps(smaller)
+            assert smaller != case
+
+
+FULL = [50, 60, 70, 80]
+
+
+@linux
+@pytest.mark.parametrize(
+    ("kind", "beginning"),
+    [
+        ("value", "values: "), ("error", "ZeroDivisionError: "), ("abort", "crash: SIGABRT"),
+        ("leave", "exit: status 3"), ("spin", "hang: "), ("flood", "MemoryError"),
+    ],
+)  # fmt: skip
+def test_every_way_to_fail_is_told(kind, beginning):
+    with Worker("_faulty", seconds=2 if kind == "spin" else 20, memory=600 << 20) as process:
+        assert process.ask({"kind": "fine", "numbers": FULL}) is None
+        assert process.ask({"kind": kind, "numbers": FULL}).startswith(beginning)
+
+
+@linux
+@pytest.mark.parametrize("kind", ["value", "error", "abort"])
+def test_findings_are_made_small(kind):
+    case, message, remark = minimize("_faulty", {"kind": kind, "numbers": [99, 3, 40]}, {
+        "value": "values: 99", "error": "ZeroDivisionError: 99", "abort": "crash: SIGABRT",
+    }[kind], 100.0)  # fmt: skip
+    assert case["numbers"] == [11] or (kind == "abort" and len(case["numbers"]) == 1)
+    assert message
+    assert remark == "" or kind == "abort"
+
+
+def test_what_does_not_fail_again_is_said_to():
+    case, _, remark = minimize("_faulty", {"kind": "fine", "numbers": FULL}, "values: 1", 20.0)
+    assert case["numbers"] == FULL
+    assert "did not fail again" in remark
+
+
+def test_a_worker_that_cannot_start_is_told():
+    with pytest.raises(DiedError, match="exit"):
+        Worker("no_such_generator")
+
+
+@linux
+def test_a_hunt_goes_on_after_each_failure(capsys, monkeypatch):
+    monkeypatch.setattr("tests.soak.hunt.SHRINK_SECONDS", 1.0)
+    hunt = Hunt(["_faulty"], seed=3, seconds=15, jobs=1)
+    findings = hunt.run()
+    kinds = {finding.case["kind"] for finding in findings}
+    assert len(kinds) >= 2
+    assert hunt.counts["_faulty"].failures >= 2
+    assert "--case '_faulty:" in capsys.readouterr().out
+
+
+@linux
+def test_the_command_says_what_it_found_and_fails():
+    case = json.dumps({"kind": "value", "numbers": [12]})
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.soak", "--case", f"_faulty:{case}"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "values: 11 is above 10" in done.stdout
+    fine = json.dumps({"kind": "value", "numbers": [1]})
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.soak", "--case", f"_faulty:{fine}"], cwd=ROOT
+    )
+    assert done.returncode == 0
+
+
+# ---- each generator sees a defect of what it is for
+
+
+def noticed(name, cases=60):
+    module = generator(name)
+    for seed in range(cases):
+        message = worker.outcome(module, worker.draw(module, [seed, 7]))
+        if message:
+            return message
+    pytest.fail("nothing was noticed")
+
+
+@pytest.mark.parametrize("method", ["abs", "relu", "softmax"])
+def test_programs_see_a_wrong_operation(monkeypatch, method):
+    import kernelrt as krt
+
+    right = getattr(krt.Tensor, method)
+    for kind in krt.Tensor.__mro__:
+        if method in vars(kind):
+            monkeypatch.setattr(kind, method, lambda self, *a, **o: right(self, *a, **o) * 1.001)
+    assert noticed("programs", 150).startswith("values: ")
+
+
+def test_integers_see_a_wrong_operation(monkeypatch):
+    import kernelrt as krt
+
+    right = krt.Tensor.__xor__
+    for kind in krt.Tensor.__mro__:
+        if "__xor__" in vars(kind):
+            monkeypatch.setattr(kind, "__xor__", lambda x, y: right(x, y) & -2)
+    assert noticed("integers").startswith("values: ")
+
+
+def test_indices_see_a_missing_check(monkeypatch):
+    from kernelrt.tensor import build
+
+    monkeypatch.setattr(build, "bound", lambda index, size: index.alu(build.Op.MOD, build.full(
+        size, index.dtype, index.shape)))  # fmt: skip
+    assert noticed("indices").startswith(("missed: ", "values: "))
+
+
+def test_training_sees_a_wrong_update(monkeypatch):
+    from kernelrt.nn.optim import SGD, Adam
+
+    for kind in (SGD, Adam):
+        right = kind.__init__
+
+        def wrong(self, params, lr=1e-3, *args, right=right, **options):
+            right(self, params, lr * 1.01, *args, **options)
+
+        monkeypatch.setattr(kind, "__init__", wrong)
+    assert noticed("training", 20).startswith("values: ")
+
+
+def test_compiling_sees_a_bound_that_is_passed(monkeypatch):
+    module = generator("compiling")
+    monkeypatch.setattr(module, "IR_BYTES", 100)
+    monkeypatch.setenv("KERNELRT_CACHE", "0")
+    assert noticed("compiling").startswith("IR: ")
+
+
+def test_disturbances_see_state_that_changes_by_halves(monkeypatch):
+    module = worker.load("disturb")
+    right = module.World.step
+
+    def halves(self):
+        right(self)
+        self.two.assign(self.two + 1)
+
+    monkeypatch.setattr(module.World, "step", halves)
+    world = module.World()
+    assert module.after(world).startswith("state: ")

@@ -1,0 +1,236 @@
+"""Drawing cases until time is up, and making what fails small."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from .processes import CPU_LIMIT, ROOT, DiedError, Worker
+from .worker import draw, load
+
+SHRINK_SECONDS = 60.0
+HANGS = 10.0
+"""Seconds of computing after which a smaller case of one that hangs is taken to hang, too."""
+GRACE = 60.0
+"""How long after the end of a hunt findings may still be made smaller."""
+MOST_OF_A_KIND = 3
+"""Findings of one generator that fail in the same words and are made small; others only count."""
+KNOWN_KINDS = 12
+SOURCE_SECONDS = 120
+
+
+@dataclass
+class Finding:
+    """Something that went wrong, as small as it could be made."""
+
+    generator: str
+    message: str
+    case: Any
+    source: str
+    note: str = ""
+
+    def command(self) -> str:
+        text = json.dumps(self.case)
+        return f"python -m tests.soak --case {shlex.quote(f'{self.generator}:{text}')}"
+
+    def key(self) -> tuple[str, str]:
+        """Equal for findings that are most likely the same."""
+        of = getattr(load(self.generator), "key", None)
+        return self.generator, of(self.case) if of else re.sub(r"\d+", "#", self.source)
+
+    def __str__(self) -> str:
+        text = f"== {self.generator}: {self.message}\n"
+        if self.note:
+            text += f"({self.note})\n"
+        return f"{text}{self.source}\n\n{self.command()}\n"
+
+
+@dataclass
+class Count:
+    """What a generator has done so far."""
+
+    cases: int = 0
+    checks: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    slices: int = 0
+    kinds: dict[str, int] = field(default_factory=dict)
+
+
+def kind_of(message: str) -> str:
+    """What a smaller case has to fail with, too."""
+    return message.partition(":")[0]
+
+
+def words_of(message: str) -> str:
+    """The message without its numbers and names, which tell cases apart, not causes."""
+    return re.sub(r"0x[0-9a-f]+|[0-9a-f]{12}|\d+|'[^']*'|%\S+", "#", message)[:120]
+
+
+def started(generator: str, most: float = CPU_LIMIT) -> Worker:
+    """A worker with the generator's own limit of time, at most `most`."""
+    return Worker(generator, seconds=min(most, getattr(load(generator), "SECONDS", CPU_LIMIT)))
+
+
+def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[Any, str, str]:
+    """A smaller case that fails in the same way, its message, and a remark."""
+    module = load(generator)
+    tries = getattr(module, "TRIES", 1)
+    end = time.monotonic() + seconds
+    kind = kind_of(message)
+    patience = HANGS if kind == "hang" else CPU_LIMIT
+    worker: Worker | None = None
+
+    def fails(candidate: Any) -> str | None:
+        nonlocal worker
+        for _ in range(tries):
+            if worker is None:
+                worker = started(generator, patience)
+            found = worker.ask(candidate)
+            if found is not None:
+                if kind_of(found) in ("crash", "hang", "exit") or kind in ("crash", "hang", "exit"):
+                    worker.close()
+                    worker = None
+                if kind_of(found) == kind:
+                    return found
+        return None
+
+    try:
+        again = fails(case)
+        if again is None:
+            return case, message, "did not fail again in a fresh process"
+        message = again
+        smaller = True
+        while smaller and time.monotonic() < end:
+            smaller = False
+            for candidate in module.shrink(case):
+                if time.monotonic() > end:
+                    break
+                found = fails(json.loads(json.dumps(candidate)))
+                if found is not None:
+                    case, message, smaller = candidate, found, True
+                    break
+    except DiedError as death:
+        return case, message, f"a worker could not start: {death}"
+    finally:
+        if worker is not None:
+            worker.close()
+    return case, message, "" if not smaller else "not yet minimal: time was up"
+
+
+def fails_alone(source: str) -> bool:
+    """Whether the program ends in an error, or does not end."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", source], cwd=ROOT, capture_output=True, timeout=SOURCE_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def examine(generator: str, case: Any, message: str, seconds: float = SHRINK_SECONDS) -> Finding:
+    """A finding from a case that failed."""
+    case, message, remark = minimize(generator, case, message, seconds)
+    source = load(generator).source(case)
+    notes = [remark] if remark else []
+    if not remark.startswith("did not") and not fails_alone(source):
+        notes.append("the program alone does not fail, the command below does")
+    return Finding(generator, message, case, source, "; ".join(notes))
+
+
+class Hunt:
+    """Runs generators in turns on several workers until time is up."""
+
+    def __init__(self, names: list[str], seed: int, seconds: float, jobs: int) -> None:
+        self.seed = seed
+        self.jobs = jobs
+        self.began = time.monotonic()
+        self.end = self.began + seconds
+        self.slice = min(60.0, max(4.0, seconds * jobs / len(names) / 3))
+        self.counts = {name: Count() for name in names}
+        self.busy: set[str] = set()
+        self.findings: list[Finding] = []
+        self.lock = threading.Lock()
+
+    def run(self) -> list[Finding]:
+        threads = [threading.Thread(target=self.work, daemon=True) for _ in range(self.jobs)]
+        for thread in threads:
+            thread.start()
+        said = time.monotonic()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(1)
+                if time.monotonic() - said > 15:
+                    said = time.monotonic()
+                    print(self.progress(), flush=True)
+        print(self.progress(), flush=True)
+        return self.findings
+
+    def progress(self) -> str:
+        done = " ".join(f"{name} {c.cases}" for name, c in self.counts.items() if c.cases)
+        return f"{time.monotonic() - self.began:5.0f} s: {done}; findings {len(self.findings)}"
+
+    def work(self) -> None:
+        while time.monotonic() < self.end:
+            with self.lock:
+                free = [name for name in self.counts if name not in self.busy]
+                name = min(free or self.counts, key=lambda n: self.counts[n].seconds)
+                self.busy.add(name)
+                count = self.counts[name]
+                number, count.slices = count.slices, count.slices + 1
+            began = time.monotonic()
+            try:
+                self.stretch(name, number)
+            finally:
+                with self.lock:
+                    self.busy.discard(name)
+                    count.seconds += time.monotonic() - began
+
+    def stretch(self, name: str, number: int) -> None:
+        """One generator for a while; a worker that failed other than by a value is replaced."""
+        key = [self.seed, *name.encode(), number]
+        index = 0
+        until = min(self.end, time.monotonic() + self.slice)
+        while time.monotonic() < until:
+            try:
+                with started(name) as worker:
+                    worker.send(key=key, first=index, most=10**9, seconds=until - time.monotonic())
+                    while "done" not in (reply := worker.reply()):
+                        index = reply["index"] + 1
+                        self.count(name, reply["size"])
+                        if reply["fail"]:
+                            self.failed(name, reply["case"], reply["fail"])
+                            if kind_of(reply["fail"]) not in ("values", "refused"):
+                                break
+            except DiedError as end:
+                case = draw(load(name), [*key, index])
+                index += 1
+                self.failed(name, case, str(end))
+
+    def count(self, name: str, checks: int) -> None:
+        with self.lock:
+            self.counts[name].cases += 1
+            self.counts[name].checks += checks
+
+    def failed(self, name: str, case: Any, message: str) -> None:
+        count = self.counts[name]
+        words = words_of(message) if kind_of(message) != "values" else "values"
+        with self.lock:
+            count.failures += 1
+            count.kinds[words] = count.kinds.get(words, 0) + 1
+            if count.kinds[words] > MOST_OF_A_KIND or len(count.kinds) > KNOWN_KINDS:
+                return
+        left = self.end + GRACE - time.monotonic()
+        finding = examine(name, case, message, max(1.0, min(SHRINK_SECONDS, left)))
+        with self.lock:
+            if finding.key() not in {f.key() for f in self.findings}:
+                self.findings.append(finding)
+                print(finding, flush=True)

@@ -1,0 +1,139 @@
+"""Workers as seen from outside: asked, watched, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+CPU_LIMIT = 60.0
+"""Seconds of computing after which a case hangs; waiting may take `WAITS` times as long."""
+WAITS = 3.0
+START = 120.0
+MEMORY = 5 << 30
+
+
+class DiedError(Exception):
+    """A worker came to its end; the message says how, as ``kind: detail``."""
+
+
+class Worker:
+    """A process that runs the cases of one generator."""
+
+    def __init__(self, generator: str, *, seconds: float = CPU_LIMIT, memory: int = MEMORY) -> None:
+        self.seconds = seconds
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.soak.worker", generator, str(memory)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            start_new_session=True,
+        )
+        self.buffer = b""
+        self.asked = time.monotonic()
+        try:
+            self.reply(START)
+        except DiedError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def send(self, **request: Any) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise DiedError(self.death()) from None
+
+    def ask(self, case: Any) -> str | None:
+        """What is wrong with `case`, the worker's death included."""
+        try:
+            self.send(case=case)
+            return self.reply()["fail"]
+        except DiedError as end:
+            return str(end)
+
+    def reply(self, seconds: float | None = None) -> dict[str, Any]:
+        """The next reply.
+
+        Raises
+        ------
+        DiedError
+            The process ended, or computed or waited for too long and was ended.
+        """
+        seconds = seconds or self.seconds
+        assert self.process.stdout is not None
+        began, spent = time.monotonic(), self.cpu()
+        while b"\n" not in self.buffer:
+            if select.select([self.process.stdout], [], [], 0.5)[0]:
+                data = os.read(self.process.stdout.fileno(), 1 << 16)
+                if not data:
+                    raise DiedError(self.death())
+                self.buffer += data
+            waited = time.monotonic() - began
+            if self.cpu() - spent > seconds or waited > WAITS * seconds:
+                os.kill(self.process.pid, signal.SIGABRT)  # faulthandler says where it was
+                self.wait(5)
+                raise DiedError(f"hang: no answer after {waited:.0f} s{self.last_words()}")
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def cpu(self) -> float:
+        """Seconds that the process has computed for, where the system says so."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
+        except OSError:
+            return 0.0
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wait(self, seconds: float) -> int | None:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def death(self) -> str:
+        code = self.wait(30)
+        if code is not None and code < 0:
+            return f"crash: {signal.Signals(-code).name}{self.last_words()}"
+        return f"exit: status {code}{self.last_words()}"
+
+    def last_words(self) -> str:
+        """What stands in the standard error, shortened to its end and to where kernelrt was."""
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").splitlines()
+        frames = [line.strip() for line in lines if "/kernelrt/" in line][:3]
+        said = [line.strip() for line in lines if line.strip() and " File " not in line][-12:]
+        return "".join("; " + line for line in [*said, *frames])[:1500]
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            try:
+                if stream is not None:
+                    stream.close()
+            except BrokenPipeError:
+                pass

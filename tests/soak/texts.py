@@ -1,0 +1,479 @@
+"""Programs as text: the same lines run on kernelrt and, in float64, on torch.
+
+A case is a dict with
+
+inputs : dict of name -> text
+    NumPy expressions; ``f`` casts to the case's type, ``R`` is ``numpy.random.default_rng``, ``n``
+    the size that changes.
+lines : list of str
+    Assignments. ``T`` is kernelrt or torch, ``F`` has the methods of a tensor as functions.
+results : list of str
+    Names whose values are compared.
+dtype : str
+    Of the inputs: float32 or float64.
+grad : bool
+    Whether the gradients of the inputs are compared, too.
+ways : list of str
+    How kernelrt runs it; see `WAYS`.
+sizes : list of int
+    Values of ``n``, one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Case = dict[str, Any]
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+WAYS = ("steps", "whole", "jit", "threads", "dynamic")
+"""Realized after each line; at the end; jitted; jitted for two threads; for changing sizes."""
+LARGEST = 1e6
+"""Programs with greater values anywhere are left out: little is left of their digits."""
+VARIABLE = "krt.Variable('n', 1, 64)"
+THREADS = (
+    "import kernelrt.runtime.cost as cost; cost._CALL_NS = 1e7  # let small plans run parallel"
+)
+
+
+class Functions:
+    """Methods of a tensor as functions of it, as in torch.nn.functional."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+class TorchFunctions:
+    """torch.nn.functional, where a tensor is also what kernelrt calls by a method."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        import torch
+
+        function = getattr(torch.nn.functional, name)
+        if not name.startswith(("conv", "linear")):
+            return function
+
+        def weighted(x: Any, weight: Any, **options: Any) -> Any:
+            if x.numel() == 0 or weight.numel() == 0:
+                raise Invalid("torch gives convolutions over nothing the wrong shape")
+            if weight.ndim < 2:
+                raise Invalid("a vector of weights is not a layer")
+            return function(x, weight, **options)
+
+        return weighted
+
+
+class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
+    """torch does not know what the case means, or its values say nothing."""
+
+
+@contextlib.contextmanager
+def strict() -> Iterator[None]:
+    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+# ---- evaluation
+
+
+def arrays(case: Case, n: int) -> Arrays:
+    """The inputs for a size; what is not float is int64 or bool."""
+    kind = np.dtype(case["dtype"])
+    names = {"np": np, "R": np.random.default_rng, "n": n, "f": lambda x: np.asarray(x, kind)}
+    try:
+        return {
+            name: np.ascontiguousarray(eval(text, dict(names)))  # noqa: S307
+            for name, text in case["inputs"].items()
+        }
+    except Exception as error:
+        raise Invalid(str(error)) from error
+
+
+def execute(case: Case, scope: dict[str, Any], each: Callable[[Any], Any] | None = None) -> None:
+    for line in case["lines"]:
+        exec(line, scope)  # noqa: S102
+        if each is not None:
+            each(scope[target(line)])
+
+
+def target(line: str) -> str:
+    return line.partition("=")[0].strip()
+
+
+def loss_of(results: list[Any]) -> Any:
+    """A smooth number that every element of every result takes part in."""
+    total: Any = 0
+    for result in results:
+        total = total + (result * result * 0.5 + result).sum()
+    return total
+
+
+def torch_values(case: Case, data: Arrays, wide: bool = True) -> tuple[list[Any], float]:
+    """Results and gradients by torch, and the largest number that was met."""
+    import torch
+
+    kind = torch.float64 if wide else torch.float32
+    scope: dict[str, Any] = {"T": torch, "F": TorchFunctions()}
+    floats = []
+    for name, array in data.items():
+        value = torch.from_numpy(array.copy())
+        if value.is_floating_point():
+            value = value.to(kind).requires_grad_(case["grad"])
+            floats.append(value)
+        scope[name] = value
+    top = 0.0
+
+    def look(value: Any) -> None:
+        nonlocal top
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            top = max(top, float(value.detach().abs().max()))
+
+    try:
+        with strict():
+            execute(case, scope, look)
+        results = [scope[name] for name in case["results"]]
+        if case["grad"]:
+            # Raises where no result depends on an input.
+            found = torch.autograd.grad(loss_of(results), floats, allow_unused=True)
+            zeros = [torch.zeros_like(x) for x in floats]
+            results += [z if g is None else g for g, z in zip(found, zeros, strict=True)]
+    except Exception as error:
+        raise Invalid(str(error)) from error
+    values = [r.detach().numpy() for r in results]
+    for value in values:
+        if value.size and value.dtype.kind == "f":
+            top = max(top, float(np.abs(value).max()))
+    if not np.isfinite(top) or top > LARGEST:
+        raise Invalid(f"values up to {top}")
+    return values, top
+
+
+def expected(case: Case, n: int) -> tuple[Arrays, list[Any], list[float]]:
+    """Inputs, what torch makes of them, and by how much each value may differ.
+
+    How far torch itself moves with the type or with the last digit of the inputs says how many
+    digits a program leaves.
+    """
+    data = arrays(case, n)
+    values, top = torch_values(case, data)
+    unit = float(np.finfo(case["dtype"]).eps)
+    loose = [16 * unit * max(top, 1e-3)] * len(values)
+    others = []
+    rng = np.random.default_rng(n)
+    exact = case["dtype"] == "float64" and all(
+        np.array_equal(x, np.round(x * 4) / 4) for x in data.values() if x.dtype.kind == "f"
+    )
+    if not exact:
+        for _ in range(2):
+            moved = {
+                name: x * (1 + unit * rng.choice([-1, 1], x.shape)) if x.dtype.kind == "f" else x
+                for name, x in data.items()
+            }
+            others.append(torch_values(case, moved)[0])
+        if case["dtype"] == "float32":
+            others.append(torch_values(case, data, wide=False)[0])
+    for other in others:
+        for i, (value, near) in enumerate(zip(values, other, strict=True)):
+            if value.shape != near.shape:
+                raise Invalid("the shape depends on the last digit")
+            if value.size:
+                apart = np.abs(value.astype(np.float64) - near.astype(np.float64))
+                loose[i] = max(loose[i], 30 * float(apart.max()))
+    if any(bound > 0.02 * max(top, 1) for bound in loose):
+        raise Invalid("ill-conditioned")
+    return data, values, loose
+
+
+def kernelrt_function(case: Case, each: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
+    import kernelrt as krt
+
+    names = list(case["inputs"])
+
+    def program(*inputs: Any) -> tuple[Any, ...]:
+        scope: dict[str, Any] = {"T": krt, "F": Functions()}
+        leaves = []
+        for name, value in zip(names, inputs, strict=True):
+            if case["grad"] and value.dtype.is_float:
+                value = value.clone().requires_grad_()  # noqa: PLW2901
+                leaves.append(value)
+            scope[name] = value
+        execute(case, scope, each)
+        results = [scope[name] for name in case["results"]]
+        if case["grad"]:
+            results += krt.grad(loss_of(results), leaves)
+        return tuple(results)
+
+    return program
+
+
+def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
+    """Functions of NumPy arrays, one for each way of running the case."""
+    import kernelrt as krt
+    from kernelrt.runtime import cost
+
+    program = kernelrt_function(case)
+
+    def tensors(run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+        return lambda *data: run(*(krt.tensor(x) for x in data))
+
+    def whole(*inputs: Any) -> tuple[Any, ...]:
+        results = program(*inputs)
+        krt.realize(*results)
+        return results
+
+    def settle(value: Any) -> None:
+        if isinstance(value, krt.Tensor):
+            value.realize()
+
+    usual = cost._CALL_NS
+    for way in case["ways"]:
+        if way == "steps":
+            yield way, tensors(kernelrt_function(case, settle))
+        elif way == "whole":
+            yield way, tensors(whole)
+        elif way == "jit":
+            yield way, krt.jit(program)
+        elif way == "threads":
+            cost._CALL_NS = 1e7
+            try:
+                yield way, krt.jit(program, threads=2)
+            finally:
+                cost._CALL_NS = usual
+        else:
+            yield way, dynamic(case, program)
+
+
+def dynamic(case: Case, program: Callable[..., Any]) -> Callable[..., Any]:
+    """`program` jitted with every axis of size n open."""
+    import kernelrt as krt
+
+    names = list(case["inputs"])
+    parameters = ", ".join(names)
+    scope = {"program": program}
+    exec(f"def wrapped({parameters}): return program({parameters})", scope)  # noqa: S102
+    n = krt.Variable("n", 1, 64)
+    return krt.jit(scope["wrapped"], dynamic={name: {0: n} for name in open_inputs(case)})
+
+
+def open_inputs(case: Case) -> list[str]:
+    return [name for name, text in case["inputs"].items() if re.search(r"\bn\b", text)]
+
+
+def run(case: Case) -> str | None:
+    """Every way for every size, against torch."""
+    from kernelrt.errors import KernelrtError
+
+    try:
+        truths = [expected(case, n) for n in case["sizes"]]
+    except Invalid:
+        return None
+    outputs = case["results"] + [f"gradient of {name}" for name in case["inputs"]]
+    for way, function in ways(case):
+        for n, (data, values, loose) in zip(case["sizes"], truths, strict=True):
+            try:
+                for _ in range(1 if way in ("steps", "whole") else 2):
+                    got = [t.numpy() for t in function(*data.values())]
+            except KernelrtError as error:
+                from kernelrt import errors
+
+                limits = (errors.ShapeError, errors.JitError, errors.DTypeError)
+                if way == "dynamic" and isinstance(error, limits):
+                    break  # not every shape can be open, and the message says so
+                raise
+            for name, have, want, bound in zip(outputs, got, values, loose, strict=False):
+                where = f"{name}, {way}, n = {n}"
+                if have.shape != want.shape:
+                    return f"values: {where}: shape {have.shape}, torch {want.shape}"
+                if want.size == 0:
+                    continue
+                apart = np.abs(have.astype(np.float64) - want.astype(np.float64))
+                if not apart.max() <= bound:
+                    at = np.unravel_index(np.argmax(np.nan_to_num(apart, nan=np.inf)), want.shape)
+                    return (
+                        f"values: {where}: {have[at]!r} at {list(map(int, at))}, torch {want[at]!r}"
+                    )
+    return None
+
+
+# ---- smaller
+
+
+def shrink(case: Case) -> Iterator[Case]:
+    """Fewer ways, sizes, results, lines and inputs; then smaller numbers and simpler data."""
+    for key in ("ways", "sizes", "results"):
+        if len(case[key]) > 1:
+            for one in case[key]:
+                yield {**case, key: [one]}
+    if case["grad"]:
+        yield {**case, "grad": False}
+    lines = case["lines"]
+    names = [*case["inputs"], *(target(line) for line in lines)]
+    for i in range(len(lines) - 1, -1, -1):
+        # The line goes, and what read it reads an earlier value instead.
+        gone = target(lines[i])
+        rest = lines[:i] + lines[i + 1 :]
+        used = gone in case["results"] or any(mentions(line, gone) for line in rest)
+        if not used:
+            yield {**case, "lines": rest}
+            continue
+        for name in reversed(names[: len(case["inputs"]) + i]):
+            yield renamed({**case, "lines": rest}, gone, name)
+    for line in lines:
+        if target(line) not in case["results"]:
+            yield {**case, "results": [target(line)]}
+    for name in case["inputs"]:
+        if not any(mentions(line, name) for line in lines) and name not in case["results"]:
+            yield {**case, "inputs": {k: v for k, v in case["inputs"].items() if k != name}}
+        for other in case["inputs"]:
+            if other < name:
+                fewer = {k: v for k, v in case["inputs"].items() if k != name}
+                yield renamed({**case, "inputs": fewer}, name, other)
+    yield from simpler(case)
+
+
+def simpler(case: Case) -> Iterator[Case]:
+    texts = [*case["inputs"].values(), *case["lines"]]
+    for i, size in enumerate(case["sizes"]):
+        for less in smaller(size):
+            yield {**case, "sizes": [less if k == i else s for k, s in enumerate(case["sizes"])]}
+    numbers = sorted({int(x) for t in texts for x in NUMBER.findall(t)}, reverse=True)
+    for number in numbers:  # everywhere at once, so that shapes go on fitting
+        for less in smaller(number):
+            yield replaced(case, number, less)
+    for name, text in case["inputs"].items():
+        shape = SHAPE.search(text)
+        if shape and "normal" in text:
+            for data in (
+                f"f(np.ones({shape[1]}))",
+                f"f(np.arange(np.prod({shape[1]})).reshape({shape[1]}))",
+            ):
+                yield {**case, "inputs": {**case["inputs"], name: data}}
+        for found in NUMBER.finditer(text):
+            for less in smaller(int(found[0])):
+                cut = text[: found.start()] + str(less) + text[found.end() :]
+                yield {**case, "inputs": {**case["inputs"], name: cut}}
+    for i, line in enumerate(case["lines"]):
+        shorter = [line[: m.start()] + line[m.end() :] for m in CALL.finditer(line)]
+        shorter += [
+            line[: m.start()] + str(less) + line[m.end() :]
+            for m in NUMBER.finditer(line)
+            for less in smaller(int(m[0]))
+        ]
+        for cut in shorter:
+            yield {**case, "lines": [*case["lines"][:i], cut, *case["lines"][i + 1 :]]}
+
+
+NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+SHAPE = re.compile(r"size=(\([^()]*\))")
+CALL = re.compile(r"\.\w+\([^()]*\)")
+
+
+def smaller(number: int) -> list[int]:
+    return [k for k in dict.fromkeys((0, 1, 2, number // 2, number - 1)) if 0 <= k < number]
+
+
+def mentions(line: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", line.partition("=")[2]) is not None
+
+
+def renamed(case: Case, old: str, new: str) -> Case:
+    lines = []
+    for line in case["lines"]:
+        head, _, tail = line.partition("=")
+        tail = re.sub(rf"(?<![.\w]){old}(?!\w)", new, tail)
+        lines.append(f"{head}={tail}")
+    results = list(dict.fromkeys(new if r == old else r for r in case["results"]))
+    return {**case, "lines": lines, "results": results}
+
+
+def replaced(case: Case, number: int, less: int) -> Case:
+    def change(text: str) -> str:
+        return NUMBER.sub(lambda m: str(less) if int(m[0]) == number else m[0], text)
+
+    return {
+        **case,
+        "inputs": {name: change(text) for name, text in case["inputs"].items()},
+        "lines": [change(line) for line in case["lines"]],
+    }
+
+
+def key(case: Case) -> str:
+    """What two findings of one cause mostly have in common."""
+    return re.sub(r"\b([a-c]|x?\d+)\b", "#", " ".join(case["lines"])) + str(case["grad"])
+
+
+# ---- as a program
+
+
+def source(case: Case) -> str:
+    """A program of a few lines that asserts what the case does, for its first way."""
+    inputs, way = list(case["inputs"]), case["ways"][0]
+    parameters = ", ".join(inputs)
+    lines = ["import numpy as np, torch, kernelrt as krt"]
+    if way == "threads":
+        lines.append(THREADS)
+    functional = any("F." in line for line in case["lines"])
+    if functional:
+        lines.append(
+            "F = type('F', (), {'__getattr__': lambda s, k: "
+            "lambda x, *a, **o: getattr(x, k)(*a, **o)})()"
+        )
+    lines.append(f"R, f = np.random.default_rng, lambda x: np.asarray(x, '{case['dtype']}')")
+    arguments = f"T, {'F, ' if functional else ''}{parameters}"
+    lines.append(f"def program({arguments}):")
+    for line in case["lines"]:
+        lines.append(f"    {line}")
+        if way == "steps":
+            lines[-1] += f"; T is krt and {target(line)}.realize()"
+    lines.append(f"    return [{', '.join(case['results'])}]")
+    wrap = f"lambda {parameters}: program(krt, {'F, ' if functional else ''}{parameters})"
+    if case["grad"]:
+        lines += [
+            f"def with_grad({arguments}, g):",
+            f"    floats = [x for x in [{parameters}] if 'float' in str(x.dtype)]",
+            f"    out = program({arguments})",
+            "    return out + list(g(sum((r * r * 0.5 + r).sum() for r in out), floats))",
+            f"def mine({parameters}):",
+            "    leaf = lambda x: x.clone().requires_grad_() if x.dtype.is_float else x",
+            f"    {parameters}, = map(leaf, [{parameters}])",
+            f"    return with_grad(krt, {'F, ' if functional else ''}{parameters}, krt.grad)",
+        ]
+        wrap = "mine"
+    if way == "dynamic":
+        axes = ", ".join(f"'{name}': {{0: n}}" for name in open_inputs(case))
+        lines += [f"n = {VARIABLE}", f"run = krt.jit({wrap}, dynamic={{{axes}}})"]
+    elif way in ("jit", "threads"):
+        lines.append(f"run = krt.jit({wrap}{', threads=2' if way == 'threads' else ''})")
+    else:
+        lines.append(f"run = lambda *x: ({wrap})(*map(krt.tensor, x))")
+    lines.append(f"for n in {case['sizes']}:")
+    lines.append(f"    data = [{', '.join(case['inputs'].values())}]")
+    double = "x.double().requires_grad_()" if case["grad"] else "x.double()"
+    lines += [
+        f"    wide = [{double} if x.is_floating_point() else x for x in map(torch.tensor, data)]",
+    ]
+    nn = "torch.nn.functional, " if functional else ""
+    if case["grad"]:
+        lines += [
+            "    g = lambda y, x: torch.autograd.grad(y, x, materialize_grads=True)",
+            f"    want = with_grad(torch, {nn}*wide, g)",
+        ]
+    else:
+        lines.append(f"    want = program(torch, {nn}*wide)")
+    tolerance = "1e-3" if case["dtype"] == "float32" else "1e-8"
+    lines += [
+        "    for have, w in zip(run(*data), want):",
+        "        w = w.detach().numpy()",
+        f"        np.testing.assert_allclose(have.numpy(), w, {tolerance}, {tolerance})",
+    ]
+    return "\n".join(lines)
