@@ -322,11 +322,9 @@ def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") ->
     """A float rounded to the precision of float16 or bfloat16, held as float."""
     if dst not in (dt.float16, dt.bfloat16):
         return text
-    wide, narrow = vector("float", lanes), vector(memory_type(dst), lanes)
     if here == vector("double", lanes):
-        text, here = _round_to_odd(b, text, lanes), wide
-    small = b.emit(f"fptrunc {here or wide} {text} to {narrow}")
-    return b.emit(f"fpext {narrow} {small} to {wide}")
+        text = _round_to_odd(b, text, lanes)
+    return b.from_memory(b.to_memory(Value(text, lanes, dst)), dst, lanes).text
 
 
 def _round_to_odd(b: Text, text: str, lanes: int) -> str:
@@ -353,16 +351,10 @@ def _round_to_odd(b: Text, text: str, lanes: int) -> str:
 
 def _bitcast(b: Text, dtype: DType, v: list[Value]) -> str:
     x = v[0]
-    if x.dtype in (dt.float16, dt.bfloat16):
-        narrow = vector(memory_type(x.dtype), x.lanes)
-        small = b.emit(f"fptrunc {b.type_of(x)} {x.text} to {narrow}")
-        return b.emit(f"bitcast {narrow} {small} to {vector('i16', x.lanes)}")
-    if dtype in (dt.float16, dt.bfloat16):
-        narrow = vector(memory_type(dtype), x.lanes)
-        small = b.emit(f"bitcast {b.type_of(x)} {x.text} to {narrow}")
-        return b.emit(f"fpext {narrow} {small} to {vector('float', x.lanes)}")
-    here, there = b.type_of(x), vector(register_type(dtype), x.lanes)
-    return x.text if here == there else b.emit(f"bitcast {here} {x.text} to {there}")
+    here, there = (vector(memory_type(kind), x.lanes) for kind in (x.dtype, dtype))
+    small = b.to_memory(x)
+    moved = small if here == there else b.emit(f"bitcast {here} {small} to {there}")
+    return b.from_memory(moved, dtype, x.lanes).text
 
 
 _RULES: dict[Op, _Rule] = {

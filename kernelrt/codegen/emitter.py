@@ -49,16 +49,20 @@ class Emitter:
         Tiles, loop order and chunking.
     target : DeviceSpec
         Decides whether a fused multiply-add is worth asking for.
+    variables : sequence of UOp
+        The VARs whose values ``vals`` holds, in this order; a chunk's number follows them.
     """
 
-    def __init__(self, info: Analysis, tiling: Tiling, target: DeviceSpec) -> None:
+    def __init__(
+        self, info: Analysis, tiling: Tiling, target: DeviceSpec, variables: Sequence[UOp]
+    ) -> None:
         self.info = info
         self.target = target
         self.tiling = tiling
         self.text = Text()
         self.loops = Loops(self.text)
         self.memory = Memory(self)
-        self.variables = [u for u in info.nodes if u.op is Op.VAR]
+        self.variables = variables
         self._orders: dict[UOp, list[UOp]] = {}
         self._groups: dict[tuple[UOp, ...], list[UOp]] = {}
         for u in info.reduces:

@@ -1,7 +1,9 @@
 """LLVM IR spelled out: types, constants, values and how they change shape.
 
 Values in registers: bool is i1, float16 and bfloat16 are held as float (they are narrow only in
-memory), everything else as itself.
+memory), everything else as itself. In memory bool is a byte and bfloat16 an integer: LLVM's own
+bfloat ends the process where a vector of it has no natural width, and its conversion to bfloat
+makes subnormals 0 where the processor's does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ __all__ = ["Text", "Value", "literal", "memory_type", "register_type", "vector"]
 _MEMORY = {
     dt.bool_: "i8", dt.uint8: "i8", dt.int8: "i8", dt.uint16: "i16", dt.int16: "i16",
     dt.uint32: "i32", dt.int32: "i32", dt.uint64: "i64", dt.int64: "i64",
-    dt.float16: "half", dt.bfloat16: "bfloat", dt.float32: "float", dt.float64: "double",
+    dt.float16: "half", dt.bfloat16: "i16", dt.float32: "float", dt.float64: "double",
 }  # fmt: skip
 
 
@@ -84,6 +86,7 @@ class Text:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self._next = 0
+        self._loaded: dict[tuple[str, DType], str] = {}
 
     def name(self, prefix: str = "v") -> str:
         """A new value name."""
@@ -177,19 +180,50 @@ class Text:
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
         """What was loaded, in its register type."""
         narrow, wide = vector(memory_type(dtype), lanes), vector(register_type(dtype), lanes)
+        if narrow == wide:
+            return Value(text, lanes, dtype)
         if dtype is dt.bool_:
-            zero = "0" if lanes == 1 else "zeroinitializer"
-            text = self.emit(f"icmp ne {narrow} {text}, {zero}")
-        elif narrow != wide:
-            text = self.emit(f"fpext {narrow} {text} to {wide}")
-        return Value(text, lanes, dtype)
+            out = self.emit(f"icmp ne {narrow} {text}, {'0' if lanes == 1 else 'zeroinitializer'}")
+        elif dtype is dt.bfloat16:
+            bits = vector("i32", lanes)
+            long = self.emit(f"zext {narrow} {text} to {bits}")
+            high = self.emit(f"shl {bits} {long}, {self._bits(16, lanes)}")
+            out = self.emit(f"bitcast {bits} {high} to {wide}")
+        else:
+            out = self.emit(f"fpext {narrow} {text} to {wide}")
+        if dtype.is_float:
+            self._loaded[out, dtype] = text
+        return Value(out, lanes, dtype)
 
     def to_memory(self, value: Value) -> str:
-        """A value as it is stored."""
-        narrow = vector(memory_type(value.dtype), value.lanes)
-        wide = self.type_of(value)
+        """A value as it is stored; what was loaded and only moves keeps all its bits."""
+        narrow, wide = vector(memory_type(value.dtype), value.lanes), self.type_of(value)
+        if narrow == wide:
+            return value.text
+        loaded = self._loaded.get((value.text, value.dtype))
+        if loaded is not None:
+            return loaded
         if value.dtype is dt.bool_:
             return self.emit(f"zext {wide} {value.text} to {narrow}")
-        if narrow != wide:
-            return self.emit(f"fptrunc {wide} {value.text} to {narrow}")
-        return value.text
+        if value.dtype is dt.bfloat16:
+            return self._to_bfloat16(value)
+        return self.emit(f"fptrunc {wide} {value.text} to {narrow}")
+
+    def _to_bfloat16(self, value: Value) -> str:
+        """The upper half of a float, rounded to nearest, ties to even; NaN stays NaN."""
+        lanes = value.lanes
+        bits, wide = vector("i32", lanes), self.type_of(value)
+        raw = self.emit(f"bitcast {wide} {value.text} to {bits}")
+        high = self.emit(f"lshr {bits} {raw}, {self._bits(16, lanes)}")
+        odd = self.emit(f"and {bits} {high}, {self._bits(1, lanes)}")
+        half = self.emit(f"add {bits} {odd}, {self._bits(0x7FFF, lanes)}")
+        near = self.emit(f"add {bits} {raw}, {half}")
+        rounded = self.emit(f"lshr {bits} {near}, {self._bits(16, lanes)}")
+        quiet = self.emit(f"or {bits} {high}, {self._bits(0x40, lanes)}")
+        nan = self.emit(f"fcmp uno {wide} {value.text}, {value.text}")
+        mask = vector("i1", lanes)
+        out = self.emit(f"select {mask} {nan}, {bits} {quiet}, {bits} {rounded}")
+        return self.emit(f"trunc {bits} {out} to {vector('i16', lanes)}")
+
+    def _bits(self, number: int, lanes: int) -> str:
+        return str(number) if lanes == 1 else f"splat (i32 {number})"

@@ -49,23 +49,24 @@ class LLVMRenderer:
         CompileError
             When an op of `ast` has no code.
         """
-        cost = kernel_cost(Analysis(ast))
-        lowered = rewrite([merge_reductions(ast)], MATH)[0]
-        info = Analysis(lowered)
+        # Rewriting may drop what a value turns out not to need; the arguments stay those of `ast`.
+        given = Analysis(ast)
+        variables = [u for u in given.nodes if u.op is Op.VAR]
+        cost = kernel_cost(given)
+        info = Analysis(rewrite([merge_reductions(ast)], MATH)[0])
         tiling = choose(info, self._device, cost)
         name = _name(ast)
-        emitter = Emitter(info, tiling, self._device)
-        source = emitter.write(name) + self._attributes()
+        source = Emitter(info, tiling, self._device, variables).write(name) + self._attributes()
         program = ProgramSpec(name, source, self._device, ast)
-        for variable in emitter.variables:
+        for variable in variables:
             program.add_var(variable)
         if tiling.chunked is not None:
             program.set_var_names([*program.var_names, CORE_ID])
         program.set_work_sizes((tiling.chunks, 1, 1))
-        slots = [u.arg[0] for u in info.nodes if u.op is Op.PARAM]
-        outs = {u.src[0].arg[0] for u in info.nodes if u.op is Op.STORE}
-        ins = {u.src[0].arg[0] for u in info.nodes if u.op is Op.LOAD}
-        status = {u.src[2].arg[0] for u in info.nodes if u.op is Op.BOUND}
+        slots = [u.arg[0] for u in given.nodes if u.op is Op.PARAM]
+        outs = {u.src[0].arg[0] for u in given.nodes if u.op is Op.STORE}
+        ins = {u.src[0].arg[0] for u in given.nodes if u.op is Op.LOAD}
+        status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.may_fail = bool(status)

@@ -35,3 +35,28 @@ def test_values_and_gradients(name, dtype):
         assert got.dtype.name == dtype
         size = float(np.abs(value).max(initial=2.0**-10))
         np.testing.assert_allclose(got.double().numpy() / size, value / size, atol=8 * STEP[dtype])
+
+
+@pytest.mark.parametrize("source", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_casts_round_every_number_once(kind, source):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    bits = np.concatenate([
+        rng.integers(0, 1 << 32, 3000, dtype=np.uint64).astype(np.uint32),
+        np.arange(0, 1 << 24, 4099, dtype=np.uint32),  # subnormal
+        np.arange(0x33000000, 0x38900000, 65537, dtype=np.uint32),  # subnormal in float16
+        np.arange(0x7F7E0000, 0x7F800001, 97, dtype=np.uint32),  # the greatest, and infinity
+        np.arange(0x3F800000, 0x3F820000, 127, dtype=np.uint32),  # ties
+    ])  # fmt: skip
+    x = bits.view(np.float32)
+    x = np.concatenate([x, -x])
+    x = x[~np.isnan(x)].astype(source)
+    got = krt.tensor(x).cast(getattr(krt, kind)).bitcast(krt.uint16).numpy()
+    expected = torch.tensor(x).to(getattr(torch, kind)).view(torch.uint16).numpy()
+    np.testing.assert_array_equal(got, expected)
+    back = krt.tensor(expected).bitcast(getattr(krt, kind)).cast(krt.float64).numpy()
+    exact = torch.tensor(expected).view(getattr(torch, kind)).double().numpy()
+    np.testing.assert_array_equal(back, exact)
+    nan = krt.tensor(np.full(9, np.nan, source)).cast(getattr(krt, kind))
+    assert np.isnan(nan.float().numpy()).all()
