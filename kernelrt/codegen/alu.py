@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 
 from kernelrt import dtype as dt
+from kernelrt.codegen.fmod import fmod
 from kernelrt.codegen.llvm import Text, Value, memory_type, register_type, vector
 from kernelrt.dtype import DType
 from kernelrt.errors import CompileError
@@ -222,29 +223,39 @@ def _floor_signed(b: Text, dtype: DType, x: Value, divisor: str, want_quotient: 
 
 
 def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool) -> str:
-    """NumPy's floor_divide and remainder for floats, by way of an exact fmod (frem)."""
-    ty, mask = b.type_of(x), vector("i1", x.lanes)
+    """NumPy's floor_divide and remainder for floats, by way of an exact remainder."""
+    ty, mask, size = b.type_of(x), vector("i1", x.lanes), _suffix(x)
     zero = b.constant(0.0, dtype, x.lanes)
-    fmod = b.emit(f"frem {ty} {x.text}, {_fenced(b, y)}")
-    nonzero = b.emit(f"fcmp une {ty} {fmod}, {zero.text}")
+    divisor = _fenced(b, y)
+    rest = fmod(b, x, Value(divisor, y.lanes, dtype))
+    nonzero = b.emit(f"fcmp une {ty} {rest}, {zero.text}")
     a = b.emit(f"fcmp olt {ty} {y.text}, {zero.text}")
-    c = b.emit(f"fcmp olt {ty} {fmod}, {zero.text}")
+    c = b.emit(f"fcmp olt {ty} {rest}, {zero.text}")
     differ = b.emit(f"xor {mask} {a}, {c}")
     adjust = b.emit(f"and {mask} {nonzero}, {differ}")
-    shifted = b.emit(f"fadd {ty} {fmod}, {y.text}")
     if not want_quotient:
-        moved = _select(b, adjust, Value(shifted, x.lanes, dtype), Value(fmod, x.lanes, dtype))
-        sign = b.call(f"llvm.copysign.{_suffix(x)}", ty, (ty, zero.text), (ty, y.text))
+        shifted = b.emit(f"fadd {ty} {rest}, {y.text}")
+        moved = _select(b, adjust, Value(shifted, x.lanes, dtype), Value(rest, x.lanes, dtype))
+        sign = b.call(f"llvm.copysign.{size}", ty, (ty, zero.text), (ty, y.text))
         return _select(b, nonzero, Value(moved, x.lanes, dtype), Value(sign, x.lanes, dtype))
-    difference = b.emit(f"fsub {ty} {x.text}, {fmod}")
-    quotient = b.emit(f"fdiv {ty} {difference}, {_fenced(b, y)}")
+    difference = b.emit(f"fsub {ty} {x.text}, {rest}")
+    quotient = b.emit(f"fdiv {ty} {difference}, {divisor}")
     one = b.constant(1.0, dtype, x.lanes).text
     lowered = b.emit(f"fsub {ty} {quotient}, {one}")
     q = _select(b, adjust, Value(lowered, x.lanes, dtype), Value(quotient, x.lanes, dtype))
-    rounded = b.call(f"llvm.round.{_suffix(x)}", ty, (ty, q))
-    plain = b.emit(f"fdiv {ty} {x.text}, {_fenced(b, y)}")
+    # Whole but for rounding: up from a fraction above 1/2, as NumPy does.
+    whole = b.call(f"llvm.floor.{size}", ty, (ty, q))
+    fraction = b.emit(f"fsub {ty} {q}, {whole}")
+    above = b.emit(f"fcmp ogt {ty} {fraction}, {b.constant(0.5, dtype, x.lanes).text}")
+    next_ = b.emit(f"fadd {ty} {whole}, {one}")
+    rounded = _select(b, above, Value(next_, x.lanes, dtype), Value(whole, x.lanes, dtype))
+    plain = b.emit(f"fdiv {ty} {x.text}, {divisor}")
+    # A zero has the sign of the quotient; what is divided by zero, or by NaN, is that quotient.
+    empty = b.emit(f"fcmp oeq {ty} {rounded}, {zero.text}")
+    signed = b.call(f"llvm.copysign.{size}", ty, (ty, zero.text), (ty, plain))
+    out = _select(b, empty, Value(signed, x.lanes, dtype), Value(rounded, x.lanes, dtype))
     by_zero = b.emit(f"fcmp oeq {ty} {y.text}, {zero.text}")
-    return _select(b, by_zero, Value(plain, x.lanes, dtype), Value(rounded, x.lanes, dtype))
+    return _select(b, by_zero, Value(plain, x.lanes, dtype), Value(out, x.lanes, dtype))
 
 
 def _shift(left: bool) -> _Rule:

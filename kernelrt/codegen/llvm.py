@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt import dtype as dt
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.dtype import DType
 
 __all__ = ["Text", "Value", "literal", "memory_type", "register_type", "vector"]
@@ -99,17 +101,24 @@ class Text:
         self.lines.append(f"  {name} = {instruction}")
         return name
 
+    def declare(self, function: str, result: str, *types: str) -> None:
+        """Let the module know an intrinsic."""
+        self.declarations[function] = f"declare {result} @{function}({', '.join(types)})"
+
+    def define(self, function: str, write: Callable[[], str]) -> None:
+        """Put a function of the module's own beside the kernel, once."""
+        if function not in self.declarations:
+            self.declarations[function] = write()
+
     def call(self, function: str, result: str, *arguments: tuple[str, str]) -> str:
         """Call an intrinsic, declaring it."""
-        types = ", ".join(t for t, _ in arguments)
-        self.declarations[function] = f"declare {result} @{function}({types})"
+        self.declare(function, result, *(t for t, _ in arguments))
         passed = ", ".join(f"{t} {v}" for t, v in arguments)
         return self.emit(f"call {result} @{function}({passed})")
 
     def void_call(self, function: str, *arguments: tuple[str, str]) -> None:
         """Call an intrinsic that gives nothing, declaring it."""
-        types = ", ".join(t for t, _ in arguments)
-        self.declarations[function] = f"declare void @{function}({types})"
+        self.declare(function, "void", *(t for t, _ in arguments))
         self.lines.append(f"  call void @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
 
     # Shapes of values -------------------------------------------------------------------

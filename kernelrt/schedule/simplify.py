@@ -274,6 +274,8 @@ def _pow(u: UOp) -> UOp | None:
     value = uniform(other)
     if value is None or not u.dtype.is_float:
         return None
+    if value.arg == 0:
+        return _full(const(1, u.dtype), u.shape)
     if value.arg == 2:
         return UOp(Op.MUL, u.dtype, (x, x))
     return x if value.arg == 1 else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
+import numpy as np
+
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
@@ -136,6 +138,14 @@ class ElementwiseMethods(TensorBase):
         """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
         return self % other
 
+    def floor_divide(self, other: Operand) -> Self:
+        """``self // other``: the exact quotient rounded down; 0 where an integer divisor is 0."""
+        return self // other
+
+    def fmod(self, other: Operand) -> Self:
+        """The remainder with the sign of `self`; 0 where an integer divisor is 0."""
+        return self._of(functions.truncated_remainder(*self._unify(("other", other))))
+
     def __pow__(self, other: Operand) -> Self:
         return self.pow(other)
 
@@ -151,6 +161,8 @@ class ElementwiseMethods(TensorBase):
         DTypeError
             An integer tensor is raised to a negative power.
         """
+        if isinstance(exponent, np.generic):
+            exponent = exponent.item()
         if isinstance(exponent, int | float) and not isinstance(exponent, bool):
             return self._pow_number(exponent)
         a, b = self._unify(("exponent", exponent))
@@ -163,12 +175,14 @@ class ElementwiseMethods(TensorBase):
                 "to a floating type first"
             )
         x, _ = self._unify(("exponent", exponent))
+        if not x.dtype.is_float:
+            return self._of(functions.whole_power(x, int(exponent)))
         if exponent in (2, 3):
             square = x.alu(Op.MUL, x)
             return self._of(square if exponent == 2 else square.alu(Op.MUL, x))
         if exponent == 1:
             return self._of(x)
-        if exponent == 0.5 and x.dtype.is_float:
+        if exponent == 0.5:
             return self._of(x).sqrt()
         if exponent == -1:
             return self._of(x).reciprocal()
@@ -196,13 +210,7 @@ class ElementwiseMethods(TensorBase):
 
     def sign(self) -> Self:
         """-1, 0 or 1; 0 for NaN."""
-        x = self.uop
-        zero = build.zeros_like(x)
-        return self._of(
-            build.where(zero.alu(Op.LT, x), 1, build.where(x.alu(Op.LT, zero), -1, zero))
-            if not (x.dtype.is_bool or x.dtype.is_unsigned)
-            else x.ne(zero).cast(x.dtype)
-        )
+        return self._of(functions.sign(self.uop))
 
     def maximum(self, other: Operand) -> Self:
         """The greater of two elements; NaN where one is NaN."""

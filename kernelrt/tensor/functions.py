@@ -13,8 +13,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "remainder", "rsqrt",
-           "sigmoid", "softplus"]  # fmt: skip
+__all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "remainder", "rsqrt", "sigmoid",
+           "sign", "softplus", "truncated_remainder", "whole_power"]  # fmt: skip
 
 
 def difference(a: UOp, b: UOp) -> UOp:
@@ -25,9 +25,7 @@ def difference(a: UOp, b: UOp) -> UOp:
 
 
 def floor_divide(a: UOp, b: UOp) -> UOp:
-    """``a / b`` rounded down; 0 where an integer divisor is 0."""
-    if a.dtype.is_float:
-        return a.alu(Op.DIV, b).alu(Op.FLOOR)
+    """The exact ``a / b`` rounded down; 0 where an integer divisor is 0."""
     if a.dtype.is_bool:
         raise DTypeError("//: bools have no quotient; cast them to integers")
     return a.alu(Op.IDIV, b)
@@ -35,33 +33,88 @@ def floor_divide(a: UOp, b: UOp) -> UOp:
 
 def remainder(a: UOp, b: UOp) -> UOp:
     """What :func:`floor_divide` leaves, with the sign of `b`."""
-    if a.dtype.is_float:
-        return a.alu(Op.SUB, floor_divide(a, b).alu(Op.MUL, b))
     if a.dtype.is_bool:
         raise DTypeError("%: bools have no remainder; cast them to integers")
     return a.alu(Op.MOD, b)
 
 
 def power(a: UOp, b: UOp) -> UOp:
-    """``a ** b``; a negative power of an integer is what an integer quotient would give."""
+    """``a ** b``; integers wrap, and a negative power of one is what a quotient would give."""
     if a.dtype.is_float:
         return a.alu(Op.POW, b)
     if a.dtype.is_bool:
         raise DTypeError("**: bools have no powers; cast them to integers")
-    # Repeated squaring over the bits of the exponent. Of negative powers only those of 1 and -1
-    # are not 0.
-    exponent = b.alu(Op.ABS) if not b.dtype.is_unsigned else b
-    one = build.full(1, a.dtype, a.shape)
-    zero = build.zeros_like(a)
     value = build.const_value(b)
-    bits = a.dtype.bits.bit_length() if value is None else max(1, int(value).bit_length())
+    if value is not None and value >= 0:
+        return whole_power(a, int(value))
+    # Repeated squaring over every bit that the exponent can have.
+    one, zero = build.full(1, a.dtype, a.shape), build.zeros_like(a)
     result, base = one, a
-    for bit in range(bits):
-        odd = exponent.alu(Op.SHR, build.full(bit, b.dtype, b.shape)).alu(Op.AND, one).ne(zero)
+    for bit in range(b.vmax.bit_length() if b.vmax > 0 else 0):
+        odd = b.alu(Op.SHR, build.full(bit, b.dtype, b.shape)).alu(Op.AND, one).ne(zero)
         result = build.where(odd, result.alu(Op.MUL, base), result)
         base = base.alu(Op.MUL, base)
-    unit = a.alu(Op.MUL, a).eq(one)
-    return build.where(b.alu(Op.LT, zero).alu(Op.AND, unit.alu(Op.NOT)), zero, result)
+    if b.vmin >= 0:
+        return result
+    # Of negative powers only those of 1 and -1 are not 0.
+    minus = build.neg(one)
+    odd = b.alu(Op.AND, one).ne(zero)
+    inverse = build.where(a.eq(minus), build.where(odd, minus, one), zero)
+    inverse = build.where(a.eq(one), one, inverse)
+    return build.where(b.alu(Op.LT, zero), inverse, result)
+
+
+def whole_power(a: UOp, exponent: int) -> UOp:
+    """Integers to the power of one number that is not negative, by repeated squaring.
+
+    The powers of an odd number modulo 2**bits repeat after 2**(bits - 2) of them, and those of an
+    even number are 0 from ``bits`` on, so that no greater exponent is needed.
+    """
+    bits = a.dtype.bits
+    if exponent >= bits:
+        exponent = bits + (exponent - bits) % (1 << (bits - 2))
+    result, base = None, a
+    while exponent:
+        if exponent & 1:
+            result = base if result is None else result.alu(Op.MUL, base)
+        exponent >>= 1
+        base = base.alu(Op.MUL, base) if exponent else base
+    return build.full(1, a.dtype, a.shape) if result is None else result
+
+
+def truncated_remainder(a: UOp, b: UOp) -> UOp:
+    """What the quotient rounded towards zero leaves, with the sign of `a`; exact."""
+    if a.dtype.is_bool:
+        raise DTypeError("fmod: bools have no remainder; cast them to integers")
+    if a.dtype.is_unsigned:
+        return a.alu(Op.MOD, b)
+    zero = build.zeros_like(a)
+    if a.dtype.is_float:
+        rest = a.alu(Op.ABS).alu(Op.MOD, b.alu(Op.ABS))
+        signed = build.where(a.alu(Op.LT, zero), rest.alu(Op.NEG), rest)
+        return custom(signed, _truncated_rule, a, b)
+    # The floored remainder has the sign of the divisor.
+    rest = a.alu(Op.MOD, b)
+    other = rest.ne(zero).alu(Op.AND, rest.alu(Op.XOR, a).alu(Op.LT, zero))
+    return build.where(other, rest.alu(Op.SUB, b), rest)
+
+
+def _truncated_rule(node: UOp, g: UOp, i: int) -> UOp:
+    a, b = node.arg.inputs
+    return g if i == 0 else build.neg(build.mul(g, a.alu(Op.DIV, b).alu(Op.TRUNC)))
+
+
+def sign(x: UOp) -> UOp:
+    """-1, 0 or 1; 0 for NaN."""
+    zero = build.zeros_like(x)
+    if x.dtype.is_bool or x.dtype.is_unsigned:
+        return x.ne(zero).cast(x.dtype)
+    out = build.where(zero.alu(Op.LT, x), 1, build.where(x.alu(Op.LT, zero), -1, zero))
+    return custom(out, _no_slope, x) if x.dtype.is_float else out
+
+
+def _no_slope(node: UOp, _g: UOp, i: int) -> UOp:
+    return build.zeros_like(node.arg.inputs[i])
 
 
 def rsqrt(x: UOp) -> UOp:
@@ -101,7 +154,8 @@ def expm1(x: UOp) -> UOp:
 
 
 def _expm1_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(g, build.add(node.src[0], 1))
+    (x,) = node.arg.inputs
+    return build.mul(g, x.alu(Op.EXP))
 
 
 def sigmoid(x: UOp) -> UOp:

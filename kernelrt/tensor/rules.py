@@ -87,12 +87,23 @@ def _pow(u: UOp, g: UOp, i: int) -> UOp:
     a, b = u.src
     zero = build.zeros_like(a)
     if i == 0:
+        if build.const_value(b) == 0:
+            return zero
         slope = build.mul(b, a.alu(Op.POW, build.sub(b, 1)))
         if build.const_value(b) is None:  # 0 * 0**-1 is 0, not NaN
             slope = build.where(b.eq(zero), zero, slope)
         return build.mul(g, slope)
     flat = a.eq(zero).alu(Op.AND, zero.alu(Op.LE, b))
     return build.mul(g, build.where(flat, zero, u.alu(Op.MUL, a.alu(Op.LOG))))
+
+
+def _mod(u: UOp, g: UOp, i: int) -> UOp:
+    return g if i == 0 else build.neg(build.mul(g, u.src[0].alu(Op.IDIV, u.src[1])))
+
+
+def _flat(u: UOp, _g: UOp, i: int) -> UOp:
+    """Steps: the derivative is zero where there is one."""
+    return build.zeros_like(u.src[i])
 
 
 def _extremum(u: UOp, g: UOp, i: int) -> UOp:
@@ -245,6 +256,12 @@ RULES: dict[Op, Rule] = {
     Op.MUL: _mul,
     Op.DIV: _div,
     Op.POW: _pow,
+    Op.IDIV: _flat,
+    Op.MOD: _mod,
+    Op.FLOOR: _flat,
+    Op.CEIL: _flat,
+    Op.TRUNC: _flat,
+    Op.ROUND: _flat,
     Op.MAX: _extremum,
     Op.MIN: _extremum,
     Op.WHERE: _where,
