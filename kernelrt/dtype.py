@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +29,12 @@ __all__ = [
     "float32",
     "float64",
     "from_numpy",
+    "holds",
     "int8",
     "int16",
     "int32",
     "int64",
+    "nearest",
     "of_scalar",
     "parse",
     "promote",
@@ -219,6 +223,33 @@ def _promote2(a: DType, b: DType) -> DType:
         if candidate.bits > a.bits and candidate.bits >= b.bits:
             return candidate
     return int64
+
+
+def nearest(value: float, dtype: DType) -> float:
+    """`value` rounded to the precision of a floating type."""
+    if dtype is float64:
+        return float(value)
+    try:
+        single = float(struct.unpack("<f", struct.pack("<f", value))[0])
+        if dtype is float16:
+            return float(struct.unpack("<e", struct.pack("<e", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+    if dtype is bfloat16 and math.isfinite(single):
+        (bits,) = struct.unpack("<I", struct.pack("<f", single))
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+    return single
+
+
+def holds(dtype: DType, value: bool | float) -> bool:
+    """Whether `value` is exactly a value of `dtype`; NaN is one of every floating type."""
+    if dtype.is_float:
+        try:
+            return value != value or nearest(value, dtype) == value
+        except OverflowError:
+            return False
+    return dtype.min <= value <= dtype.max and value == int(value)
 
 
 def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:

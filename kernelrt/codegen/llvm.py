@@ -60,25 +60,8 @@ def literal(value: bool | float, dtype: DType) -> str:
         return "true" if value else "false"
     if not dtype.is_float:
         return str(int(value))
-    number = float(value)
-    if dtype is not dt.float64:
-        number = _narrow(number, dtype)
+    number = dt.nearest(float(value), dtype)
     return f"0x{struct.pack('>d', number).hex().upper()}"
-
-
-def _narrow(number: float, dtype: DType) -> float:
-    """`number` rounded to the precision of `dtype`."""
-    try:
-        single: float = struct.unpack("<f", struct.pack("<f", number))[0]
-        if dtype is dt.float16:
-            return float(struct.unpack("<e", struct.pack("<e", number))[0])
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
-    if dtype is dt.bfloat16 and single == single:
-        (bits,) = struct.unpack("<I", struct.pack("<f", single))
-        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-        return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-    return single
 
 
 class Text:

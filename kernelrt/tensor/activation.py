@@ -35,8 +35,8 @@ class ActivationMethods(ElementwiseMethods):
         return self._of(build.where(x.alu(Op.LE, zero), zero, x))
 
     def relu6(self) -> Self:
-        """``min(max(self, 0), 6)``."""
-        return self.clamp(0, 6)
+        """``min(max(self, 0), 6)``; the gradient at 0 and at 6 is 0."""
+        return self.hardtanh(0, 6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """The element where it is positive, else the element times `negative_slope`."""
@@ -60,7 +60,7 @@ class ActivationMethods(ElementwiseMethods):
 
     def logsigmoid(self) -> Self:
         """``log(sigmoid(self))`` without overflow."""
-        return -(-self).softplus()
+        return self._of(build.neg(softplus(build.neg(self._floats("logsigmoid")))))
 
     def silu(self) -> Self:
         """``self * sigmoid(self)``, also known as swish."""
@@ -68,8 +68,10 @@ class ActivationMethods(ElementwiseMethods):
         return self._of(x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """This tensor clamped to [min_val, max_val]."""
-        return self.clamp(min_val, max_val)
+        """This tensor clamped to [min_val, max_val]; the gradient at the limits is 0."""
+        x, low, high = self._unify(("min_val", min_val), ("max_val", max_val), exact=True)
+        x = build.where(x.alu(Op.LE, low), low, x)
+        return self._of(build.where(high.alu(Op.LE, x), high, x))
 
     def gelu(self, approximate: str = "none") -> Self:
         """Gaussian error linear unit.
@@ -101,15 +103,18 @@ class ActivationMethods(ElementwiseMethods):
 
     def mish(self) -> Self:
         """``self * tanh(softplus(self))``."""
-        return self * self.softplus().tanh()
+        return self * self._of(softplus(self._floats("mish"))).tanh()
 
     def softsign(self) -> Self:
         """``self / (1 + |self|)``."""
         return self / (self.abs() + 1)
 
     def hardsigmoid(self) -> Self:
-        """``clamp(self / 6 + 1 / 2, 0, 1)``."""
-        return (self / 6 + 0.5).clamp(0, 1)
+        """``clamp(self + 3, 0, 6) / 6``; the gradient at -3 and at 3 is 0."""
+        x = self._of(self._as_float())
+        out = ((x + 3) / 6).uop
+        out = build.where(x.uop.alu(Op.LE, build.full(-3, x.dtype, x.shape)), 0, out)
+        return self._of(build.where(build.full(3, x.dtype, x.shape).alu(Op.LE, x.uop), 1, out))
 
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""

@@ -316,10 +316,17 @@ class TensorBase(ArrayHandle):
 
         return from_data(type(self), value, name)
 
-    def _promote(self, *operands: tuple[str, object]) -> list[UOp]:
-        """`operands`, (name, value) each, in one type and one shape."""
+    def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
+        """`operands`, (name, value) each, in one type and one shape.
+
+        Python's integers wrap to the type, which sums, products and bits do not mind; with
+        `exact` they must fit.
+        """
         values = [_operand(self, value, name) for name, value in operands]
         dtype = _result_type(values)
+        if exact:
+            for (name, _), value in zip(operands, values, strict=True):
+                _check_fits(value, dtype, name)
         return build.align(
             *(
                 v.cast(dtype) if isinstance(v, UOp | _Weak) else build.scalar(v, dtype)
@@ -327,9 +334,9 @@ class TensorBase(ArrayHandle):
             )
         )
 
-    def _unify(self, *others: tuple[str, object]) -> list[UOp]:
+    def _unify(self, *others: tuple[str, object], exact: bool = False) -> list[UOp]:
         """This tensor and `others` in one type and one shape."""
-        return self._promote(("self", self), *others)
+        return self._promote(("self", self), *others, exact=exact)
 
     def __hash__(self) -> int:
         return id(self)
@@ -364,6 +371,14 @@ def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
         f"{name}: expected a Tensor, a number or a NumPy array, not {type(value).__name__}; make "
         "a tensor of it with kernelrt.tensor"
     )
+
+
+def _check_fits(value: _Value, dtype: DType, name: str) -> None:
+    if isinstance(value, int) and dtype.is_int and not dt.holds(dtype, value):
+        raise DTypeError(
+            f"{name}: {value} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; "
+            "cast the tensor to a wider type first"
+        )
 
 
 def _expression(value: UOp, name: str) -> UOp:

@@ -286,7 +286,10 @@ def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
     x, real, count = _unexpand(x, op, real)
     node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real)))) if real else x
     node = reshape(node, shape)
-    return node if same(count, 1) else mul(node, full(count, node.dtype, node.shape))
+    if same(count, 1):
+        return node
+    wide = node.dtype.accumulator  # a narrow type does not hold every count
+    return mul(node.cast(wide), full(count, wide, node.shape)).cast(node.dtype)
 
 
 def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:

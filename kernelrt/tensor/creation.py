@@ -60,8 +60,19 @@ def from_data(
     if wanted is dt.bfloat16:
         wide = _over_copy(kind, array.astype(np.float32), dt.float32)
         return kind._of(wide.uop.cast(wanted))
+    if wanted.is_int and source.is_int and not hasattr(data, "dtype"):
+        _check_fits(array, wanted, name)
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
+
+
+def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
+    """Raise DTypeError where Python's integers would wrap."""
+    if array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
+        raise DTypeError(
+            f"{name}: {dtype.name} goes from {dtype.min} to {dtype.max}, the numbers from "
+            f"{array.min()} to {array.max()}; choose a wider dtype, or cast() a tensor of them"
+        )
 
 
 def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
@@ -219,6 +230,10 @@ def full(
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
     value = fill_value.item() if isinstance(fill_value, np.generic) else fill_value
     wanted = dt.of_scalar(value) if dtype is None else dt.parse(dtype)
+    if isinstance(value, int) and wanted.is_int and not dt.holds(wanted, value):
+        raise DTypeError(
+            f"fill_value: {value} is no {wanted.name}, which goes from {wanted.min} to {wanted.max}"
+        )
     out = _class()._of(build.full(value, wanted, shape))
     return out.requires_grad_() if requires_grad else out
 

@@ -14,6 +14,8 @@ from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["ElementwiseMethods", "Number", "where"]
@@ -38,29 +40,39 @@ class ElementwiseMethods(TensorBase):
 
     # ---- arithmetic
 
-    def _binary(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
-        a, b = self._unify(("other", other))
-        if reverse:
-            a, b = b, a
+    def _binary(self, op: Op, other: Operand) -> Self:
+        a, b = self._unify(("other", other), exact=True)
         return self._of(a.alu(op, b))
+
+    def _computed(self, rule: Callable[[UOp, UOp], UOp], other: Operand) -> Self:
+        """`rule` of this tensor and `other`, which keeps its digits if it is a number.
+
+        A number beside float16 or bfloat16 would lose them in a narrow type (1e5 is infinite in
+        float16): there the operation is done in float32 and its result rounded.
+        """
+        a, b = self._unify(("other", other))
+        narrow, wide = a.dtype, a.dtype.accumulator
+        number = other.item() if isinstance(other, np.generic) else other
+        if wide is narrow or not isinstance(number, int | float) or dt.holds(narrow, number):
+            return self._of(rule(a, b))
+        out = rule(a.cast(wide), build.full(number, wide, b.shape))
+        return self._of(out.cast(narrow))
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
         """``self + alpha * other``; a sum of bools is their or."""
         if alpha != 1:
             other = self._lift(other, "other") * alpha
-        a, b = self._unify(("other", other))
-        return self._of(a.alu(Op.OR if a.dtype.is_bool else Op.ADD, b))
+        return self._computed(functions.total, other)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
         """``self - alpha * other``."""
         if alpha != 1:
             other = self._lift(other, "other") * alpha
-        return self._of(functions.difference(*self._unify(("other", other))))
+        return self._computed(functions.difference, other)
 
     def mul(self, other: Operand) -> Self:
         """``self * other``; a product of bools is their and."""
-        a, b = self._unify(("other", other))
-        return self._of(a.alu(Op.AND if a.dtype.is_bool else Op.MUL, b))
+        return self._computed(functions.product, other)
 
     def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
         """``self / other`` in floats; integers give float32.
@@ -81,7 +93,7 @@ class ElementwiseMethods(TensorBase):
         quotient = self._divide(other, reverse=False)
         if rounding_mode is None:
             return quotient
-        a, b = self._unify(("other", other))
+        a, b = self._unify(("other", other), exact=True)
         if a.dtype.is_float:
             return quotient.trunc()
         # Floor division is one too low where it rounded a negative quotient down.
@@ -90,10 +102,10 @@ class ElementwiseMethods(TensorBase):
         return self._of(q.alu(Op.ADD, inexact.cast(q.dtype)))
 
     def _divide(self, other: Operand, *, reverse: bool) -> Self:
-        a, b = self._unify(("other", other))
-        if not a.dtype.is_float:
-            a, b = a.cast(dt.float32), b.cast(dt.float32)
-        return self._of(b.alu(Op.DIV, a) if reverse else a.alu(Op.DIV, b))
+        x = self
+        if not self._unify(("other", other))[0].dtype.is_float:
+            x = self.cast(dt.float32)
+        return x._computed(functions.reversed_quotient if reverse else functions.quotient, other)
 
     def __add__(self, other: Operand) -> Self:
         return self.add(other)
@@ -105,8 +117,7 @@ class ElementwiseMethods(TensorBase):
         return self.sub(other)
 
     def __rsub__(self, other: Operand) -> Self:
-        a, b = self._unify(("other", other))
-        return self._of(functions.difference(b, a))
+        return self._computed(lambda a, b: functions.difference(b, a), other)
 
     def __mul__(self, other: Operand) -> Self:
         return self.mul(other)
@@ -121,17 +132,17 @@ class ElementwiseMethods(TensorBase):
         return self._divide(other, reverse=True)
 
     def __floordiv__(self, other: Operand) -> Self:
-        return self._of(functions.floor_divide(*self._unify(("other", other))))
+        return self._of(functions.floor_divide(*self._unify(("other", other), exact=True)))
 
     def __rfloordiv__(self, other: Operand) -> Self:
-        a, b = self._unify(("other", other))
+        a, b = self._unify(("other", other), exact=True)
         return self._of(functions.floor_divide(b, a))
 
     def __mod__(self, other: Operand) -> Self:
-        return self._of(functions.remainder(*self._unify(("other", other))))
+        return self._of(functions.remainder(*self._unify(("other", other), exact=True)))
 
     def __rmod__(self, other: Operand) -> Self:
-        a, b = self._unify(("other", other))
+        a, b = self._unify(("other", other), exact=True)
         return self._of(functions.remainder(b, a))
 
     def remainder(self, other: Operand) -> Self:
@@ -144,7 +155,8 @@ class ElementwiseMethods(TensorBase):
 
     def fmod(self, other: Operand) -> Self:
         """The remainder with the sign of `self`; 0 where an integer divisor is 0."""
-        return self._of(functions.truncated_remainder(*self._unify(("other", other))))
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(functions.truncated_remainder(a, b))
 
     def __pow__(self, other: Operand) -> Self:
         return self.pow(other)
@@ -223,18 +235,30 @@ class ElementwiseMethods(TensorBase):
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
         """Elements below `min` raised to it, those above `max` lowered to it.
 
-        NaN stays. The gradient is one between the limits, both included, and zero outside.
+        NaN stays. The gradient is one between the limits, both included, and zero outside. A
+        number that no element of an integer type can pass is no limit.
+
+        Raises
+        ------
+        DTypeError
+            Every element of an integer type lies beyond a number, which the type does not have.
         """
         if min is None and max is None:
             raise ShapeError("clamp: expected min, max, or both")
         out = self
-        if min is not None:
-            x, low = out._unify(("min", min))
+        if min is not None and not self._is_beyond(min, below=True):
+            x, low = out._unify(("min", min), exact=True)
             out = out._of(build.where(x.alu(Op.LT, low), low, x))
-        if max is not None:
-            x, high = out._unify(("max", max))
+        if max is not None and not self._is_beyond(max, below=False):
+            x, high = out._unify(("max", max), exact=True)
             out = out._of(build.where(high.alu(Op.LT, x), high, x))
         return out
+
+    def _is_beyond(self, number: object, *, below: bool) -> bool:
+        """Whether every integer of this tensor's type lies above, or below, a whole number."""
+        if not self.dtype.is_int or not isinstance(number, int | np.integer):
+            return False
+        return number < self.dtype.min if below else number > self.dtype.max
 
     clip = clamp
 
@@ -288,25 +312,33 @@ class ElementwiseMethods(TensorBase):
 
     # ---- comparison
 
+    def _compare(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        for above, below in ((True, False), (False, True)):
+            if self._is_beyond(other, below=below):
+                holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
+                return self._of(build.full(holds, dt.bool_, self.shape))
+        a, b = self._unify(("other", other))
+        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
+
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        return self._binary(Op.EQ, other)  # type: ignore[arg-type]
+        return self._compare(Op.EQ, other)  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return self._binary(Op.NE, other)  # type: ignore[arg-type]
+        return self._compare(Op.NE, other)  # type: ignore[arg-type]
 
     __hash__ = TensorBase.__hash__
 
     def __lt__(self, other: Operand) -> Self:
-        return self._binary(Op.LT, other)
+        return self._compare(Op.LT, other)
 
     def __le__(self, other: Operand) -> Self:
-        return self._binary(Op.LE, other)
+        return self._compare(Op.LE, other)
 
     def __gt__(self, other: Operand) -> Self:
-        return self._binary(Op.LT, other, reverse=True)
+        return self._compare(Op.LT, other, reverse=True)
 
     def __ge__(self, other: Operand) -> Self:
-        return self._binary(Op.LE, other, reverse=True)
+        return self._compare(Op.LE, other, reverse=True)
 
     def eq(self, other: Operand) -> Self:
         """Elementwise equality."""
@@ -363,7 +395,7 @@ class ElementwiseMethods(TensorBase):
             raise DTypeError(
                 f"condition: expected bools, not {mask.dtype.name}; compare, as in x != 0"
             )
-        a, b = self._promote(("input", yes), ("other", no))
+        a, b = self._promote(("input", yes), ("other", no), exact=True)
         return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
 
     # ---- functions

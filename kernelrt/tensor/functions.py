@@ -13,8 +13,29 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "remainder", "rsqrt", "sigmoid",
-           "sign", "softplus", "truncated_remainder", "whole_power"]  # fmt: skip
+__all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "product", "quotient",
+           "remainder", "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "total",
+           "truncated_remainder", "whole_power"]  # fmt: skip
+
+
+def total(a: UOp, b: UOp) -> UOp:
+    """``a + b``; the or of bools."""
+    return a.alu(Op.OR if a.dtype.is_bool else Op.ADD, b)
+
+
+def product(a: UOp, b: UOp) -> UOp:
+    """``a * b``; the and of bools."""
+    return a.alu(Op.AND if a.dtype.is_bool else Op.MUL, b)
+
+
+def quotient(a: UOp, b: UOp) -> UOp:
+    """``a / b`` of floats."""
+    return a.alu(Op.DIV, b)
+
+
+def reversed_quotient(a: UOp, b: UOp) -> UOp:
+    """``b / a`` of floats."""
+    return b.alu(Op.DIV, a)
 
 
 def difference(a: UOp, b: UOp) -> UOp:

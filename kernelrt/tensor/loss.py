@@ -52,7 +52,7 @@ class LossMethods(PoolingMethods):
                 f"{format_shape(self.shape)}"
             )
         axes = tuple(range(self.ndim - n, self.ndim))
-        out = self._of(normalize(self._floats("layer_norm"), axes, eps)[0])
+        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0].cast(self.dtype))
         return out._scaled(weight, bias, tuple(sizes), ())
 
     def group_norm(
@@ -65,10 +65,10 @@ class LossMethods(PoolingMethods):
         channels = self._static_size(1, "group_norm")
         if num_groups < 1 or channels % num_groups:
             raise ShapeError(f"num_groups: {num_groups} does not divide {channels} channels")
-        x = self._of(self._floats("group_norm"))
+        x = self._of(self._wide("group_norm"))
         grouped = x.reshape(self.shape[0], num_groups, channels // num_groups, *self.shape[2:])
         axes = tuple(range(2, grouped.ndim))
-        out = self._of(normalize(grouped.uop, axes, eps)[0]).reshape(self.shape)
+        out = self._of(normalize(grouped.uop, axes, eps)[0].cast(self.dtype)).reshape(self.shape)
         return out._scaled(weight, bias, (channels,), (1,) * (self.ndim - 2))
 
     def rms_norm(
@@ -77,9 +77,9 @@ class LossMethods(PoolingMethods):
     ) -> Self:  # fmt: skip
         """Unit mean square over the last axes, then scaled."""
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        x = self._of(self._floats("rms_norm"))
+        x = self._of(self._wide("rms_norm"))
         axes = tuple(range(-len(sizes), 0))
-        out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
+        out = (x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()).cast(self.dtype)
         return out._scaled(weight, None, tuple(sizes), ())
 
     def _scaled(
@@ -121,7 +121,7 @@ class LossMethods(PoolingMethods):
         """
         if self.ndim < 2:
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
-        x = self._floats("batch_norm")
+        x = self._wide("batch_norm")
         axes = (0, *range(2, self.ndim))
         line = (1, x.shape[1], *(1,) * (self.ndim - 2))
         behind = (1,) * (self.ndim - 2)
@@ -137,16 +137,20 @@ class LossMethods(PoolingMethods):
             for running, new in ((running_mean, self._of(mean)), (running_var, unbiased)):
                 if running is not None:
                     state = self._lift(running, "running")
-                    state._assign(state * (1 - momentum) + new.reshape(channels) * momentum)
-            return self._of(node)._scaled(weight, bias, channels, behind)
+                    mixed = state * (1 - momentum) + new.reshape(channels) * momentum
+                    state._assign(mixed.cast(state.dtype))
+            return self._of(node.cast(self.dtype))._scaled(weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(
                 "running_mean, running_var: needed outside training; pass training=True to use "
                 "the statistics of the batch"
             )
         mean_ = self._lift(running_mean, "running_mean").reshape(line)
-        scale = (self._lift(running_var, "running_var").reshape(line) + eps).rsqrt()
-        return ((self - mean_) * scale)._scaled(weight, bias, channels, behind)
+        variance = self._lift(running_var, "running_var").reshape(line)
+        out = (self._of(x) - mean_) * (variance.cast(variance.dtype.accumulator) + eps).rsqrt()
+        return out.cast(dt.promote(self.dtype, mean_.dtype, variance.dtype))._scaled(
+            weight, bias, channels, behind
+        )
 
     # ---- losses
 
@@ -185,6 +189,7 @@ class LossMethods(PoolingMethods):
             At run time, where a class lies outside [0, C).
         """
         x, axis = self._scores("cross_entropy")
+        x = x.cast(x.dtype.accumulator)
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
         smooth = label_smoothing
@@ -198,7 +203,7 @@ class LossMethods(PoolingMethods):
             mean = build.reduce(x, Op.ADD, (axis,))
             mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
             chosen = build.add(build.mul(chosen, 1 - smooth), build.mul(mean, smooth))
-        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)))
+        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)).cast(self.dtype))
         return losses._weighted(target, labels, weight, ignore_index, reduction)
 
     def nll_loss(

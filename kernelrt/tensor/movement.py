@@ -282,18 +282,34 @@ class MovementMethods(ActivationMethods):
         size = self._static_size(axis, "unbind")
         return tuple(self.narrow(axis, i, 1).squeeze(axis) for i in range(size))
 
-    def diagonal(self) -> Self:
-        """The main diagonal of the last two axes."""
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
+        """A diagonal of the matrices over `dim1` and `dim2`, as the last axis.
+
+        Parameters
+        ----------
+        offset : int
+            How far above the main diagonal, or with a negative number below it.
+        dim1, dim2 : int
+            The axes of the rows and of the columns.
+        """
         if self.ndim < 2:
             raise ShapeError(f"diagonal: expected at least 2 axes, not {self.ndim}")
+        first, second = axis_of(dim1, self.ndim, "dim1"), axis_of(dim2, self.ndim, "dim2")
+        if first == second:
+            raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
+        rest = [a for a in range(self.ndim) if a not in (first, second)]
+        return self.permute(*rest, first, second)._diagonal(offset)
+
+    def _diagonal(self, offset: int) -> Self:
         rows = self._static_size(self.ndim - 2, "diagonal")
         columns = self._static_size(self.ndim - 1, "diagonal")
-        n, lead = min(rows, columns), self.shape[:-2]
-        if n == 0:
+        down, right = max(-offset, 0), max(offset, 0)
+        n, lead = min(rows - down, columns - right), self.shape[:-2]
+        if n <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
         # In row-major order the diagonal is every (columns + 1)-th element: padded to whole rows
         # of that length it is the first column.
-        part = self.narrow(-2, 0, n).narrow(-1, 0, n).reshape(*lead, n * n)
+        part = self.narrow(-2, down, n).narrow(-1, right, n).reshape(*lead, n * n)
         return part.pad((0, n)).reshape(*lead, n, n + 1).narrow(-1, 0, 1).squeeze(-1)
 
     # ---- padding and triangles

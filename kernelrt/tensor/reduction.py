@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -12,8 +12,12 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.base import axes_of, axis_of
+from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
 
 __all__ = ["Dims", "Extremum", "ReductionMethods", "log_total", "normalize"]
 
@@ -72,8 +76,17 @@ class ReductionMethods(MovementMethods):
         return self._of(out if keepdim else _drop(out, axes))
 
     def var(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
-        """Variance over `dim`: squared deviations over the count less `correction`."""
-        x = self._floats("var")
+        """Variance over `dim`: squared deviations over the count less `correction`.
+
+        That divisor is at least 0: where it is, the variance is infinite, or NaN where all
+        deviations are 0.
+        """
+        out = self._variance(dim, correction, "var")
+        return self._kept_or_dropped(out, dim, keepdim)
+
+    def _variance(self, dim: Dims, correction: float, name: str) -> UOp:
+        """The variance in the type of sums; axes keep size 1."""
+        x = self._wide(name)
         axes = axes_of(dim, self.ndim)
         count = _float_count(x, axes, correction)
         mean = _mean(x, axes)
@@ -81,12 +94,26 @@ class ReductionMethods(MovementMethods):
         squares = build.reduce(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
         shape = build.keep_axes(x.shape, axes)
         out = build.reshape(squares, shape).alu(Op.DIV, build.broadcast_to(count, shape))
-        out = custom(out, _var_rule, x, arg=(mean, count))
-        return self._of(out if keepdim else _drop(out, axes))
+        return custom(out, _var_rule, x, arg=(mean, count))
+
+    def _wide(self, name: str) -> UOp:
+        """The elements, which must be floats, in the type that sums of them have."""
+        x = self._floats(name)
+        return x.cast(x.dtype.accumulator)
+
+    def _kept_or_dropped(self, out: UOp, dim: Dims, keepdim: bool) -> Self:
+        """A reduction that kept its axes with size 1, in this tensor's type."""
+        out = out.cast(self.dtype)
+        return self._of(out if keepdim else _drop(out, axes_of(dim, self.ndim)))
 
     def std(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
-        """Standard deviation over `dim`: the root of :meth:`var`."""
-        return self.var(dim, keepdim, correction=correction).sqrt()
+        """Standard deviation over `dim`: the root of :meth:`var`.
+
+        The gradient of equal elements, which have none, is 0.
+        """
+        variance = self._variance(dim, correction, "std")
+        root = custom(variance.alu(Op.SQRT), _guarded_root_rule, variance)
+        return self._kept_or_dropped(root, dim, keepdim)
 
     # ---- extrema
 
@@ -183,44 +210,48 @@ class ReductionMethods(MovementMethods):
         return self.cast(dt.bool_).sum(dim)
 
     def norm(self, p: float = 2, dim: Dims = None, keepdim: bool = False) -> Self:
-        """The `p`-norm over `dim`."""
-        if p == 2:
-            return self.square().sum(dim, keepdim).sqrt()
-        if p == math.inf:
-            return self.abs().amax(dim, keepdim)
-        if p == 1:
-            return self.abs().sum(dim, keepdim)
-        return (self.abs() ** p).sum(dim, keepdim) ** (1 / p)
+        """The `p`-norm over `dim`: the `p`-th root of the sum of `p`-th powers of magnitudes.
+
+        The infinite norms are the greatest and the least magnitude, the 0-norm counts the
+        elements other than 0. Where there is no gradient, as at 0, it is 0.
+        """
+        if p in (math.inf, -math.inf):
+            sizes = self.abs()
+            return (sizes.amax if p > 0 else sizes.amin)(dim, keepdim)
+        if p < 0:
+            self._check_filled("norm", dim)
+        x = self._wide("norm")
+        axes = axes_of(dim, self.ndim)
+        out = custom(_norm(x, p, axes), _norm_rule, x, arg=(p, axes))
+        return self._kept_or_dropped(out, dim, keepdim)
 
     # ---- softmax
 
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
         """``log(sum(exp(self)))`` over `dim` without overflow."""
-        x = self._floats("logsumexp")
-        axes = axes_of(dim, self.ndim)
-        top, rest = log_total(x, axes, guard=True)
-        out = rest.alu(Op.ADD, top)
-        return self._of(out if keepdim else _drop(out, axes))
+        x = self._wide("logsumexp")
+        top, rest = log_total(x, axes_of(dim, self.ndim), guard=True)
+        return self._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """``exp(self)`` over its sum along `dim`."""
-        x, axes = self._softmax_input(dim, dtype)
+        x, axes, kind = self._softmax_input(dim, dtype)
         top = _kept(detach(x), Op.MAX, axes)
         powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
         total = build.expand(_kept(powers, Op.ADD, axes), x.shape)
-        return self._of(custom(powers.alu(Op.DIV, total), _softmax_rule, x, arg=axes))
+        return self._of(custom(powers.alu(Op.DIV, total), _softmax_rule, x, arg=axes).cast(kind))
 
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """The logarithm of :meth:`softmax` without overflow."""
-        x, axes = self._softmax_input(dim, dtype)
+        x, axes, kind = self._softmax_input(dim, dtype)
         top, rest = log_total(x, axes)
         below = x.alu(Op.SUB, build.expand(top, x.shape))
         out = below.alu(Op.SUB, build.expand(rest, x.shape))
-        return self._of(custom(out, _log_softmax_rule, x, arg=axes))
+        return self._of(custom(out, _log_softmax_rule, x, arg=axes).cast(kind))
 
-    def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...]]:
-        x = (self if dtype is None else self.cast(dtype))._floats("softmax")
-        return x, axes_of(axis_of(dim, self.ndim), self.ndim)
+    def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...], DType]:
+        x = self if dtype is None else self.cast(dtype)
+        return x._wide("softmax"), axes_of(axis_of(dim, self.ndim), self.ndim), x.dtype
 
     # ---- running sums
 
@@ -267,15 +298,55 @@ def _kept(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
 
 
 def _float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
-    """How many elements of `x` one reduction over `axes` takes, as a number of its type."""
-    count = build.scalar(build.volume(x.shape, axes), x.dtype)
-    return build.sub(count, less)
+    """How many elements of `x` one reduction over `axes` takes, less `less`, and at least 0."""
+    count = build.sub(build.scalar(build.volume(x.shape, axes), x.dtype), less)
+    value = build.const_value(count)
+    if value is None:
+        return count.alu(Op.MAX, build.zeros_like(count)) if less > 0 else count
+    return count if value >= 0 else build.zeros_like(count)
 
 
 def _mean(x: UOp, axes: tuple[int, ...]) -> UOp:
     total = _kept(x, Op.ADD, axes)
     count = build.broadcast_to(_float_count(x, axes), total.shape)
     return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
+
+
+def _norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
+    """The `p`-norm of `x` over `axes`, which keep size 1; `p` is finite."""
+    size = x.alu(Op.ABS)
+    if p == 0:
+        return _kept(x.ne(build.zeros_like(x)).cast(x.dtype), Op.ADD, axes)
+    if p == 1:
+        return _kept(size, Op.ADD, axes)
+    if p == 2:
+        return _kept(x.alu(Op.MUL, x), Op.ADD, axes).alu(Op.SQRT)
+    total = _kept(size.alu(Op.POW, build.full(p, x.dtype, x.shape)), Op.ADD, axes)
+    return total.alu(Op.POW, build.full(1 / p, x.dtype, total.shape))
+
+
+def _norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), (p, _) = node.arg.inputs, node.arg.arg
+    g, norm = (build.expand(u, x.shape) for u in (g, node.src[0]))
+    if p == 0:
+        return build.zeros_like(x)
+    if p == 1:
+        return build.mul(g, sign(x))
+    if p == 2:
+        return _unless_zero(norm, build.mul(x, g.alu(Op.DIV, norm)))
+    # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.
+    share = x.alu(Op.ABS).alu(Op.DIV, norm).alu(Op.POW, build.full(p - 1, x.dtype, x.shape))
+    slope = build.mul(g, build.mul(sign(x), share))
+    return _unless_zero(norm, _unless_zero(x, slope) if p < 1 else slope)
+
+
+def _unless_zero(x: UOp, value: UOp) -> UOp:
+    return build.where(x.eq(build.zeros_like(x)), 0, value)
+
+
+def _guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    root = node.src[0]
+    return _unless_zero(root, build.div(build.mul(g, 0.5), root))
 
 
 def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
