@@ -258,7 +258,7 @@ class ElementwiseMethods(TensorBase):
         """Whether every integer of this tensor's type lies above, or below, a whole number."""
         if not self.dtype.is_int or not isinstance(number, int | np.integer):
             return False
-        return number < self.dtype.min if below else number > self.dtype.max
+        return bool(number < self.dtype.min if below else number > self.dtype.max)
 
     clip = clamp
 

@@ -146,11 +146,10 @@ class LossMethods(PoolingMethods):
                 "the statistics of the batch"
             )
         mean_ = self._lift(running_mean, "running_mean").reshape(line)
-        variance = self._lift(running_var, "running_var").reshape(line)
-        out = (self._of(x) - mean_) * (variance.cast(variance.dtype.accumulator) + eps).rsqrt()
-        return out.cast(dt.promote(self.dtype, mean_.dtype, variance.dtype))._scaled(
-            weight, bias, channels, behind
-        )
+        spread = self._lift(running_var, "running_var").reshape(line)
+        out = (self._of(x) - mean_) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
+        out = out.cast(dt.promote(self.dtype, mean_.dtype, spread.dtype))
+        return out._scaled(weight, bias, channels, behind)
 
     # ---- losses
 

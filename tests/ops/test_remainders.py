@@ -1,0 +1,70 @@
+"""Float quotients rounded down and their remainders are exact, as NumPy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+INF, NAN = np.inf, np.nan
+
+
+def pairs(kind: type, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Random bits, moderate numbers, multiples with rounding errors, and the special ones."""
+    rng = np.random.default_rng(seed)
+    info, whole = np.finfo(kind), {np.float32: np.uint32, np.float64: np.uint64}[kind]
+    special = np.array([0.0, -0.0, 1, -1, 0.1, 3, INF, -INF, NAN, info.max, -info.max, info.tiny,
+                        info.smallest_subnormal, -info.smallest_subnormal], kind)  # fmt: skip
+    x, y = (a.ravel() for a in np.meshgrid(special, special))
+    raw = rng.integers(0, np.iinfo(whole).max, (2, 500), whole).view(kind)
+    near = (rng.standard_normal((2, 500)) * [[100], [1]]).astype(kind)
+    steps = near[1] * rng.integers(-1000, 1000, 500).astype(kind)
+    return (np.concatenate([x, raw[0], near[0], steps, near[0]]),
+            np.concatenate([y, raw[1], near[1], near[1], raw[1]]))  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_quotients_and_remainders(kind):
+    x, y = pairs(kind, 1)
+    a, b = krt.tensor(x), krt.tensor(y)
+    with np.errstate(all="ignore"):
+        expected = [x % y, x // y, np.fmod(x, y)]
+    results = [a % b, a // b, a.fmod(b)]
+    krt.realize(*results)
+    for got, want in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(got.numpy(), want)
+    for got, want in zip(results[:2], expected[:2], strict=True):
+        sure = ~np.isnan(want)
+        np.testing.assert_array_equal(np.signbit(got.numpy())[sure], np.signbit(want)[sure])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 17])
+def test_any_number_of_lanes(n):
+    x = np.linspace(1e10, 1e300, n)
+    np.testing.assert_array_equal((krt.tensor(x) % 0.1).numpy(), x % 0.1)
+    np.testing.assert_array_equal((5.5 % krt.tensor(x)).numpy(), 5.5 % x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_floats(dtype):
+    x = krt.tensor(np.linspace(-300, 300, 41), dtype=dtype)
+    y = krt.tensor(np.linspace(0.3, 7, 41), dtype=dtype)
+    got = [u.realize().float().numpy() for u in (x % y, x // y)]
+    a, b = x.float().numpy(), y.float().numpy()
+    for value, exact in zip(got, (a % b, a // b), strict=True):
+        rounded = krt.tensor(exact).cast(dtype).float().numpy()
+        np.testing.assert_array_equal(value, rounded)
+
+
+@pytest.mark.parametrize("op", ["fmod", "remainder"])
+def test_gradients(op):
+    torch = pytest.importorskip("torch")
+    x = np.array([5.5, -5.5, 5.5, -5.5, 7.0, 0.0])
+    y = np.array([2.0, 2.0, -2.0, -2.0, 0.1, 3.0])
+    ours = [krt.tensor(a, requires_grad=True) for a in (x, y)]
+    theirs = [torch.tensor(a, requires_grad=True) for a in (x, y)]
+    getattr(ours[0], op)(ours[1]).sum().backward()
+    getattr(theirs[0], op)(theirs[1]).sum().backward()
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(a.grad.numpy(), b.grad.numpy())
