@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -204,3 +206,41 @@ define void @k(ptr %bufs, ptr %vals) {
     assert "fmadd" not in assembly
     assert "mulss" in assembly
     assert "subss" in assembly
+
+
+CYCLES = """
+import gc
+import subprocess
+import sys
+import itertools
+from kernelrt.backend.cpu import LLVMCompiler
+from kernelrt.device.spec import host
+from kernelrt.errors import CompileError
+
+gc.disable()
+head = "define void @{}(ptr %bufs, ptr %vals) "
+sources = [
+    "nonsense",
+    head + "{{ ret void",
+    head + "{{ entry: br label %b a: %x = add i64 1, %y ret void "
+    "b: %y = add i64 1, 2 %z = add i64 %x, 1 ret void }}",
+    "define void @other(ptr %bufs, ptr %vals) {{ ret void }}",
+]
+for optimize, count, src in itertools.product((0, 2), (1, 3), sources):
+    compiler = LLVMCompiler(host(), optimize=optimize)
+    for _ in range(20):
+        try:
+            compiler.compile_sources([(f"k{i}", src.format(f"k{i}")) for i in range(count)])
+        except CompileError as error:
+            error.itself = error
+        else:
+            raise AssertionError(src)
+    gc.collect()
+"""
+
+
+def test_rejected_sources_may_end_in_cycles():
+    run = subprocess.run(
+        [sys.executable, "-c", CYCLES], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr

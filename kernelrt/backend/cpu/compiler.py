@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.spec import DeviceSpec
@@ -117,7 +118,8 @@ class LLVMCompiler:
         """Show the machine code of a kernel as text, for people."""
         machine = self._take()
         try:
-            return str(machine.emit_assembly(self._module(machine, name, src)))
+            with self._module(machine, name, src) as module:
+                return str(machine.emit_assembly(module))
         finally:
             self._machines.append(machine)
 
@@ -137,15 +139,17 @@ class LLVMCompiler:
     def _object(self, name: str, src: str) -> bytes:
         machine = self._take()
         try:
-            return llvm.emit(machine, self._module(machine, name, src), name)
+            with self._module(machine, name, src) as module:
+                return llvm.emit(machine, module, name)
         finally:
             self._machines.append(machine)
 
-    def _module(self, machine: Any, name: str, src: str) -> Any:
-        module = llvm.parse(self.spec, machine, name, src)
-        if self._optimize:
-            llvm.optimize(machine, module, self.spec, self._optimize)
-        return module
+    @contextlib.contextmanager
+    def _module(self, machine: Any, name: str, src: str) -> Iterator[Any]:
+        with llvm.parsed(self.spec, machine, name, src) as module:
+            if self._optimize:
+                llvm.optimize(machine, module, self.spec, self._optimize)
+            yield module
 
     def _take(self) -> Any:
         with self._lock:

@@ -7,6 +7,7 @@ that one call is made past the lock where llvmlite's library can be reached dire
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["emit", "initialize", "parse", "target_machine", "version"]
+__all__ = ["emit", "initialize", "parsed", "target_machine", "version"]
 
 
 @functools.cache
@@ -129,36 +130,50 @@ def target_machine(spec: DeviceSpec, opt: int) -> Any:
     )
 
 
-def parse(spec: DeviceSpec, machine: Any, name: str, src: str) -> Any:
-    """Give a verified module of `src` for the target. Raises CompileError with LLVM's words."""
+@contextlib.contextmanager
+def parsed(spec: DeviceSpec, machine: Any, name: str, src: str) -> Iterator[Any]:
+    """Give a verified module of `src` for the target, and dispose of it at the end.
+
+    A module has to go before its context. Left to Python that order is lost as soon as a
+    traceback holds both and the collector finds them in a cycle.
+
+    Raises
+    ------
+    CompileError
+        LLVM rejects the source; in LLVM's words.
+    """
     llvm = initialize(spec.triple)
-    try:
-        module = llvm.parse_assembly(src, context=llvm.create_context())
-        module.triple = spec.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-    except RuntimeError as error:
-        raise CompileError(f"kernel {name!r}: LLVM rejected the source: {error}") from None
-    try:
-        missing = module.get_function(name).is_declaration
-    except NameError:
-        missing = True
-    if missing:
-        raise CompileError(
-            f"kernel {name!r}: the source defines no function @{name}; "
-            f"expected 'define void @{name}(ptr %bufs, ptr %vals)'"
-        )
-    return module
+    with contextlib.ExitStack() as owned:
+        context = owned.enter_context(llvm.create_context())
+        try:
+            module = owned.enter_context(llvm.parse_assembly(src, context=context))
+            module.triple = spec.triple
+            module.data_layout = str(machine.target_data)
+            module.verify()
+        except RuntimeError as error:
+            raise CompileError(f"kernel {name!r}: LLVM rejected the source: {error}") from None
+        try:
+            missing = module.get_function(name).is_declaration
+        except NameError:
+            missing = True
+        if missing:
+            raise CompileError(
+                f"kernel {name!r}: the source defines no function @{name}; "
+                f"expected 'define void @{name}(ptr %bufs, ptr %vals)'"
+            )
+        yield module
 
 
 def optimize(machine: Any, module: Any, spec: DeviceSpec, level: int) -> None:
     """Run LLVM's standard pipeline of `level` (1 to 3) over `module`, in place."""
     llvm = initialize(spec.triple)
-    tuning = llvm.create_pipeline_tuning_options(speed_level=level)
-    tuning.loop_vectorization = level > 1
-    tuning.slp_vectorization = level > 1
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    with contextlib.ExitStack() as owned:
+        tuning = owned.enter_context(llvm.create_pipeline_tuning_options(speed_level=level))
+        tuning.loop_vectorization = level > 1
+        tuning.slp_vectorization = level > 1
+        builder = owned.enter_context(llvm.create_pass_builder(machine, tuning))
+        passes = owned.enter_context(builder.getModulePassManager())
+        passes.run(module, builder)
 
 
 def emit(machine: Any, module: Any, name: str) -> bytes:
