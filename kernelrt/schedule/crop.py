@@ -66,11 +66,18 @@ class _Cropper:
 
     def __init__(self, single: Collection[UOp]) -> None:
         self.single = set(single)
+        self._known: dict[tuple[UOp, Box], UOp] = {}
 
     def crop(self, x: UOp, box: Box, depth: int) -> UOp:
         """The part `box` of `x`, which has known dimensions."""
         if all(pair == (0, d) for pair, d in zip(box, x.shape, strict=True)):
             return x
+        known = self._known.get((x, box))
+        if known is None:
+            known = self._known[x, box] = self._crop(x, box, depth)
+        return known
+
+    def _crop(self, x: UOp, box: Box, depth: int) -> UOp:
         found: UOp | None = None
         shape = tuple(hi - lo for lo, hi in box)
         if depth < _DEPTH and is_static(x.shape) and 0 not in shape:

@@ -144,11 +144,34 @@ class _Lowering:
                 answer = memo[current] = finished.value
                 stack.pop()
                 continue
+            following = self._ungated(following)
             answer = memo.get(following)
             if answer is None:
                 stack.append((following, self._rule(following)))
         assert answer is not None
         return answer
+
+    def _ungated(self, wish: _Wish) -> _Wish:
+        """`wish` without conditions on loops that its index does not vary with.
+
+        There the element exists for all iterations or for none, so it may be touched, and it is
+        one value for all of them.
+        """
+        node, index, gate = wish
+        if gate is None:
+            return wish
+        varying = frozenset().union(*map(self._indexer.ranges, index))
+        needed: UOp | None = None
+        stack = [gate]
+        while stack:
+            part = stack.pop()
+            if part.op is Op.AND:
+                stack.extend(reversed(part.src))
+                continue
+            loops = self._indexer.ranges(part)
+            if not loops or not loops.isdisjoint(varying):
+                needed = self._indexer.both(needed, part)
+        return node, index, needed
 
     # What each kind of node becomes. A rule yields wishes and returns a value.
 
