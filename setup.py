@@ -21,6 +21,7 @@ from setuptools.errors import CompileError, PlatformError
 
 HERE = Path(__file__).parent
 CORE = [f"csrc/{name}.c" for name in ("plan", "build", "graph", "choice", "pool", "platform")]
+MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """
 kernelrt compiles a small C extension and could not, because {what}.
@@ -103,6 +104,7 @@ def extensions() -> list[Extension]:
     }
     modules = [
         Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
+        Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),

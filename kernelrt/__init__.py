@@ -23,6 +23,7 @@ from kernelrt.dtype import (
 from kernelrt.errors import (
     BufferReleasedError,
     CompileError,
+    CopyError,
     CustomFunctionError,
     DeviceError,
     DTypeError,
@@ -80,6 +81,7 @@ from kernelrt.threads import num_threads
 __all__ = [
     "BufferReleasedError",
     "CompileError",
+    "CopyError",
     "CustomFunctionError",
     "DType",
     "DTypeError",

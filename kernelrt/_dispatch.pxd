@@ -6,17 +6,6 @@ from libc.stdint cimport int64_t
 from kernelrt._krt cimport krt_frame, krt_lock, krt_plan, krt_sample, krt_status
 
 
-cdef class Memory:
-    cdef char *data
-    cdef Py_ssize_t size
-    cdef Py_ssize_t n_exports
-    cdef object __weakref__
-
-
-# Uninitialised memory for a result; unlike the constructor without boxing the size.
-cdef Memory new_memory(Py_ssize_t nbytes)
-
-
 cdef class PlanCore:
     cdef krt_lock lock
     cdef krt_plan *plan

@@ -1,9 +1,7 @@
 """Types of the compiled boundary to the C core (csrc/krt.h)."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias, final
-
-from typing_extensions import Buffer
+from typing import Final, TypeAlias
 
 from kernelrt.errors import IndexBoundsError
 
@@ -40,47 +38,6 @@ Bindings: TypeAlias = tuple[
     Sequence[tuple[int, int, int]], Sequence[tuple[int, int, int]], Sequence[tuple[int, int]]
 ]
 """New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``."""
-
-@final
-class Memory(Buffer):
-    """Aligned memory that this object owns, as a writable buffer of unsigned bytes.
-
-    Raises
-    ------
-    ShapeError
-        `nbytes` is negative, or `alignment` is not a power of two of at most 2**20.
-    OutOfMemoryError
-        The memory could not be had.
-    """
-
-    def __init__(self, nbytes: int, *, alignment: int = 64, zero: bool = False) -> None: ...
-    @property
-    def address(self) -> int:
-        """Address of the first byte, never 0. Raises BufferReleasedError after release."""
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def exports(self) -> int:
-        """How many live views hold the memory through the buffer protocol."""
-    @property
-    def released(self) -> bool: ...
-    def release(self) -> None:
-        """Free the memory now. A second call does nothing.
-
-        Raises
-        ------
-        BufferError
-            A view of the memory is still alive.
-        """
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def __release_buffer__(self, view: memoryview, /) -> None: ...
-
-class Exporter(Buffer):
-    """Base class that gives a Python class the buffer protocol, also before Python 3.12."""
-
-    def _export(self) -> Buffer:
-        """What is exported; views of it keep it alive, not this object. To be overridden."""
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them.

@@ -1,12 +1,9 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
 """The boundary to the C core: takes Python arguments apart, calls once, maps the status."""
 
-cimport cython
-from cpython.buffer cimport PyBuffer_FillInfo, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
-from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 from posix.unistd cimport pause, usleep
 
@@ -17,6 +14,7 @@ import atexit
 import warnings
 
 from kernelrt import errors
+from kernelrt._memory import no_copies
 
 KERNEL = <int> KRT_KERNEL
 COPY = <int> KRT_COPY
@@ -30,7 +28,6 @@ COMMIT = <int> KRT_COMMIT
 # threads want it, a turn of theirs; other threads can wait this long instead.
 cdef int64_t GIL_COST_NS = 10_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
-cdef size_t MAX_ALIGNMENT = 1 << 20
 
 
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
@@ -61,99 +58,6 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
     if status == KRT_INTERRUPTED:
         raise cause
     raise SystemError(f"unexpected status {<int> status} from the C core")
-
-
-# ---- Memory ---------------------------------------------------------------------------------
-
-
-@cython.final
-cdef class Memory:
-    """Aligned memory that this object owns, as a writable buffer of unsigned bytes."""
-
-    def __init__(self, nbytes, *, alignment=64, bint zero=False):
-        cdef size_t multiple
-        if self.data != NULL:
-            raise errors.BufferReleasedError("memory is initialised once")
-        try:
-            self.size = nbytes
-        except OverflowError:
-            self.size = -1 if nbytes < 0 else 0
-            if self.size == 0:
-                raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes") from None
-        if self.size < 0:
-            raise errors.ShapeError(f"nbytes must be at least 0, not {nbytes}")
-        try:
-            multiple = alignment
-        except OverflowError:
-            multiple = 0
-        if multiple == 0 or multiple & (multiple - 1) or multiple > MAX_ALIGNMENT:
-            raise errors.ShapeError(
-                f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
-            )
-        self.data = <char *> krt_memory_alloc(<size_t> self.size, multiple, zero)
-        if self.data == NULL:
-            raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
-
-    def __dealloc__(self):
-        krt_memory_free(self.data)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.data == NULL:
-            raise errors.BufferReleasedError("the memory was released")
-        Py_DECREF(None)  # Cython's placeholder in view.obj, which the call overwrites
-        PyBuffer_FillInfo(view, self, self.data, self.size, 0, flags)
-        self.n_exports += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.n_exports -= 1
-
-    @property
-    def address(self):
-        if self.data == NULL:
-            raise errors.BufferReleasedError("the memory was released")
-        return <size_t> self.data
-
-    @property
-    def nbytes(self):
-        return self.size
-
-    @property
-    def exports(self):
-        return self.n_exports
-
-    @property
-    def released(self):
-        return self.data == NULL
-
-    def release(self):
-        if self.n_exports:
-            raise BufferError(f"{self.n_exports} view(s) of the memory are alive")
-        krt_memory_free(self.data)
-        self.data = NULL
-
-    def __repr__(self):
-        if self.data == NULL:
-            return f"<Memory of {self.size} bytes, released>"
-        return f"<Memory of {self.size} bytes at {<size_t> self.data:#x}>"
-
-
-cdef class Exporter:
-    """The buffer protocol for a class in Python; what `_export` returns is what is exported."""
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        source = self._export()
-        Py_DECREF(None)  # the placeholder again
-        PyObject_GetBuffer(source, view, flags)
-
-
-cdef Memory new_memory(Py_ssize_t nbytes):
-    cdef Memory memory = Memory.__new__(Memory)
-    memory.size = nbytes
-    # Scalars and other small results need no cache line; malloc is the quicker way to 16 bytes.
-    memory.data = <char *> krt_memory_alloc(<size_t> nbytes, 64 if nbytes >= 1024 else 16, False)
-    if memory.data == NULL:
-        raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
-    return memory
 
 
 # ---- Exit -----------------------------------------------------------------------------------
@@ -450,6 +354,9 @@ cdef class PlanCore:
         self.acquire(&frame)
         krt_plan_set_threads(self.plan, threads)
         krt_lock_release(&frame)
+
+    def __reduce__(self):
+        no_copies(self)
 
     @property
     def status_address(self):

@@ -11,6 +11,7 @@ cdef enum:
 
 
 cdef class ArrayHandle:
+    cdef object hold  # an export of the memory; goes before the memory does
     cdef object memory
     cdef char *data  # NULL: not realized
     cdef int code

@@ -23,6 +23,9 @@ class ArrayHandle:
     def _memory(self) -> Any:
         """Whatever owns the data, None where there are none."""
     @property
+    def _hold(self) -> memoryview | None:
+        """The export that was bound; None for a result of a replay, whose memory is its own."""
+    @property
     def _address(self) -> int | None: ...
     @property
     def _dtype_code(self) -> int:
@@ -31,13 +34,19 @@ class ArrayHandle:
     def _shape(self) -> tuple[int, ...] | None: ...
     @property
     def _nbytes(self) -> int: ...
-    def _bind(self, memory: object, address: int, dtype_code: int, shape: tuple[int, ...]) -> None:
-        """Make the handle realized. `memory` is kept alive; `nbytes` follows from the shape.
+    def _bind(
+        self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...]
+    ) -> None:
+        """Make the handle realized. `memory` is what `_memory` gives from now on.
+
+        The data are the bytes of `export`, which the handle holds: as long as it is bound, who
+        owns them can neither free nor move them.
 
         Raises
         ------
         ShapeError
-            More than `MAX_DIMS` dimensions, a negative one, or more bytes than an address counts.
+            More than `MAX_DIMS` dimensions, a negative one, more bytes than an address counts, or
+            not the bytes of `export`.
         DTypeError
             `dtype_code` is no code of kernelrt.dtype.
         """

@@ -1,8 +1,10 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
 """What Tensor extends: data with an address, a dtype and a shape, as C fields."""
 
 cimport numpy as cnp
+from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.long cimport PyLong_AsSsize_t
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy
 
@@ -37,6 +39,8 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
         raise errors.ShapeError(f"a shape has at most {DIMS} dimensions, not {len(shape)}")
     nbytes = ITEM_SIZES[code]
     for dim in shape:
+        if type(dim) is not int:
+            raise errors.ShapeError(f"a dimension must be an int, not {dim!r}: {shape}")
         if dim < 0:
             raise errors.ShapeError(f"a dimension must be at least 0: {shape}")
         nbytes *= dim
@@ -57,6 +61,10 @@ cdef class ArrayHandle:
         return self.memory
 
     @property
+    def _hold(self):
+        return self.hold
+
+    @property
     def _address(self):
         return <size_t> self.data if self.data != NULL else None
 
@@ -72,13 +80,21 @@ cdef class ArrayHandle:
     def _nbytes(self):
         return self.nbytes
 
-    def _bind(self, memory, size_t address, dtype_code, tuple shape):
+    def _bind(self, memory, export, dtype_code, tuple shape):
         cdef int code = check_code(dtype_code)
         cdef Py_ssize_t nbytes = count_bytes(shape, code)
-        if address == 0:
-            raise errors.ShapeError("the address of an array must not be 0")
+        if not PyMemoryView_Check(export):
+            raise errors.DTypeError(
+                f"export: expected a memoryview, not {type(export).__name__}"
+            )
+        cdef Py_buffer *view = PyMemoryView_GET_BUFFER(export)
+        if view.buf == NULL or view.len != nbytes or not PyBuffer_IsContiguous(view, b'C'):
+            raise errors.ShapeError(
+                f"export: expected {nbytes} contiguous bytes for shape {shape}, not {view.len}"
+            )
+        self.hold = export
         self.memory = memory
-        self.data = <char *> address
+        self.data = <char *> view.buf
         self.code = code
         self.shape = shape
         self.nbytes = nbytes
@@ -106,6 +122,7 @@ cdef class ArrayHandle:
 
     def _unbind(self):
         self.data = NULL
+        self.hold = None
         self.memory = None
         self.code = -1
         self.shape = None

@@ -5,6 +5,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from kernelrt._dispatch import Bindings, PlanCore
 from kernelrt._handle import ArrayHandle
+from kernelrt._memory import BlockCache
 
 class Mismatch:
     """The type of MISMATCH."""
@@ -72,6 +73,8 @@ class Replay:
         even where it could be bound.
     keep
         Anything to be kept alive with the replay (buffers behind the addresses).
+    results_from
+        Where the memory of larger results comes from and goes back to.
 
     Notes
     -----
@@ -101,6 +104,7 @@ class Replay:
         guards: Sequence[tuple[ArrayHandle, int]] = (),
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,
+        results_from: BlockCache | None = None,
     ) -> None: ...
     @property
     def plan(self) -> PlanCore: ...

@@ -1,22 +1,26 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
 """The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
 
 cimport numpy as cnp
 from cpython.dict cimport PyDict_Next, PyDict_Size
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_Check
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.string cimport memcmp, memcpy
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from libc.string cimport memcmp, memcpy, memmove
 
-from kernelrt._dispatch cimport Memory, PlanCore, new_memory
+from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
     DIMS, FLOAT32, FLOAT64, ArrayHandle, check_code, count_bytes, numpy_type,
 )
 from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
+from kernelrt._memory cimport BlockCache, Memory, new_memory
 
 from kernelrt import errors
+from kernelrt._memory import no_copies
 
 cnp.import_array()
 
@@ -27,8 +31,12 @@ cdef extern from *:
     {
         return type->tp_new(type, no_args, NULL);
     }
+    typedef PyObject *(*Call)(PyObject *, PyObject *, PyObject *);
+    #define KRT_SET_CALL(type, call) ((PyTypeObject *)(type))->tp_call = (call)
     """
     object bare_instance(type type, tuple no_args)
+    ctypedef object (*Call)(object self, object args, PyObject *kwargs)
+    void set_call "KRT_SET_CALL"(type type, Call call)
 
 
 cdef enum Kind:
@@ -134,7 +142,7 @@ cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     return table
 
 
-cdef bint matches(const Input *spec, PyObject *arg) noexcept:
+cdef int matches(const Input *spec, PyObject *arg) except -1:
     cdef cnp.ndarray array
     cdef ArrayHandle handle
     cdef int typenum
@@ -145,8 +153,9 @@ cdef bint matches(const Input *spec, PyObject *arg) noexcept:
             return ((typenum == spec.typenum or typenum == spec.other)
                     and cnp.PyArray_ISNOTSWAPPED(array)
                     and cnp.PyArray_NDIM(array) == spec.ndim
-                    and memcmp(cnp.PyArray_DIMS(array), spec.dims,
-                               <size_t> spec.ndim * sizeof(cnp.npy_intp)) == 0)
+                    and (spec.ndim == 0
+                         or memcmp(cnp.PyArray_DIMS(array), spec.dims,
+                                   <size_t> spec.ndim * sizeof(cnp.npy_intp)) == 0))
         if not isinstance(<object> arg, ArrayHandle):
             return False
         handle = <ArrayHandle> arg
@@ -157,7 +166,7 @@ cdef bint matches(const Input *spec, PyObject *arg) noexcept:
     return arg == spec.value or equal_static(<object> arg, <object> spec.value)
 
 
-cdef bint equal_static(object arg, object value) noexcept:
+cdef int equal_static(object arg, object value) except -1:
     if type(arg) is not type(value):
         return False
     try:
@@ -166,38 +175,74 @@ cdef bint equal_static(object arg, object value) noexcept:
         return False
 
 
-cdef bint collect(tuple node, object value, list leaves):
-    """Whether `value` has the structure of `node`; its leaves are appended in order."""
-    cdef PyObject *key
-    cdef PyObject *child
-    cdef Py_ssize_t place = 0, i = 0
+cdef int collect(tuple node, object value, list leaves) except -1:
+    """Whether `value` has the structure of `node`; its leaves are appended in order.
+
+    A comparison of keys may run any code: what it may take out of `value` is held meanwhile, and
+    what it may add is never looked up in `node`.
+    """
+    cdef Py_ssize_t i = 0
     kind, keys, children = node
+    cdef Py_ssize_t count = PyTuple_GET_SIZE(<tuple> children)
     if <object> type(value) is not kind:
         return False
     if keys is not None:
-        if PyDict_Size(<dict> value) != len(<tuple> keys):
+        return collect_dict(<dict> value, <tuple> keys, <tuple> children, leaves)
+    if isinstance(value, tuple):
+        if PyTuple_GET_SIZE(<tuple> value) != count:
             return False
-        while PyDict_Next(<dict> value, &place, &key, &child):
-            if not same_key(<object> key, (<tuple> keys)[i]):
+        for i in range(count):
+            if not take(<tuple> children, i, <object> PyTuple_GET_ITEM(<tuple> value, i), leaves):
                 return False
-            if not take((<tuple> children)[i], <object> child, leaves):
-                return False
-            i += 1
         return True
-    if len(value) != len(<tuple> children):
+    if PyList_GET_SIZE(<list> value) != count:
         return False
-    for item in value:
-        if not take((<tuple> children)[i], item, leaves):
+    for i in range(count):
+        if i >= PyList_GET_SIZE(<list> value):
             return False
-        i += 1
+        if not take(<tuple> children, i, <object> PyList_GET_ITEM(<list> value, i), leaves):
+            return False
     return True
 
 
-cdef bint take(object node, object value, list leaves):
+cdef int collect_dict(dict value, tuple keys, tuple children, list leaves) except -1:
+    cdef PyObject *next_key
+    cdef PyObject *next_child
+    cdef Py_ssize_t place = 0, i = 0, count = PyTuple_GET_SIZE(keys)
+    if PyDict_Size(value) != count:
+        return False
+    while PyDict_Next(value, &place, &next_key, &next_child):
+        key, child = <object> next_key, <object> next_child
+        if i == count or not same_key(key, <object> PyTuple_GET_ITEM(keys, i)):
+            return False
+        if not take(children, i, child, leaves):
+            return False
+        i += 1
+    return i == count
+
+
+cdef int take(tuple children, Py_ssize_t i, object value, list leaves) except -1:
+    node = <object> PyTuple_GET_ITEM(children, i)
     if node is None:
         leaves.append(value)
         return True
     return collect(<tuple> node, value, leaves)
+
+
+cdef tuple check_structure(node):
+    """A structure as `collect` relies on it."""
+    if not isinstance(node, tuple) or len(node) != 3:
+        raise errors.JitError(f"a structure is (type, keys, children), not {node!r}")
+    kind, keys, children = node
+    if not isinstance(kind, type) or not issubclass(kind, (dict, list, tuple)):
+        raise errors.JitError(f"a structure is of dicts, lists and tuples, not {kind!r}")
+    if (kind is dict) is not isinstance(keys, tuple) or (kind is not dict and keys is not None):
+        raise errors.JitError(f"a dict has a tuple of keys, and nothing else has: {keys!r}")
+    if not isinstance(children, tuple) or (keys is not None and len(keys) != len(children)):
+        raise errors.JitError(f"a structure has a tuple of children: {children!r}")
+    if issubclass(kind, dict) and kind is not dict:
+        raise errors.JitError(f"a structure has plain dicts, not {kind!r}")
+    return kind, keys, tuple(None if c is None else check_structure(c) for c in children)
 
 
 cdef bint all_empty(tuple registers):
@@ -215,7 +260,7 @@ cdef tuple check_registers(registers):
     return registers
 
 
-cdef bint same_key(object a, object b):
+cdef int same_key(object a, object b) except -1:
     return a is b or (type(a) is type(b) and a == b)
 
 
@@ -226,13 +271,15 @@ cdef class Replay:
     """One prepared plan together with the calling convention of the traced function."""
 
     cdef readonly PlanCore plan
+    cdef Py_ssize_t n_args  # -1 until everything is in place
     cdef Py_ssize_t n_calls
     cdef type result_type
     cdef object build
     cdef tuple structure
     cdef tuple registers
     cdef object make_way
-    cdef readonly object bindings  # gives the values and chunk counts that this replay runs with, or None
+    cdef readonly object bindings  # gives the values and chunk counts to run with, or None
+    cdef BlockCache results_from
     cdef list held
     cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
     cdef Input *inputs
@@ -242,9 +289,12 @@ cdef class Replay:
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
 
+    def __cinit__(self, *args, **kwargs):
+        self.n_args = -1
+
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 guards=(), writes=(), keep=None):
+                 guards=(), writes=(), keep=None, BlockCache results_from=None):
         if self.inputs != NULL:
             raise errors.JitError("a replay is initialised once")
         if not issubclass(result_type, ArrayHandle):
@@ -255,7 +305,8 @@ cdef class Replay:
         self.result_type = result_type
         self.build = build
         self.bindings = bindings
-        self.structure = structure
+        self.structure = None if structure is None else check_structure(structure)
+        self.results_from = results_from
         self.registers = check_registers(registers)
         self.make_way = make_way
         self.held = [keep, inputs, outputs, guards]
@@ -275,6 +326,7 @@ cdef class Replay:
             self.writes[self.n_writes].begin = <char *> <size_t> begin
             self.writes[self.n_writes].end = <char *> <size_t> end
             self.n_writes += 1
+        self.n_args = self.n_inputs
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -352,6 +404,7 @@ cdef class Replay:
     cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1:
         if handle is None or address == 0:
             raise errors.ShapeError("a guard is a handle and the address of its data")
+        self.held.append(handle)
         entry.handle = <PyObject *> handle
         entry.data = <char *> address
         self.n_guards += 1
@@ -360,6 +413,9 @@ cdef class Replay:
     @property
     def calls(self):
         return self.n_calls
+
+    def __reduce__(self):
+        no_copies(self)
 
     def __call__(self, *args):
         return self.with_leaves(args)
@@ -377,7 +433,7 @@ cdef class Replay:
     cdef object with_leaves(self, tuple args):
         """MISMATCH or the results."""
         cdef Py_ssize_t i
-        if PyTuple_GET_SIZE(args) != self.n_inputs:
+        if PyTuple_GET_SIZE(args) != self.n_args:
             return mismatch
         for i in range(self.n_inputs):
             if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
@@ -448,7 +504,7 @@ cdef class Replay:
         if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
             self.point(spec.sites, spec.n_sites, data)
         elif spec.nbytes:
-            memcpy(spec.home, data, <size_t> spec.nbytes)
+            memmove(spec.home, data, <size_t> spec.nbytes)
         return 0
 
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
@@ -494,17 +550,18 @@ cdef class Replay:
         cdef Py_ssize_t i
         cdef ArrayHandle handle
         cdef Memory memory
-        cdef list results = []
+        cdef tuple results = PyTuple_New(self.n_outputs)
         for i in range(self.n_outputs):
-            memory = new_memory(self.outputs[i].nbytes)
-            handle = <ArrayHandle> bare_instance(self.result_type, NO_ARGS)
+            memory = new_memory(self.results_from, self.outputs[i].nbytes)
+            handle = <ArrayHandle?> bare_instance(self.result_type, NO_ARGS)
             handle.memory = memory
             handle.data = memory.data
             handle.code = self.outputs[i].code
             handle.shape = <tuple> self.outputs[i].shape
             handle.nbytes = self.outputs[i].nbytes
-            results.append(handle)
-        return tuple(results)
+            Py_INCREF(handle)
+            PyTuple_SET_ITEM(results, i, handle)
+        return results
 
     cdef void copy_out(self, tuple results) noexcept:
         cdef Py_ssize_t i
@@ -529,6 +586,10 @@ cdef class JitCore:
         self.names = ()
 
     def __call__(self, *args, **kwargs):
+        return self.call(args, kwargs)
+
+    cdef object call(self, tuple args, dict kwargs):
+        """A call; `kwargs` is None where there are none."""
         # Held here: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
@@ -546,7 +607,7 @@ cdef class JitCore:
                         if result is not mismatch:
                             self.latest = replay
                             return result
-        return self._slow(args, kwargs)
+        return self._slow(args, {} if kwargs is None else kwargs)
 
     cdef tuple by_position(self, tuple args, dict kwargs):
         """All arguments in the order of the parameters; None where that cannot be done."""
@@ -585,3 +646,11 @@ cdef class JitCore:
     @property
     def _replays(self):
         return tuple(self.replays)
+
+
+cdef object call_jit(object self, object args, PyObject *kwargs):
+    return (<JitCore> self).call(<tuple> args, None if kwargs == NULL else <dict> kwargs)
+
+
+# Cython's own would make a dict of keyword arguments for each call, and mostly there are none.
+set_call(JitCore, call_jit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "BufferReleasedError",
     "CompileError",
+    "CopyError",
     "CustomFunctionError",
     "DTypeError",
     "DeviceError",
@@ -99,6 +100,10 @@ class PlanReleasedError(KernelrtError, RuntimeError):
 
 class BufferReleasedError(KernelrtError, RuntimeError):
     """A buffer was used after its memory had been freed."""
+
+
+class CopyError(KernelrtError, TypeError):
+    """An object cannot be copied or pickled: it stands for memory or code of this process."""
 
 
 class CustomFunctionError(KernelrtError, RuntimeError):

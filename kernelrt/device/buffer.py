@@ -3,130 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import sys
-import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._dispatch import Exporter, Memory
+from kernelrt._memory import Exporter, Storage, StoredMemory
 from kernelrt.device import dlpack, registry
-from kernelrt.errors import BufferReleasedError, DeviceError, DTypeError, ShapeError
+from kernelrt.errors import DeviceError, DTypeError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kernelrt.dtype import DType
 
 __all__ = ["Buffer", "Storage"]
 
 # NumPy's name for the bytes of each element type.
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
-_RELEASED = "the buffer's memory was released; make a new buffer"
-_allocation = threading.Lock()
 _ids = itertools.count(1)
-
-
-class Storage:
-    """The bytes behind one or more buffers: owned and allocated when first needed, or borrowed.
-
-    Attributes
-    ----------
-    device : str
-        Whose memory it is.
-    nbytes : int
-        Length.
-    readonly : bool
-        Whether kernels must not write here.
-    """
-
-    __slots__ = ("__weakref__", "_address", "_handed_out", "_memory", "_source", "device",
-                 "nbytes", "readonly")  # fmt: skip
-
-    def __init__(self, nbytes: int, device: str, source: memoryview | None, address: int) -> None:
-        self.device = device
-        self.nbytes = nbytes
-        self.readonly = source is not None and source.readonly
-        self._memory: Memory | None = None
-        self._source = source
-        self._address = address
-        self._handed_out = False
-
-    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # As the interpreter ends, modules are gone and the memory frees itself.
-        memory = self._memory
-        if memory is not None and not self._handed_out and not finalizing():
-            registry.allocator(self.device).free(memory)
-
-    @property
-    def address(self) -> int:
-        """Address of the first byte. Allocates; raises BufferReleasedError after release."""
-        return self._address if self._address > 0 else self._allocate()
-
-    @property
-    def allocated(self) -> bool:
-        """Whether there is memory already, and still."""
-        return self._address > 0
-
-    @property
-    def released(self) -> bool:
-        """Whether the memory was freed for good."""
-        return self._address < 0
-
-    @property
-    def owned(self) -> bool:
-        """Whether the bytes are kernelrt's own, not those of an array that was wrapped."""
-        return self._source is None
-
-    @property
-    def exported(self) -> bool:
-        """Whether a view of the bytes is held outside this object."""
-        return self._handed_out or (self._memory is not None and self._memory.exports > 0)
-
-    def hold(self) -> memoryview:
-        """All bytes as a view; while it lives they are neither freed nor moved."""
-        if self._source is not None:
-            return self._source[:]
-        if self._address <= 0:
-            self._allocate()
-        memory = self._memory
-        if memory is None:
-            raise BufferReleasedError(_RELEASED)
-        return memoryview(memory)[: self.nbytes]
-
-    def hand_out(self) -> int:
-        """Give the address to someone who will not say when done with it; bars release for good."""
-        self._handed_out = True
-        return self.address
-
-    def release(self) -> None:
-        """Free the bytes now; BufferError while a view of them is held."""
-        if self.exported:
-            raise BufferError(
-                "the buffer's memory is in use: drop the arrays, tensors, memoryviews and plans "
-                "that share it before releasing it"
-            )
-        with _allocation:
-            memory, self._memory, self._source = self._memory, None, None
-            self._address = -1
-        if memory is not None:
-            registry.allocator(self.device).free(memory)
-
-    def _allocate(self) -> int:
-        if self._address < 0:
-            raise BufferReleasedError(_RELEASED)
-        memory = registry.allocator(self.device).alloc(self.nbytes)
-        with _allocation:
-            if not self._address:
-                self._memory, self._address = memory, memory.address
-                _storages[self._address] = self
-        return self._address
-
-
-#: Owned storages by address, to recognize memory that comes back as an array.
-_storages: weakref.WeakValueDictionary[int, Storage] = weakref.WeakValueDictionary()
 
 
 class Buffer(Exporter):
@@ -171,7 +64,7 @@ class Buffer(Exporter):
     def __init__(self, size: int, dtype: DType, device: str = "CPU") -> None:
         if size < 0:
             raise ShapeError(f"size: expected a number of elements of at least 0, not {size}")
-        registry.allocator(device)
+        allocator = registry.allocator(device)
         self.id = next(_ids)
         self.size = size
         self.dtype = dtype
@@ -179,7 +72,7 @@ class Buffer(Exporter):
         self.offset = 0
         self.label = ""
         self.base: Buffer | None = None
-        self._storage = Storage(self.nbytes, device, None, 0)
+        self._storage = Storage(self.nbytes, device, allocator)
 
     @classmethod
     def wrap(cls, source: Any, dtype: DType | None = None) -> Self:
@@ -216,8 +109,8 @@ class Buffer(Exporter):
         if array.nbytes:
             storage = _owner(array)
             if storage is None:
-                flat = array.reshape(-1).view(np.uint8).data
-                storage = Storage(array.nbytes, "CPU", flat, address)
+                memory = StoredMemory.borrow(array.reshape(-1).view(np.uint8).data)
+                storage = Storage(array.nbytes, "CPU", registry.allocator("CPU"), memory)
             buffer._storage, buffer.offset = storage, address - storage.address
         return buffer
 
@@ -239,9 +132,12 @@ class Buffer(Exporter):
             raise ShapeError(
                 f"view: bytes {offset} to {offset + nbytes} leave the buffer's {self.nbytes}"
             )
-        if (self.offset + offset) % dtype.itemsize:
+        # Owned memory is aligned to whatever an element needs; borrowed memory may begin anywhere.
+        start = self.offset if self._storage.owned else self.address
+        if (start + offset) % dtype.itemsize:
             raise ShapeError(
-                f"offset: {offset} is not a multiple of the {dtype.itemsize} bytes of {dtype.name}"
+                f"offset: at {offset} the memory is not aligned to the {dtype.itemsize} bytes of "
+                f"{dtype.name}; use a multiple of them, or pass a copy"
             )
         part = Buffer.__new__(Buffer)
         part.label = self.label
@@ -272,7 +168,7 @@ class Buffer(Exporter):
         """Address of the first element; allocates if need be.
 
         It stays valid while the buffer lives and is not released; a caller that cannot ensure
-        that keeps ``storage.hold()``.
+        that keeps :meth:`hold`.
         """
         return self._storage.address + self.offset
 
@@ -280,6 +176,16 @@ class Buffer(Exporter):
     def allocated(self) -> bool:
         """Whether the memory has been taken already, and is still there."""
         return self._storage.allocated
+
+    def hold(self) -> memoryview:
+        """Give the bytes as a view, and the promise that while it lives they stay where they are.
+
+        Raises
+        ------
+        BufferReleasedError
+            They were released.
+        """
+        return self._storage.hold()[self.offset : self.offset + self.nbytes]
 
     def release(self) -> None:
         """Free the memory now, for this buffer and all its views.
@@ -393,6 +299,11 @@ class Buffer(Exporter):
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = self.allocated or self._storage.released
+        content = self.raw().tobytes() if known else None
+        return _restore, (self.size, self.dtype, self.device, self.label, content)
+
     def __repr__(self) -> str:
         state = "" if self.allocated or not self.nbytes else ", not allocated"
         if self._storage.released:
@@ -401,14 +312,26 @@ class Buffer(Exporter):
         return f"<Buffer of {self.size} {self.dtype.name} on {self.device}{part}{state}>"
 
 
+def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | None) -> Buffer:
+    """Make a buffer with the content of another one: a copy owns its memory."""
+    buffer = Buffer(size, dtype, device)
+    buffer.label = label
+    if content is not None:
+        buffer.raw()[...] = np.frombuffer(content, _NUMPY[dtype])
+    return buffer
+
+
 def _owner(array: np.ndarray[Any, Any]) -> Storage | None:
-    """Find the storage that an array is a writable view of, if it is one of kernelrt's own."""
+    """Find the storage that an array is a view of, with the same right to write."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    if not isinstance(base, memoryview) or not isinstance(base.obj, Memory):
+    if not isinstance(base, memoryview) or not isinstance(base.obj, StoredMemory):
         return None
-    return _storages.get(base.obj.address) if array.flags.writeable else None
+    storage = base.obj.storage
+    if storage is None or storage.released or storage.readonly is array.flags.writeable:
+        return None
+    return storage
 
 
 def _has_memory(source: Any) -> bool:

@@ -101,7 +101,6 @@ def _after_fork() -> None:
     global _lock  # noqa: PLW0603 - the one lock of this module
     _lock = threading.RLock()
     for entry in _entries.values():
-        entry.allocator.after_fork()
         for part in (entry.device.compiler, entry.device.loader) if entry.device else ():
             forget = getattr(part, "after_fork", None)
             if forget is not None:

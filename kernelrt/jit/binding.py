@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
+from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import islands, region_of
 from kernelrt.dtype import float32
@@ -87,6 +88,7 @@ def make_replay(
         guards=traced.guards,
         writes=writes if bindable else (),
         keep=(plan, traced.homes, traced.targets),
+        results_from=registry.allocator(plan.device),
     )
 
 

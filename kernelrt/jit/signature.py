@@ -140,10 +140,12 @@ def _walk(
             stack.extend((f"{path}[{key!r}]", item[key]) for key in reversed(keys))
         elif kind in (tuple, list) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
             assert isinstance(item, tuple | list)
-            nodes.append(_Node(kind, len(item)))
+            # What the container holds, whatever its class makes of iteration, as in a replay.
+            parts = tuple(tuple.__iter__(item)) if isinstance(item, tuple) else tuple(item)
+            nodes.append(_Node(kind, len(parts)))
             fields: Sequence[str] = getattr(kind, "_fields", ())
-            paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(item))]
-            stack.extend(reversed(list(zip(paths, item, strict=True))))
+            paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(parts))]
+            stack.extend(reversed(list(zip(paths, parts, strict=True))))
         else:
             nodes.append(None)
             leaves.append((path, item))

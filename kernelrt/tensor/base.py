@@ -67,7 +67,7 @@ class TensorBase(ArrayHandle):
         tensor._born = None
         tensor._plain = True
         tensor._uop = storage_node(buffer, shape)
-        tensor._bind(buffer, buffer.address, buffer.dtype.code, shape)
+        tensor._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
         return tensor
 
     def _adopt(self) -> None:
@@ -83,7 +83,7 @@ class TensorBase(ArrayHandle):
         self._born = None
         self._plain = True
         self._uop = storage_node(buffer, shape)
-        self._bind(buffer, buffer.address, buffer.dtype.code, shape)
+        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
 
     @property
     def uop(self) -> UOp:
@@ -147,7 +147,7 @@ class TensorBase(ArrayHandle):
             self._uop = mark(node, Kept(storage))
             state.kept[id(self)] = self
             state.births[0] += 1
-        self._bind(buffer, buffer.address, buffer.dtype.code, shape)
+        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
         state.lazy.pop(id(self), None)
 
     def _assign(self, value: Self) -> None:

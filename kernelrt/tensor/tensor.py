@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
-from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
@@ -59,7 +60,7 @@ class Tensor(ConversionMethods):
         self._plain = made._plain
         self._uop = made._uop
         if made._memory is not None:
-            self._bind(made._memory, made._address or 0, made._dtype_code, made._shape or ())
+            self._bind(made._memory, made._memory.hold(), made._dtype_code, made._shape or ())
         elif self._born is None:
             state.lazy[id(self)] = self
             state.births[0] += 1
@@ -178,17 +179,22 @@ class Tensor(ConversionMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         bits = self.cast(dt.float32).numpy() if self.dtype is dt.bfloat16 else self.numpy()
-        return Tensor, (bits, self.dtype, None, self._leaf is not None)
+        leaf = self._uop is not None and self._leaf is not None
+        return Tensor, (bits, self.dtype, None, leaf)
 
     def __copy__(self) -> Self:
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        copy = self._over(Buffer.wrap(self.numpy()), tuple(self._shape or ()))
+        forbid("copy.deepcopy()")
+        self._realized()
+        buffer = self._buffer  # gives a result of a replay its node, too
+        assert buffer is not None
+        twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._leaf is not None:
-            copy.requires_grad_()
-        memo[id(self)] = copy
-        return copy
+            twin.requires_grad_()
+        memo[id(self)] = twin
+        return twin
 
 
 _backward = gradient.backward

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelrt import errors
-from kernelrt._dispatch import Memory
+from kernelrt._memory import Memory
 
 
 @pytest.mark.parametrize("alignment", [1, 2, 64, 4096, 2**20])

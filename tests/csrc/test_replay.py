@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import weakref
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 from kernelrt import dtype, errors
-from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, Memory, PlanCore
+from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, PlanCore
 from kernelrt._handle import MAX_DIMS, ArrayHandle
+from kernelrt._memory import BlockCache, Memory
 from kernelrt._replay import ARRAY, FLOAT, MISMATCH, STATIC, JitCore, Replay
 
 F32 = dtype.float32.code
@@ -22,7 +25,8 @@ class Handle(ArrayHandle):
     @classmethod
     def of(cls, array):
         handle = cls()
-        handle._bind(array, array.ctypes.data, dtype.from_numpy(array.dtype).code, array.shape)
+        code = dtype.from_numpy(array.dtype).code
+        handle._bind(array, memoryview(array), code, array.shape)
         return handle
 
     def numpy(self):
@@ -263,9 +267,9 @@ def test_guards():
     assert replay() == ()
     state._unbind()
     assert replay() is MISMATCH
-    state._bind(X, X.ctypes.data + 4, F32, (1,))
+    state._bind(X, memoryview(X[0, 1:2]), F32, (1,))
     assert replay() is MISMATCH
-    state._bind(X, X.ctypes.data, F32, (4, 4))
+    state._bind(X, memoryview(X), F32, (4, 4))
     assert replay() == ()
 
 
@@ -338,6 +342,145 @@ def test_results_free_their_memory(adder):
     assert memory().address % 16 == 0
     del result
     assert memory() is None
+
+
+def taking(node, values=()):
+    """A replay that takes one argument of structure `node` with statics as its leaves."""
+    structure = (tuple, None, (node,))
+    return jitted(Replay(PlanCore([]), [(STATIC, v) for v in values], [], Handle,
+                         structure=structure))  # fmt: skip
+
+
+def jitted(replay):
+    class Function(JitCore):
+        def _slow(self, *_):
+            return MISMATCH
+
+    function = Function()
+    function._add_replay(replay)
+    return function
+
+
+def test_a_container_is_what_it_holds_whatever_its_iterator_says():
+    class Pair(collections.namedtuple("Pair", "a b")):  # noqa: PYI024 - untyped on purpose
+        __slots__ = ()
+
+        def __iter__(self):
+            return iter(range(100))
+
+        def __len__(self):
+            return 100
+
+    assert taking((Pair, None, (None, None)), (1, 2))(Pair(1, 2)) == ()
+    assert taking((Pair, None, (None, None)), (0, 1))(Pair(1, 2)) is MISMATCH
+
+
+def test_keys_that_change_the_dict_while_it_is_compared():
+    class Key:
+        def __init__(self, action):
+            self.action = action
+
+        def __hash__(self):
+            return 1
+
+        def __eq__(self, other):
+            self.action()
+            return True
+
+    arguments = {}
+    for action in (arguments.clear, lambda: arguments.update({i: object() for i in range(1000)}),
+                   lambda: arguments.pop(next(iter(arguments)), None)):  # fmt: skip
+        keys = [Key(action) for _ in range(3)]
+        function = taking((dict, tuple(Key(lambda: None) for _ in keys), (None,) * 3), (1, 2, 3))
+        arguments.clear()
+        for key in keys:
+            key.action = lambda: None
+        arguments.update({("other", i): "x" * i for i in range(3)})
+        arguments.clear()
+        for i, key in enumerate(keys):
+            dict.__setitem__(arguments, key, "y" * 1000 + str(i))
+        for key in keys:
+            key.action = action
+        assert function(arguments) is MISMATCH
+
+
+def test_lists_that_shrink_while_they_are_compared():
+    items = [{"a": 1}, 2, 3]
+
+    class Key(str):
+        __slots__ = ()
+
+        def __eq__(self, other):
+            items.clear()
+            return True
+
+        __hash__ = str.__hash__
+
+    items[0] = {Key("a"): 1}
+    node = (list, None, ((dict, (Key("a"),), (None,)), None, None))
+    assert taking(node, (1, 2, 3))(items) is MISMATCH
+
+
+@pytest.mark.parametrize(
+    "node",
+    [(), (list,), (set, None, ()), (dict, None, ()), (list, (), ()), (dict, ("a",), ()),
+     (list, None, [None]), (tuple, None, ((int, None, ()),)), (OrderedDict, ("a",), (None,))],
+)  # fmt: skip
+def test_malformed_structures(node):
+    with pytest.raises(errors.JitError):
+        taking(node)
+
+
+def test_a_replay_that_failed_to_begin_matches_nothing():
+    replay = Replay.__new__(Replay)
+    assert replay() is MISMATCH
+    with pytest.raises(errors.ShapeError):
+        replay.__init__(PlanCore([]), [], [(0, F32, ())], Handle)
+    assert replay() is MISMATCH
+    assert jitted(replay)() is MISMATCH
+
+
+def test_an_interrupt_while_statics_are_compared_comes_through():
+    class Static:
+        def __eq__(self, other):
+            raise self.error
+
+        __hash__ = object.__hash__
+
+    replay = Replay(PlanCore([]), [(STATIC, Static())], [], Handle)
+    other = Static()
+    other.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        replay(other)
+    other.error = ValueError()
+    assert replay(other) is MISMATCH
+
+
+def test_dimensions_are_ints():
+    handle = Handle()
+    with pytest.raises(errors.ShapeError, match="must be an int"):
+        handle._bind(X, memoryview(X), F32, (np.int64(4), 4))
+
+
+@pytest.mark.parametrize(
+    "export", [memoryview(X[:2]), memoryview(X[:, ::2].copy())[:1], memoryview(X)[::2]]
+)
+def test_a_handle_takes_what_its_shape_says(export):
+    with pytest.raises(errors.ShapeError, match="contiguous bytes"):
+        Handle()._bind(X, export, F32, (4, 4))
+
+
+def test_results_of_any_size_use_memory_again(kernels):
+    source = np.ones(1 << 18, np.float32)
+    cache = BlockCache()
+    replay = Replay(
+        PlanCore([]), [], [(source.ctypes.data, F32, source.shape)], Handle, results_from=cache
+    )
+    first = replay()._address
+    assert replay()._address == first
+    both = [replay(), replay()]
+    assert len({r._address for r in both}) == 2
+    assert all((r.numpy() == 1).all() for r in both)
 
 
 def test_jit_core_tries_its_replays(kernels):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
+import pickle
 import threading
 
 import numpy as np
 import pytest
 
+import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
     BufferReleasedError,
+    CopyError,
     DeviceError,
     DTypeError,
     OutOfMemoryError,
@@ -100,6 +104,93 @@ def test_freed_memory_is_used_again():
     assert Buffer(1000, dt.float32).address == address
 
 
+def test_a_released_address_says_nothing_of_what_comes_there_next():
+    kept = [filled(64) for _ in range(200)]
+    for buffer in kept:
+        buffer.release()
+    registry.allocator().trim()
+    arrays = [Buffer.wrap(memoryview(bytearray(256)), dt.float32) for _ in range(400)]
+    again = [Buffer.wrap(b.numpy()) for b in arrays]
+    fresh = [filled(64) for _ in range(400)]
+    again += [Buffer.wrap(b.numpy()) for b in fresh]
+    assert all(b.copyout().size == 64 for b in again)
+
+
+@pytest.mark.parametrize("make", [lambda t: t, lambda t: t.detach(), lambda t: t.clone().realize()])
+def test_memory_of_a_live_tensor_is_not_released(make):
+    tensor = make(krt.tensor([1.0, 2.0, 3.0]).realize()).realize()
+    with pytest.raises(BufferError, match="in use"):
+        tensor._buffer.release()
+    assert (tensor + 1).tolist() == [2, 3, 4]
+
+
+def test_memory_of_a_jit_result_is_not_released():
+    result = krt.jit(lambda x: x + 1)(np.ones(3, np.float32))
+    with pytest.raises(BufferError):
+        result._memory.release()
+    result.uop  # noqa: B018 - gives the result a buffer
+    with pytest.raises(BufferError):
+        result._buffer.release()
+    assert result.tolist() == [2, 2, 2]
+
+
+def test_borrowed_memory_of_a_live_tensor_is_not_given_back():
+    source = bytearray(np.arange(3, dtype=np.float32).tobytes())
+    tensor = krt.from_numpy(np.frombuffer(source, np.float32))
+    with pytest.raises(BufferError):
+        tensor._buffer.release()
+    with pytest.raises(BufferError):
+        source.extend(b"more")
+    assert (tensor * 2).tolist() == [0, 2, 4]
+
+
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301 - our own bytes
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16, dt.bool_])
+def test_a_copy_owns_its_memory(how, dtype):
+    whole = filled(8, dtype)
+    whole.label = "weights"
+    for buffer in (whole, whole.view(2 * dtype.itemsize, 4), Buffer(3, dtype), Buffer(0, dtype)):
+        before = buffer.allocated
+        twin = how(buffer)
+        assert (buffer.allocated, twin.allocated) == (before, before)
+        assert (twin.size, twin.dtype, twin.label) == (buffer.size, dtype, buffer.label)
+        assert twin.id != buffer.id
+        if before:
+            assert twin.raw().tolist() == buffer.raw().tolist()
+        assert twin.size == 0 or twin.address != buffer.address
+    whole.release()
+    with pytest.raises(BufferReleasedError):
+        how(whole)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_copy_of_a_tensor_is_apart(how, dtype, jitted):
+    double = krt.jit(lambda x: x * 2) if jitted else lambda x: x * 2
+    result = double(krt.tensor([1, 2, 3], dtype=dtype))
+    twin = how(result)
+    result.assign(result + 1)
+    assert (twin.dtype, twin.cast("int64").tolist()) == (result.dtype, [2, 4, 6])
+    assert result.cast("int64").tolist() == [3, 5, 7]
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_stands_for_memory_or_code_is_not_copied(how):
+    jitted = krt.jit(lambda x: x + 1)
+    jitted(np.ones(3, np.float32))
+    storage = filled().storage
+    memory = registry.allocator().alloc(64)
+    things = [memory, storage, registry.allocator(), *jitted.plans, *jitted._replays]
+    for thing in things:
+        with pytest.raises(CopyError, match="cannot be copied"):
+            how(thing)
+
+
 # ---- Views
 
 
@@ -135,6 +226,21 @@ def test_a_view_may_have_another_type():
 def test_a_view_must_lie_inside_and_be_aligned(offset, size, match):
     with pytest.raises(ShapeError, match=match):
         filled().view(offset, size)
+
+
+@pytest.mark.parametrize("start", range(8))
+@pytest.mark.parametrize("dtype", dt.ALL, ids=lambda d: d.name)
+def test_every_element_of_a_view_is_aligned(start, dtype):
+    array = np.zeros(64, np.uint8)[start:]
+    whole = Buffer.wrap(array)
+    for offset in range(8):
+        try:
+            part = whole.view(offset, 2, dtype)
+        except ShapeError:
+            assert (array.ctypes.data + offset) % dtype.itemsize
+        else:
+            assert part.address == array.ctypes.data + offset
+            assert part.address % dtype.itemsize == 0
 
 
 # ---- Copies

@@ -1,0 +1,46 @@
+# cython: language_level=3
+"""The classes of _memory with their fields, for the extensions that build on them."""
+
+cdef extern from "blocks.h" nogil:
+    ctypedef struct krt_blocks:
+        pass
+
+    ctypedef struct krt_block_stats:
+        size_t cached
+        size_t limit
+        size_t hits
+        size_t misses
+
+    krt_blocks *krt_blocks_create(size_t limit)
+    void krt_blocks_destroy(krt_blocks *blocks)
+    void *krt_blocks_take(krt_blocks *blocks, size_t nbytes)
+    void krt_blocks_give(krt_blocks *blocks, void *block, size_t nbytes)
+    size_t krt_blocks_trim(krt_blocks *blocks, size_t keep)
+    void krt_blocks_set_limit(krt_blocks *blocks, size_t limit)
+    krt_block_stats krt_blocks_stats(const krt_blocks *blocks)
+
+
+cdef class BlockCache:
+    cdef krt_blocks *blocks
+    cdef object __weakref__
+
+
+cdef class Memory:
+    cdef char *data
+    cdef Py_ssize_t size
+    cdef Py_ssize_t n_exports
+    cdef bint read_only
+    cdef bint borrowed
+    cdef BlockCache home  # where the block goes back to; None: to the system
+    cdef object __weakref__
+
+
+# What a storage has. A class of its own, as its references may lead back here and those of a
+# result's memory, of which there are many, never do.
+cdef class StoredMemory(Memory):
+    cdef object lender  # a memoryview of memory that another object owns
+    cdef object owner  # a weak reference to the Storage that this is the memory of
+
+
+# Uninitialised memory for a result, which nothing but the end of its life releases.
+cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)

@@ -1,0 +1,335 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+"""Memory that kernels read and write: who owns it, who uses it, and when it goes.
+
+Bookkeeping happens in C with the GIL held, where neither a signal handler nor a finalizer comes
+in between. So nothing here takes a lock, and an interrupt finds all of it done or none.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_WRITABLE, PyBuffer_FillInfo, PyObject_GetBuffer,
+)
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
+from cpython.ref cimport Py_DECREF
+
+from kernelrt._krt cimport krt_memory_alloc, krt_memory_free
+
+import weakref
+
+from kernelrt import errors
+
+cdef size_t MAX_ALIGNMENT = 1 << 20
+# What is smaller needs no cache line; malloc is the quicker way to it.
+cdef Py_ssize_t CACHED_FROM = 1024
+
+
+cdef Py_ssize_t byte_count(str argument, value) except -1:
+    """`value` as a number of bytes."""
+    cdef Py_ssize_t count
+    try:
+        count = value
+    except OverflowError:
+        if value > 0:
+            raise errors.OutOfMemoryError(f"cannot allocate {value} bytes") from None
+        count = -1
+    if count < 0:
+        raise errors.ShapeError(
+            f"{argument}: expected a number of bytes of at least 0, not {value}"
+        )
+    return count
+
+
+def no_copies(what):
+    """Raise the error of what cannot be copied because it stands for memory or code."""
+    raise errors.CopyError(
+        f"{type(what).__name__} stands for memory of this process and cannot be copied or "
+        "pickled; copy the data, as numpy() or copyout() give them"
+    )
+
+
+cdef void give_back(Memory memory) noexcept:
+    """Let the bytes go, now or never; also from the end of the object's life."""
+    cdef char *data = memory.data
+    memory.data = NULL
+    if data == NULL or memory.borrowed:
+        return
+    if memory.home is None:
+        krt_memory_free(data)
+    else:
+        krt_blocks_give(memory.home.blocks, data, <size_t> memory.size)
+
+
+cdef class BlockCache:
+    """Aligned memory; freed blocks are kept, the one freed longest ago is given back first."""
+
+    def __cinit__(self, limit=256 << 20, **kwargs):
+        self.blocks = krt_blocks_create(<size_t> byte_count("limit", limit))
+        if self.blocks == NULL:
+            raise errors.OutOfMemoryError("no memory for an allocator")
+
+    def __dealloc__(self):
+        krt_blocks_destroy(self.blocks)
+
+    @property
+    def limit(self):
+        """Most bytes of free blocks that are kept."""
+        return krt_blocks_stats(self.blocks).limit
+
+    @limit.setter
+    def limit(self, nbytes):
+        krt_blocks_set_limit(self.blocks, <size_t> byte_count("limit", nbytes))
+
+    def alloc(self, nbytes):
+        """Memory of `nbytes` bytes with arbitrary content.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The system has none left, even after the cache was emptied.
+        """
+        cdef Py_ssize_t size = byte_count("nbytes", nbytes)
+        cdef StoredMemory memory = StoredMemory.__new__(StoredMemory)
+        memory.data = <char *> krt_blocks_take(self.blocks, <size_t> size)
+        if memory.data == NULL:
+            raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+        memory.size = size
+        memory.home = self
+        return memory
+
+    def free(self, Memory memory not None):
+        """Give back memory that nothing uses any more; with views alive it lives until they die."""
+        if not memory.n_exports:
+            give_back(memory)
+
+    def trim(self, keep=0):
+        """Give blocks back to the system until at most `keep` bytes are cached.
+
+        Returns
+        -------
+        int
+            Bytes given back.
+        """
+        return krt_blocks_trim(self.blocks, <size_t> byte_count("keep", keep))
+
+    def _counts(self):
+        cdef krt_block_stats stats = krt_blocks_stats(self.blocks)
+        return stats.cached, stats.limit, stats.hits, stats.misses
+
+    def __reduce__(self):
+        no_copies(self)
+
+
+@cython.no_gc  # its references never lead back here
+cdef class Memory:
+    """Memory that this object owns, or has borrowed, as a buffer of unsigned bytes."""
+
+    def __init__(self, nbytes, *, alignment=64, bint zero=False):
+        cdef size_t multiple
+        if self.data != NULL:
+            raise errors.BufferReleasedError("memory is initialised once")
+        self.size = byte_count("nbytes", nbytes)
+        try:
+            multiple = alignment
+        except OverflowError:
+            multiple = 0
+        if multiple == 0 or multiple & (multiple - 1) or multiple > MAX_ALIGNMENT:
+            raise errors.ShapeError(
+                f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
+            )
+        self.data = <char *> krt_memory_alloc(<size_t> self.size, multiple, zero)
+        if self.data == NULL:
+            raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+
+    def __dealloc__(self):
+        give_back(self)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.data == NULL:
+            raise errors.BufferReleasedError("the memory was released")
+        if self.read_only and flags & PyBUF_WRITABLE:
+            raise BufferError("the memory is read-only")
+        Py_DECREF(None)  # Cython's placeholder in view.obj, which the call overwrites
+        PyBuffer_FillInfo(view, self, self.data, self.size, self.read_only, flags)
+        self.n_exports += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.n_exports -= 1
+
+    @property
+    def address(self):
+        if self.data == NULL:
+            raise errors.BufferReleasedError("the memory was released")
+        return <size_t> self.data
+
+    @property
+    def nbytes(self):
+        return self.size
+
+    @property
+    def exports(self):
+        return self.n_exports
+
+    @property
+    def released(self):
+        return self.data == NULL
+
+    def release(self):
+        if self.n_exports:
+            raise BufferError(f"{self.n_exports} view(s) of the memory are alive")
+        give_back(self)
+
+    def __reduce__(self):
+        no_copies(self)
+
+    def __repr__(self):
+        if self.data == NULL:
+            return f"<Memory of {self.size} bytes, released>"
+        return f"<Memory of {self.size} bytes at {<size_t> self.data:#x}>"
+
+
+@cython.no_gc_clear  # whose memory it is must be known to the end
+cdef class StoredMemory(Memory):
+    """The memory of a storage."""
+
+    @staticmethod
+    def borrow(view):
+        """The bytes of a contiguous memoryview, which is kept; they stay those of its owner."""
+        cdef StoredMemory memory
+        if not PyMemoryView_Check(view):
+            raise errors.DTypeError(f"view: expected a memoryview, not {type(view).__name__}")
+        cdef Py_buffer *source = PyMemoryView_GET_BUFFER(view)
+        if not view.c_contiguous or source.buf == NULL:
+            raise errors.ShapeError("view: expected contiguous memory")
+        memory = StoredMemory.__new__(StoredMemory)
+        memory.lender = view
+        memory.data = <char *> source.buf
+        memory.size = source.len
+        memory.read_only = source.readonly
+        memory.borrowed = True
+        return memory
+
+    @property
+    def storage(self):
+        """The Storage that this is the memory of, while it lives."""
+        return None if self.owner is None else self.owner()
+
+
+cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes):
+    cdef Memory memory = Memory.__new__(Memory)
+    if cache is None or nbytes < CACHED_FROM:
+        memory.data = <char *> krt_memory_alloc(<size_t> nbytes, 16, False)
+    else:
+        memory.data = <char *> krt_blocks_take(cache.blocks, <size_t> nbytes)
+        memory.home = cache
+    if memory.data == NULL:
+        raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+    memory.size = nbytes
+    memory.n_exports = 1
+    return memory
+
+
+cdef class Storage:
+    """The bytes behind one or more buffers: owned and allocated when first needed, or borrowed.
+
+    Attributes
+    ----------
+    device : str
+        Whose memory it is.
+    nbytes : int
+        Length.
+    readonly : bool
+        Whether kernels must not write here.
+    """
+
+    cdef readonly object device
+    cdef readonly object nbytes
+    cdef readonly bint readonly
+    cdef readonly bint owned
+    cdef BlockCache cache
+    cdef StoredMemory memory  # None: not allocated yet, or released
+    cdef bint gone
+    cdef object __weakref__
+
+    def __init__(self, nbytes, device, BlockCache cache not None, StoredMemory memory=None):
+        if self.cache is not None:
+            raise errors.BufferReleasedError("a storage is initialised once")
+        self.nbytes = nbytes
+        self.device = device
+        self.cache = cache
+        self.memory = memory
+        self.owned = memory is None
+        if memory is not None:
+            memory.owner = weakref.ref(self)
+        self.readonly = memory is not None and memory.read_only
+
+    cdef StoredMemory take(self):
+        """The memory; allocated now if it was not."""
+        cdef StoredMemory memory
+        if self.memory is None:
+            if self.gone:
+                raise errors.BufferReleasedError(
+                    "the buffer's memory was released; make a new buffer"
+                )
+            memory = self.cache.alloc(self.nbytes)
+            memory.owner = weakref.ref(self)
+            if self.memory is None and not self.gone:
+                self.memory = memory
+                return memory
+            return self.take()
+        return self.memory
+
+    @property
+    def address(self):
+        """Address of the first byte. Allocates; raises BufferReleasedError after release."""
+        return <size_t> self.take().data
+
+    @property
+    def allocated(self):
+        """Whether there is memory already, and still."""
+        return self.memory is not None
+
+    @property
+    def released(self):
+        """Whether the memory was freed for good."""
+        return self.gone
+
+    @property
+    def exported(self):
+        """Whether a view of the bytes is held outside this object."""
+        return self.memory is not None and self.memory.n_exports > 0
+
+    def hold(self):
+        """All bytes as a view; while it lives they are neither freed nor moved."""
+        return memoryview(self.take())
+
+    def hand_out(self):
+        """Give the address to someone who will not say when done with it; bars release for good."""
+        cdef Memory memory = self.take()
+        memory.n_exports += 1
+        return <size_t> memory.data
+
+    def release(self):
+        """Free the bytes now; BufferError while a view of them is held."""
+        cdef StoredMemory memory = self.memory
+        if memory is not None and memory.n_exports:
+            raise BufferError(
+                "the buffer's memory is in use: drop the arrays, tensors, memoryviews and plans "
+                "that share it before releasing it"
+            )
+        self.gone = True
+        self.memory = None
+        if memory is not None:
+            give_back(memory)
+            memory.lender = None
+
+    def __reduce__(self):
+        no_copies(self)
+
+
+cdef class Exporter:
+    """The buffer protocol for a class in Python; what `_export` returns is what is exported."""
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        source = self._export()
+        Py_DECREF(None)  # the placeholder again
+        PyObject_GetBuffer(source, view, flags)
