@@ -37,6 +37,7 @@ from kernelrt.errors import (
     PlanReleasedError,
     ShapeError,
     SpecError,
+    UnknownNameError,
     VariableError,
 )
 from kernelrt.ir import Variable
@@ -97,6 +98,7 @@ __all__ = [
     "ShapeError",
     "SpecError",
     "Tensor",
+    "UnknownNameError",
     "Variable",
     "VariableError",
     "__version__",

@@ -18,7 +18,11 @@ cdef class ArrayHandle:
     cdef tuple shape
     cdef Py_ssize_t nbytes
     cdef public object _uop
+    cdef public object _leaf
 
+
+# Grows whenever Python objects change that a plan may depend on.
+cdef unsigned long long world
 
 cdef int check_code(object code) except -1
 

@@ -7,6 +7,9 @@ import numpy as np
 MAX_DIMS: Final = 32
 """The most dimensions that an argument or a result may have."""
 
+def touch() -> None:
+    """Let each replay that depends on Python objects look at them again before its next run."""
+
 class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data.
 
@@ -18,6 +21,9 @@ class ArrayHandle:
 
     _uop: Any
     """The graph node, or None; never touched by this module."""
+
+    _leaf: Any
+    """What marks a tensor that gradients are collected for, or None."""
 
     @property
     def _memory(self) -> Any:

@@ -22,6 +22,14 @@ cdef int *NUMPY_TYPES = [
     cnp.NPY_FLOAT64,
 ]
 
+world = 1
+
+
+def touch():
+    global world
+    world += 1
+
+
 cdef int numpy_type(int code) noexcept:
     return NUMPY_TYPES[code]
 

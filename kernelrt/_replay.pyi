@@ -1,7 +1,7 @@
 """Types of the compiled hot path of jit: check a signature, copy in, run a plan, hand out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kernelrt._dispatch import Bindings, PlanCore
 from kernelrt._handle import ArrayHandle
@@ -40,6 +40,16 @@ leaf. The outermost is the tuple of positional arguments."""
 
 _H = TypeVar("_H", bound=ArrayHandle)
 
+class Watch(Protocol):
+    """What a replay depends on beside its arguments, and changes beside memory."""
+
+    def fits(self) -> bool:
+        """Whether the replay may run."""
+    def before(self) -> bool:
+        """Make ready for a run; whether there was anything to do."""
+    def after(self) -> bool:
+        """Do what is to be done after a run; whether there was anything."""
+
 class Replay:
     """One prepared plan together with the calling convention of the traced function.
 
@@ -65,6 +75,9 @@ class Replay:
     registers, make_way
         `make_way` is called before a run, outside of the plan's turn, if one of the `registers`
         holds something.
+    watch
+        Asked whether the replay still fits, and told before and after a run, unless nothing was
+        touched (`kernelrt._handle.touch`) since a run that it had nothing to do for.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only
         while every handle still has its data at that address.
@@ -101,6 +114,7 @@ class Replay:
         structure: Structure | None = None,
         registers: Iterable[dict[Any, Any]] = (),
         make_way: Callable[[], object] | None = None,
+        watch: Watch | None = None,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,

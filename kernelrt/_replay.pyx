@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
-    DIMS, FLOAT32, FLOAT64, ArrayHandle, check_code, count_bytes, numpy_type,
+    DIMS, FLOAT32, FLOAT64, ArrayHandle, check_code, count_bytes, numpy_type, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
@@ -278,6 +278,8 @@ cdef class Replay:
     cdef tuple structure
     cdef tuple registers
     cdef object make_way
+    cdef object watch
+    cdef unsigned long long seen  # `world` at a run that `watch` had nothing to do for
     cdef readonly object bindings  # gives the values and chunk counts to run with, or None
     cdef BlockCache results_from
     cdef list held
@@ -294,7 +296,7 @@ cdef class Replay:
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 guards=(), writes=(), keep=None, BlockCache results_from=None):
+                 watch=None, guards=(), writes=(), keep=None, BlockCache results_from=None):
         if self.inputs != NULL:
             raise errors.JitError("a replay is initialised once")
         if not issubclass(result_type, ArrayHandle):
@@ -309,6 +311,7 @@ cdef class Replay:
         self.results_from = results_from
         self.registers = check_registers(registers)
         self.make_way = make_way
+        self.watch = watch
         self.held = [keep, inputs, outputs, guards]
         self.strided = {}
         self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
@@ -438,6 +441,26 @@ cdef class Replay:
         for i in range(self.n_inputs):
             if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
                 return mismatch
+        if self.watch is not None and self.seen != world:
+            return self.watched(args)
+        return self.unwatched(args)
+
+    cdef object watched(self, tuple args):
+        """As below, with a look at the Python objects that the plan depends on and changes."""
+        cdef unsigned long long now = world
+        if not self.watch.fits():
+            return mismatch
+        flush_first = not all_empty(self.registers)
+        if flush_first:
+            self.make_way()
+        busy = self.watch.before()
+        results = self.unwatched(args)
+        if results is not mismatch and not (self.watch.after() or busy):
+            self.seen = now
+        return results
+
+    cdef object unwatched(self, tuple args):
+        cdef Py_ssize_t i
         for i in range(self.n_guards):
             if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
                 return mismatch

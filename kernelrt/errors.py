@@ -24,6 +24,7 @@ __all__ = [
     "ShapeError",
     "SpecError",
     "StateError",
+    "UnknownNameError",
     "VariableError",
 ]
 
@@ -76,6 +77,10 @@ class VariableError(KernelrtError, ValueError):
 
 class StateError(KernelrtError, ValueError):
     """A state dict does not fit the object that it is loaded into, or its file is broken."""
+
+
+class UnknownNameError(KernelrtError, AttributeError):
+    """An attribute is set that the object does not have."""
 
 
 class SpecError(KernelrtError, RuntimeError):

@@ -85,6 +85,7 @@ def make_replay(
         structure=structure,
         registers=way.registers if way else (),
         make_way=way,
+        watch=traced.watch or None,
         guards=traced.guards,
         writes=writes if bindable else (),
         keep=(plan, traced.homes, traced.targets),

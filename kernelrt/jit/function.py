@@ -15,7 +15,7 @@ from kernelrt.jit.binding import Way, raw
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
-from kernelrt.nn import Module, modes
+from kernelrt.nn import Module
 from kernelrt.tensor import execute, is_tracing, state
 from kernelrt.tensor.trace import forbid
 
@@ -48,9 +48,9 @@ class _Variant:
     taken_in_c: bool
     why: str
 
-    def fits_modes(self) -> bool:
-        """Whether every module whose mode was read is in the mode that was read."""
-        return all(module.training is training for module, training in self.traced.modes)
+    def fits(self) -> bool:
+        """Whether what the function read beside its arguments is as it was."""
+        return self.traced.watch.fits()
 
 
 class JitFunction(JitCore, Generic[R]):
@@ -65,6 +65,7 @@ class JitFunction(JitCore, Generic[R]):
         *,
         dynamic: Dynamic | None = None,
         threads: int | None = None,
+        keep_grads: bool = False,
     ) -> None:
         if not callable(fn):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
@@ -73,6 +74,7 @@ class JitFunction(JitCore, Generic[R]):
         self._signature = _signature_of(fn)
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
+        self._keep_grads = keep_grads
         self._variants: dict[object, list[_Variant]] = {}
         self._order: list[_Variant] = []
         self._traced = 0
@@ -83,7 +85,6 @@ class JitFunction(JitCore, Generic[R]):
         """The object that a jitted method is bound to."""
         self._require_empty((tracing.active,))
         self._name_parameters(_names_of(self._signature))
-        modes.listen(self)
 
     # ---- calling
 
@@ -101,20 +102,25 @@ class JitFunction(JitCore, Generic[R]):
             result = replay(*leaves)
             if result is not MISMATCH:
                 return result
-            self._drop(variant)
+            if variant.fits():  # its state was moved, or else another thread changed something
+                self._drop(variant)
 
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
         """Give the plan for these arguments, made if need be, with the arguments copied in.
 
         Executing it does what a call does, apart from taking arguments and handing out results.
         """
-        return self._loaded(args, kwargs).plan
+        variant = self._loaded(args, kwargs)
+        variant.traced.watch.after()
+        return variant.plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
         variant = self._loaded(args, kwargs)
         variant.way()
-        return variant.plan.execute_profiled()
+        profiles = variant.plan.execute_profiled()
+        variant.traced.watch.after()
+        return profiles
 
     def _loaded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Variant:
         """Give the plan for these arguments, with the arguments copied in."""
@@ -126,6 +132,7 @@ class JitFunction(JitCore, Generic[R]):
                 home.raw()[: elements.size] = elements
         if replay.bindings is not None:
             variant.plan.set_with(replay.bindings)
+        variant.traced.watch.before()
         return variant
 
     # ---- what was traced
@@ -171,11 +178,6 @@ class JitFunction(JitCore, Generic[R]):
             self._order = []
             self._traced = 0
 
-    def modes_changed(self) -> None:
-        """Look again which plans fit: a module was put into training or evaluation mode."""
-        if any(variant.traced.modes for variant in self._order):
-            self._clear_replays()
-
     # ---- finding or making a plan
 
     def _variant_for(
@@ -193,7 +195,7 @@ class JitFunction(JitCore, Generic[R]):
         specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
         with state.lock:
             known = self._variants.get((call, specs), ())
-            variant = next((v for v in known if v.fits_modes()), None)
+            variant = next((v for v in known if v.fits()), None)
             if variant is None:
                 variant = self._make(call, specs, leaves)
                 self._variants.setdefault((call, specs), []).append(variant)
@@ -210,7 +212,9 @@ class JitFunction(JitCore, Generic[R]):
         return variant, leaves, replay
 
     def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
-        traced = trace(self._fn, self._name, call, specs, leaves)
+        traced = trace(
+            self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
+        )
         plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
             plan.set_threads(self._threads)
@@ -254,7 +258,7 @@ class JitFunction(JitCore, Generic[R]):
             return "the arguments are nested, or passed, differently"
         found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
         _, fewest = min((len(clauses), clauses) for clauses in found)
-        return ", ".join(fewest) or "a module changed between train() and eval()"
+        return ", ".join(fewest) or alike[-1].traced.watch.differs() or "its state was moved"
 
     def _warn_of_retraces(self) -> None:
         if self.retraces == RETRACES_BEFORE_WARNING:
@@ -304,7 +308,7 @@ class JitFunction(JitCore, Generic[R]):
     def _bind(self, instance: object) -> JitFunction[R]:
         """Make the function of one instance, kept with it."""
         bound = JitFunction(
-            functools.partial(self._fn, instance), dynamic=self._dynamic, threads=self._threads
+            functools.partial(self._fn, instance), **self._options()
         )
         functools.update_wrapper(bound, self._fn, updated=())
         bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
@@ -328,6 +332,11 @@ class JitFunction(JitCore, Generic[R]):
         if self.instance is not None:
             return _jitted_method, (self.instance, self._attribute)
         return JitFunction, (self._fn,)
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dynamic": self._dynamic, "threads": self._threads, "keep_grads": self._keep_grads,
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<jit {self._name}, {len(self._order)} plans>"
@@ -364,17 +373,26 @@ def _name_of(fn: Callable[..., object]) -> str:
 
 @overload
 def jit(
-    fn: Callable[..., R], *, dynamic: Dynamic | None = None, threads: int | None = None
+    fn: Callable[..., R],
+    *,
+    dynamic: Dynamic | None = None,
+    threads: int | None = None,
+    keep_grads: bool = False,
 ) -> JitFunction[R]: ...
 @overload
 def jit(
-    fn: None = None, *, dynamic: Dynamic | None = None, threads: int | None = None
+    fn: None = None,
+    *,
+    dynamic: Dynamic | None = None,
+    threads: int | None = None,
+    keep_grads: bool = False,
 ) -> Callable[[Callable[..., R]], JitFunction[R]]: ...
 def jit(
     fn: Callable[..., R] | None = None,
     *,
     dynamic: Dynamic | None = None,
     threads: int | None = None,
+    keep_grads: bool = False,
 ) -> Any:
     """Trace a function once for each kind of arguments, and replay the plan from then on.
 
@@ -393,6 +411,10 @@ def jit(
         ``{"x": {0: Variable("batch", 1, 256)}}``.
     threads : int, optional
         The most threads that the plans may use.
+    keep_grads : bool
+        Store gradients even where the function clears them, computes them and uses them up in an
+        optimizer's step. Otherwise that is left out, and reading such a ``grad`` outside raises
+        GradientError. All other gradients are stored in any case.
 
     Returns
     -------
@@ -416,6 +438,7 @@ def jit(
     >>> add(np.ones(3, np.float32)).item(), add(np.ones(3, np.float32)).item()
     (3.0, 6.0)
     """
+    options: dict[str, Any] = {"dynamic": dynamic, "threads": threads, "keep_grads": keep_grads}
     if fn is None:
-        return lambda fn: JitFunction(fn, dynamic=dynamic, threads=threads)
-    return JitFunction(fn, dynamic=dynamic, threads=threads)
+        return lambda fn: JitFunction(fn, **options)
+    return JitFunction(fn, **options)

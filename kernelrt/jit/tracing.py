@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32
 from kernelrt.errors import JitError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
+from kernelrt.jit.watch import Watch
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
@@ -20,8 +21,8 @@ from kernelrt.tensor.marks import strip
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernelrt.nn import Module
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.grads import Effect
 
 __all__ = ["Call", "Traced", "active", "trace"]
 
@@ -59,12 +60,18 @@ class Traced:
     targets: tuple[Buffer, ...]
     guards: list[tuple[TensorBase, int]]
     homes: tuple[Buffer | None, ...]
-    modes: tuple[tuple[Module, bool], ...]
+    watch: Watch
     builder: Callable[..., object] | None
 
 
 def trace(
-    fn: Callable[..., Any], name: str, call: Call, specs: Sequence[Spec], leaves: Sequence[Any]
+    fn: Callable[..., Any],
+    name: str,
+    call: Call,
+    specs: Sequence[Spec],
+    leaves: Sequence[Any],
+    *,
+    keep_grads: bool = False,
 ) -> Traced:
     """Call `fn` with placeholders and collect what it computes and assigns.
 
@@ -88,8 +95,11 @@ def trace(
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
             nodes = strip(tensor.uop for tensor in tensors)
-            commits = current.commits()
+            arguments = [value for _, value in pairs if isinstance(value, Tensor)]
+            effects, kept = current.effects(name, arguments, keep=keep_grads)
+            commits = current.commits() + kept
             assigned = current.assigned
+            watch = Watch(tuple(observed.values()), current.differentiated, effects)
     finally:
         active.pop(key)
     for leaf, home in zip(call.leaves, homes, strict=True):
@@ -104,11 +114,27 @@ def trace(
         nodes=[_apart(node, changed) for node in nodes],
         commits=commits,
         targets=targets,
-        guards=[(t, t._address) for t in assigned if t._buffer in changed and t._address],
+        guards=[
+            (t, t._address)
+            for t in assigned
+            if t._buffer in changed and t._address and t._buffer not in state.homes
+        ]
+        + _held_gradients([*nodes, *(value for _, value in commits)], effects),
         homes=tuple(homes),
-        modes=tuple(observed.values()),
+        watch=watch,
         builder=_builder(template, results),
     )
+
+
+def _held_gradients(
+    nodes: Sequence[UOp], effects: Sequence[Effect]
+) -> list[tuple[TensorBase, int]]:
+    """Gradients that were reached as tensors of their own: they move out of their homes."""
+    own = {effect.home.buffer for effect in effects if effect.home is not None}
+    read = {node.arg for node in toposort(list(nodes)) if node.op is Op.BUFFER}
+    homes = (state.homes[b] for b in read - own if b in state.homes)
+    tenants = (tenant for home in homes if (tenant := home.tenant()) is not None)
+    return [(tenant, tenant._address) for tenant in tenants if tenant._address]
 
 
 def _placeholder(spec: Spec, leaf: object) -> tuple[Buffer | None, object]:

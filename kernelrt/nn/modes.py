@@ -1,42 +1,67 @@
-"""Which modules' modes a traced function read, so that train() and eval() reach jitted functions.
+"""Which attributes of modules and optimizers a traced function read.
 
-A trace bakes in what ``module.training`` was. The jit therefore notes every module whose mode
-was read, and is told whenever modes change; it then looks again for the plan that fits.
+A trace bakes in what ``module.training`` was, or an optimizer's momentum. The jit therefore notes
+what was read, and looks again before a run once anything of the kind was set.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelrt._handle import touch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kernelrt.nn.module import Module
-
-__all__ = ["Listener", "changed", "listen", "note", "observe"]
+__all__ = ["Noted", "changed", "note", "observe"]
 
 
-class Listener(Protocol):
-    """What wants to know of changes of mode."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Noted:
+    """An attribute that was read.
 
-    def modes_changed(self) -> None:
-        """Look again: some module may have been put into another mode."""
+    Attributes
+    ----------
+    owner : object
+        A module, an optimizer.
+    attribute : str
+        Its name in the ``__dict__`` of `owner`.
+    value : object
+        What it was; compared by ``==``.
+    default : object
+        What it is where the ``__dict__`` has none.
+    """
+
+    owner: Any
+    attribute: str
+    value: object
+    default: object
+
+    def holds(self) -> bool:
+        """Whether the attribute has the value still."""
+        now = self.owner.__dict__.get(self.attribute, self.default)
+        return now is self.value or now == self.value
+
+    def change(self) -> str:
+        """What changed, in words."""
+        now = self.owner.__dict__.get(self.attribute, self.default)
+        name = self.attribute.removeprefix("_")
+        return f"{type(self.owner).__name__}.{name} changed from {self.value!r} to {now!r}"
 
 
 class _Local(threading.local):
-    observed: dict[int, tuple[Module, bool]] | None = None
+    observed: dict[tuple[int, str], Noted] | None = None
 
 
 _local = _Local()
-_listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
 
 
 @contextmanager
-def observe() -> Iterator[dict[int, tuple[Module, bool]]]:
-    """Collect the modules whose mode this thread reads, with the mode, by identity."""
+def observe() -> Iterator[dict[tuple[int, str], Noted]]:
+    """Collect the attributes that this thread reads."""
     before, _local.observed = _local.observed, {}
     try:
         yield _local.observed
@@ -44,18 +69,13 @@ def observe() -> Iterator[dict[int, tuple[Module, bool]]]:
         _local.observed = before
 
 
-def note(module: Module, training: bool) -> None:
-    """Record that the mode of `module` was read."""
+def note(owner: object, attribute: str, value: object, default: object = None) -> None:
+    """Record that an attribute was read."""
     if _local.observed is not None:
-        _local.observed[id(module)] = (module, training)
-
-
-def listen(listener: Listener) -> None:
-    """Call ``listener.modes_changed()`` on changes for as long as the listener lives."""
-    _listeners.add(listener)
+        key = id(owner), attribute
+        _local.observed.setdefault(key, Noted(owner, attribute, value, default))
 
 
 def changed() -> None:
-    """Tell all listeners that modes may have changed."""
-    for listener in tuple(_listeners):
-        listener.modes_changed()
+    """Say that a noted attribute may have changed."""
+    touch()

@@ -54,16 +54,18 @@ class Module:
     def training(self) -> bool:
         """Whether layers such as Dropout act as in training; see :meth:`train`."""
         training: bool = self.__dict__.get("_training", True)
-        modes.note(self, training)
+        modes.note(self, "_training", training, True)
         return training
 
     def train(self, mode: bool = True) -> Self:
         """Put this module and those in it into training mode, or into evaluation mode."""
         if not isinstance(mode, bool):
             raise DTypeError(f"mode: expected a bool, not {type(mode).__name__}")
+        before = [module.__dict__.get("_training", True) for module in self.modules()]
         for module in self.modules():
             module.__dict__["_training"] = mode
-        modes.changed()
+        if any(was is not mode for was in before):
+            modes.changed()
         return self
 
     def eval(self) -> Self:

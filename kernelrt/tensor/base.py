@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle
+from kernelrt._handle import ArrayHandle, touch
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, history, mark
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
+    from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
 __all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "shape_of",
@@ -35,10 +36,11 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_grad", "_leaf", "_plain")
+    __slots__ = ("__weakref__", "_born", "_grad", "_home", "_plain")
 
     _born: Trace | None
-    _grad: Self | None
+    _grad: Self | Spent | None
+    _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
     _plain: bool
 
@@ -253,6 +255,7 @@ class TensorBase(ArrayHandle):
         """
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
+                touch()
                 self._uop = detach(self._uop)
                 state.leaves.pop(self._leaf, None)
                 self._leaf = None
@@ -269,6 +272,7 @@ class TensorBase(ArrayHandle):
             )
         node = self.uop
         if self._leaf is None and not (not self._plain and has_history(node)):
+            touch()
             self._leaf = Leaf()
             self._plain = False
             self._uop = mark(node, self._leaf)
@@ -282,8 +286,16 @@ class TensorBase(ArrayHandle):
 
     @property
     def grad(self) -> Self | None:
-        """The gradient that :meth:`backward` collected, or None."""
-        return None if self._uop is None else self._grad
+        """The gradient that :meth:`backward` collected, or None.
+
+        Raises
+        ------
+        GradientError
+            A jitted function computed the gradient and used it up; see :func:`kernelrt.jit`.
+        """
+        if self._uop is None or (self._grad is None and state.local.trace is None):
+            return None
+        return grads.read(self)  # type: ignore[return-value]
 
     @grad.setter
     def grad(self, value: Self | None) -> None:
@@ -297,10 +309,7 @@ class TensorBase(ArrayHandle):
                     f"grad: expected {self.dtype.name} of shape {format_shape(self.shape)}, not "
                     f"{value.dtype.name} of shape {format_shape(value.shape)}"
                 )
-        trace = state.local.trace
-        if trace is not None:
-            trace.record_grad(self)
-        self._grad = value
+        grads.write(self, value)
 
     @grad.deleter
     def grad(self) -> None:

@@ -8,7 +8,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, prod, same
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import Custom, Leaf, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
@@ -102,6 +102,8 @@ def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
 def _flow(tensor: TensorBase, g: UOp, name: str) -> dict[Leaf, UOp]:
     with state.enable_grad():
         node = tensor.uop
+    if state.local.trace is not None:
+        state.local.trace.differentiate(node)
     found = gradients(node, g)
     if not found:
         raise GradientError(
@@ -123,9 +125,11 @@ def backward(
         if (target := state.leaves.get(leaf)) is not None
     ]
     for target, new in new_by_target:
-        held = target.grad
+        held = grads.find(target)
         if held is None:
             target.grad = new
+        elif isinstance(held, grads.Spent):
+            continue  # what is lost stays lost until it is cleared
         elif create_graph:
             target.grad = held._of(build.add(held.uop, new.uop))
         else:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.grads import Home
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["births", "enable_grad", "is_grad_enabled", "kept", "lazy", "leaves", "local",
-           "lock", "no_grad", "pending", "steady", "tracing"]  # fmt: skip
+__all__ = ["births", "enable_grad", "homes", "is_grad_enabled", "kept", "lazy", "leaves",
+           "local", "lock", "no_grad", "pending", "steady", "tracing"]  # fmt: skip
 
 #: Live tensors that have no data yet.
 lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
@@ -35,6 +37,8 @@ pending: dict[int, TensorBase] = {}
 tracing: set[Trace] = set()
 #: Nodes known not to read what the pending assignments are about to change.
 steady: set[UOp] = set()
+#: Where gradients of tensors lie that plans left, by the storage.
+homes: weakref.WeakKeyDictionary[Buffer, Home] = weakref.WeakKeyDictionary()
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from kernelrt._handle import ArrayHandle
 from kernelrt._origin import advance
+from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.grads import Effect, Spent
 
 __all__ = ["Trace", "forbid", "is_tracing"]
+
+
+class _GradUse:
+    """What a trace does with the ``grad`` of one tensor."""
+
+    __slots__ = ("before", "read", "start", "tensor", "used")
+
+    def __init__(self, tensor: TensorBase, before: TensorBase | Spent | None, read: bool) -> None:
+        self.tensor = tensor
+        self.before = before
+        self.read = read
+        #: What the function finds, over the home of the gradient.
+        self.start: TensorBase | None = None
+        #: The value that an optimizer took.
+        self.used: UOp | None = None
 
 
 class Trace:
@@ -25,10 +44,8 @@ class Trace:
 
     A tensor with storage that is assigned to within the trace becomes part of `assigned`; reads
     that follow see the new expression. On the way out every such tensor reads its storage again:
-    the plan made of :meth:`commits` is what writes there. Gradients that were computed within the
-    trace are dropped from ``grad``, so a function that reads them must be traced together with
-    the one that makes them; a ``grad`` that had data before is accumulated into like any state.
-    If an exception leaves the trace, gradients are as they were before it, too.
+    the plan made of :meth:`commits` is what writes there. The ``grad`` of each tensor, too, is on
+    the way out what it was; :meth:`effects` says what the function does to it.
 
     Raises
     ------
@@ -39,7 +56,9 @@ class Trace:
     def __init__(self) -> None:
         self._states: dict[int, tuple[TensorBase, UOp]] = {}
         self._written: RegionMap[TensorBase] = RegionMap()
-        self._grads: dict[int, tuple[TensorBase, TensorBase | None]] = {}
+        self._grads: dict[int, _GradUse] = {}
+        self._roots: list[UOp] = []
+        self._elsewhere: dict[int, Buffer] = {}
 
     def __enter__(self) -> Self:
         from kernelrt.tensor.realize import flush
@@ -62,12 +81,8 @@ class Trace:
         state.tracing.discard(self)
         for tensor, node in self._states.values():
             tensor._uop = node
-        for tensor, before in self._grads.values():
-            now = tensor._grad
-            if kind is not None:
-                tensor._grad = before
-            elif now is not None and now._born is self:
-                tensor._grad = None
+        for use in self._grads.values():
+            use.tensor._grad = use.before
 
     @property
     def assigned(self) -> tuple[TensorBase, ...]:
@@ -81,8 +96,8 @@ class Trace:
         for tensor, value in zip(tensors, strip(t._uop for t in tensors), strict=True):
             buffer = tensor._buffer
             assert buffer is not None
-            storage = UOp(Op.BUFFER, buffer.dtype, (), buffer)
-            flat = build.reshape(value, (buffer.size,))
+            buffer = self._elsewhere.get(id(tensor), buffer)
+            storage, flat = _flat(buffer, value)
             if flat is not storage:
                 out.append((storage, flat))
         return out
@@ -111,9 +126,83 @@ class Trace:
                 "copy made with clone() outside"
             )
 
-    def record_grad(self, tensor: TensorBase) -> None:
-        """Note that the ``grad`` of `tensor` is about to be set."""
-        self._grads.setdefault(id(tensor), (tensor, tensor._grad))
+    # ---- gradients
+
+    def differentiate(self, root: UOp) -> None:
+        """Note that gradients of `root` are taken."""
+        self._roots.append(root)
+
+    @property
+    def differentiated(self) -> tuple[UOp, ...]:
+        """What gradients were taken of."""
+        return tuple(self._roots)
+
+    def touch_grad(self, tensor: TensorBase, *, read: bool) -> None:
+        """Note that the ``grad`` of `tensor` is about to be looked at, or else to be set."""
+        if tensor._born is self or id(tensor) in self._grads:
+            return
+        before = tensor._grad
+        self._grads[id(tensor)] = use = _GradUse(tensor, before, read)
+        if read and isinstance(before, ArrayHandle):
+            home = grads.home_of(tensor)
+            use.start = before if home.tenant() is before else home.over(tensor)
+            tensor._grad = use.start
+
+    def _apart(self, use: _GradUse) -> Buffer:
+        """Other storage for what was assigned to the gradient that the function found."""
+        buffer = grads.home_of(use.tensor).buffer
+        other = self._elsewhere[id(use.start)] = Buffer(buffer.size, buffer.dtype)
+        return other
+
+    def use_up(self, tensor: TensorBase) -> None:
+        """Note that an optimizer has taken the ``grad`` of `tensor` as it is now."""
+        use = self._grads.get(id(tensor))
+        if use is not None:
+            use.used = getattr(tensor._grad, "_uop", None)
+
+    def effects(
+        self, name: str, arguments: Iterable[TensorBase], *, keep: bool
+    ) -> tuple[list[Effect], list[tuple[UOp, UOp]]]:
+        """What the function `name` does to gradients, and what its plan writes for that.
+
+        Gradients that the function has cleared, computed and used up are not written, unless
+        `keep` says so. Those of `arguments` are nobody's.
+        """
+        own = {id(t) for t in arguments}
+        kept = [u for u in self._grads.values() if id(u.tensor) not in own]
+        storages = {id(t._buffer) for t in arguments}
+        effects: list[Effect] = []
+        written: list[tuple[_GradUse, TensorBase]] = []
+        for use in kept:
+            now = use.tensor._grad
+            leaves: TensorBase | Spent | None = now
+            made = False
+            if isinstance(now, ArrayHandle) and (
+                now._born is self or id(now._buffer) in storages
+            ):
+                made = keep or use.read or now._uop is not use.used
+                leaves = None if made else grads.Spent(name)
+                if made:
+                    written.append((use, now))
+            changed = None
+            if use.start is not None and id(use.start) in self._states:
+                changed = self._apart(use) if made else use.start._buffer
+            effects.append(
+                grads.Effect(
+                    tensor=use.tensor,
+                    reads=grads.kind_of(use.before) if use.read else None,
+                    home=grads.home_of(use.tensor) if made or use.start is not None else None,
+                    renewed=now is not use.start or (not use.read and not made),
+                    made=made,
+                    leaves=leaves,
+                    changed=changed,
+                )
+            )
+        values = strip(now._uop for _, now in written)
+        return effects, [
+            _flat(grads.home_of(use.tensor).buffer, value)
+            for (use, _), value in zip(written, values, strict=True)
+        ]
 
     def admit(self, tensor: TensorBase) -> None:
         """Compute a tensor that was made before the trace.
@@ -128,6 +217,11 @@ class Trace:
             materialize([tensor])
         finally:
             state.local.trace = self
+
+
+def _flat(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
+    """The storage, and `value` as it is written there."""
+    return UOp(Op.BUFFER, buffer.dtype, (), buffer), build.reshape(value, (buffer.size,))
 
 
 def is_tracing() -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.nn.optim.optimizer import Optimizer, non_negative, ones_state
+import numpy as np
+
+from kernelrt.nn.optim.hyper import Hyperparameter, decays, non_negative
+from kernelrt.nn.optim.optimizer import Optimizer, ones_state
 from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,6 +36,10 @@ class Adam(Optimizer):
         L2 penalty: so much of the parameter is added to its gradient.
     """
 
+    betas = Hyperparameter(decays)
+    eps = Hyperparameter(non_negative)
+    weight_decay = Hyperparameter(non_negative)
+
     def __init__(
         self,
         params: Iterable[Tensor],
@@ -42,17 +49,33 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr)
-        self._betas = _check_betas(betas)
-        self._eps = non_negative("eps", eps)
-        self._weight_decay = non_negative("weight_decay", weight_decay)
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
         self._means = self._zeros()
         self._squares = self._zeros()
         # beta ** t for each parameter, whose t counts the steps in which it had a gradient.
         self._power1 = ones_state(len(self.params))
         self._power2 = ones_state(len(self.params))
+        self._powers_of = self.betas
+
+    def adjust(self) -> None:
+        """Let the powers be those of the decays as they are now, as in PyTorch."""
+        if self.betas == self._powers_of:
+            return
+        powers = [self._power1.numpy(), self._power2.numpy()]
+        steps = np.zeros(len(self.params))
+        for power, beta in zip(powers, self._powers_of, strict=True):
+            known = (power > 0) & (power < 1)
+            counted = np.rint(np.log(power[known]) / np.log(beta))
+            steps[known] = np.maximum(steps[known], counted)
+        steps[(powers[0] == 0) & (steps == 0)] = 1 if self._powers_of[0] == 0 else np.inf
+        self._power1.assign(tensor(np.power(self.betas[0], steps)))
+        self._power2.assign(tensor(np.power(self.betas[1], steps)))
+        self._powers_of = self.betas
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
-        beta1, beta2 = self._betas
+        beta1, beta2 = self.betas
         power1 = self._only(active, self._power1 * beta1, self._power1)
         power2 = self._only(active, self._power2 * beta2, self._power2)
         # Scalars of the step, computed once and not again for each element.
@@ -65,13 +88,13 @@ class Adam(Optimizer):
             mean, square = self._means[i], self._squares[i]
             mean = mean + (grad - mean) * (1 - beta1)
             square = square * beta2 + grad * grad * (1 - beta2)
-            step = mean * size / (square.sqrt() * scale + self._eps)
+            step = mean * size / (square.sqrt() * scale + self.eps)
             new += [(param, value - step), (self._means[i], mean), (self._squares[i], square)]
         assign_all([*new, (self._power1, power1), (self._power2, power2)])
 
     def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Parameter and gradient with the weight decay in one of them."""
-        return param, grad + param * self._weight_decay if self._weight_decay else grad
+        return param, grad + param * self.weight_decay if self.weight_decay else grad
 
     def tree_items(self) -> Iterator[tuple[str, object]]:
         """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
@@ -83,9 +106,9 @@ class Adam(Optimizer):
 
     def _options(self) -> dict[str, object]:
         return super()._options() | {
-            "betas": self._betas,
-            "eps": self._eps,
-            "weight_decay": self._weight_decay,
+            "betas": self.betas,
+            "eps": self.eps,
+            "weight_decay": self.weight_decay,
         }
 
 
@@ -111,16 +134,7 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
     def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        if not self._weight_decay:
+        if not self.weight_decay:
             return param, grad
-        factor = (1 - self._lr * self._weight_decay).cast(param.dtype)
+        factor = (1 - self._lr * self.weight_decay).cast(param.dtype)
         return param * factor, grad
-
-
-def _check_betas(betas: object) -> tuple[float, float]:
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise DTypeError(f"betas: expected a pair of floats, not {betas!r}")
-    beta1, beta2 = (non_negative(f"betas[{i}]", beta) for i, beta in enumerate(betas))
-    if beta1 >= 1 or beta2 >= 1:
-        raise ShapeError(f"betas: expected numbers from 0 to below 1, not {betas}")
-    return beta1, beta2

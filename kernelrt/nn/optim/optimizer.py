@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,19 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import dim_max
 from kernelrt.nn import state
+from kernelrt.nn.optim.hyper import Hyper, non_negative
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
-from kernelrt.tensor.state import births, no_grad
+from kernelrt.tensor.state import births, local, no_grad
 
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
 
-__all__ = ["Optimizer", "non_negative"]
+__all__ = ["Optimizer"]
 
 
-class Optimizer:
+class Optimizer(Hyper):
     """Base class of optimizers.
 
     A step assigns new values to parameters and state, all as functions of the gradient at the
@@ -118,6 +118,10 @@ class Optimizer:
             ]
             if active:
                 self._update(active)
+            trace = local.trace
+            if trace is not None:
+                for _, param, _ in active:
+                    trace.use_up(param)
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         """Assign to each parameter in (index, parameter, gradient), and to the state."""
@@ -178,15 +182,6 @@ def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
     made = tensor(array, dtype=dtype)
     realize(made)
     return made
-
-
-def non_negative(name: str, value: object) -> float:
-    """`value` as a finite float of at least 0, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
-    if not (0.0 <= value < math.inf):
-        raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
-    return float(value)
 
 
 def _check_params(params: Iterable[Tensor]) -> list[Tensor]:

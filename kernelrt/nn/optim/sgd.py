@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kernelrt.errors import ShapeError
-from kernelrt.nn.optim.optimizer import Optimizer, non_negative, ones_state
+from kernelrt.nn.optim.hyper import Hyperparameter, flag, non_negative
+from kernelrt.nn.optim.optimizer import Optimizer, ones_state
 from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,6 +39,11 @@ class SGD(Optimizer):
         Look ahead along the momentum; needs a momentum and no dampening.
     """
 
+    momentum = Hyperparameter(non_negative)
+    dampening = Hyperparameter(non_negative)
+    weight_decay = Hyperparameter(non_negative)
+    nesterov = Hyperparameter(flag)
+
     def __init__(
         self,
         params: Iterable[Tensor],
@@ -45,39 +54,56 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ) -> None:
         super().__init__(params, lr)
-        self._momentum = non_negative("momentum", momentum)
-        self._dampening = non_negative("dampening", dampening)
-        self._weight_decay = non_negative("weight_decay", weight_decay)
-        self._nesterov = bool(nesterov)
-        if nesterov and (not momentum or dampening):
+        self.momentum = momentum
+        self.dampening = dampening
+        self.weight_decay = weight_decay
+        self.nesterov = nesterov
+        self._buffers: list[Tensor] = []
+        self._shares: Tensor | None = None
+        self.adjust()
+
+    def adjust(self) -> None:
+        """Make the state that a momentum and a dampening need."""
+        if self.nesterov and (not self.momentum or self.dampening):
             raise ShapeError(
-                f"nesterov: needs a positive momentum and no dampening, not momentum={momentum} "
-                f"and dampening={dampening}"
+                f"nesterov: needs a positive momentum and no dampening, not momentum="
+                f"{self.momentum} and dampening={self.dampening}"
             )
-        self._buffers = self._zeros() if momentum else []
+        if not self.momentum:
+            return
         # PyTorch keeps the whole of the first gradient, whatever the dampening.
-        self._shares = ones_state(len(self.params)) if momentum and dampening else None
+        shares = np.ones(len(self.params))
+        if not self._buffers:
+            self._buffers = self._zeros()
+        else:
+            shares[[b.numpy().any() for b in self._buffers]] = 1 - self.dampening
+        if self.dampening:
+            if self._shares is None:
+                self._shares = ones_state(len(self.params))
+            self._shares.assign(tensor(shares))
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         new: list[tuple[Tensor, Tensor]] = []
         for i, param, grad in active:
-            if self._weight_decay:
-                grad = grad + param * self._weight_decay  # noqa: PLW2901
+            if self.weight_decay:
+                grad = grad + param * self.weight_decay  # noqa: PLW2901
             update = grad
-            if self._momentum:
-                update = self._buffers[i] * self._momentum + self._kept(i, grad)
+            if self.momentum:
+                update = self._buffers[i] * self.momentum + self._kept(i, grad)
                 new.append((self._buffers[i], update))
-                if self._nesterov:
-                    update = grad + update * self._momentum
+                if self.nesterov:
+                    update = grad + update * self.momentum
             new.append((param, param - update * self._lr.cast(param.dtype)))
-        if self._shares is not None:
-            later = self._shares * 0 + (1 - self._dampening)
+        if self._shares is not None and self.dampening:
+            later = self._shares * 0 + (1 - self.dampening)
             new.append((self._shares, self._only(active, later, self._shares)))
         assign_all(new)
 
     def _kept(self, i: int, grad: Tensor) -> Tensor:
         """Take the part of gradient `i` that goes into the momentum."""
-        return grad if self._shares is None else grad * self._shares[i].cast(grad.dtype)
+        if self._shares is None or not self.dampening:
+            return grad
+        return grad * self._shares[i].cast(grad.dtype)
 
     def tree_items(self) -> Iterator[tuple[str, object]]:
         """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
@@ -89,8 +115,8 @@ class SGD(Optimizer):
 
     def _options(self) -> dict[str, object]:
         return super()._options() | {
-            "momentum": self._momentum,
-            "dampening": self._dampening,
-            "weight_decay": self._weight_decay,
-            "nesterov": self._nesterov,
+            "momentum": self.momentum,
+            "dampening": self.dampening,
+            "weight_decay": self.weight_decay,
+            "nesterov": self.nesterov,
         }

@@ -1,0 +1,89 @@
+"""What a plan depends on beside its arguments, looked at only when something may have changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.ir import Op, toposort
+from kernelrt.tensor import state
+from kernelrt.tensor.grads import after_run, before_run, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.ir import UOp
+    from kernelrt.nn.modes import Noted
+    from kernelrt.tensor.grads import Effect
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """Python state that a traced function read, and what its plan does to gradients.
+
+    A replay asks it before a run whenever `kernelrt._handle.touch` was called since the last run
+    that it had nothing to do for.
+
+    Parameters
+    ----------
+    noted : sequence of Noted
+        Attributes of modules and optimizers that were read, with their values.
+    roots : iterable of UOp
+        What gradients were taken of.
+    effects : sequence of Effect
+        What happens to gradients.
+    """
+
+    def __init__(
+        self, noted: Sequence[Noted], roots: Iterable[UOp], effects: Sequence[Effect]
+    ) -> None:
+        self._noted = tuple(noted)
+        self._effects = tuple(effects)
+        self._sources = frozenset(
+            node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
+        )
+        self._leaves = self._live_leaves()
+
+    def __bool__(self) -> bool:
+        return bool(self._noted or self._effects or self._sources)
+
+    def _live_leaves(self) -> frozenset[Buffer]:
+        """Those of the sources whose tensors collect gradients."""
+        if not self._sources:
+            return frozenset()
+        with state.lock:
+            live = [tensor._memory for tensor in list(state.leaves.values())]
+        return frozenset(b for b in live if b in self._sources)
+
+    def differs(self) -> str:
+        """What is not as it was when the function was traced; empty if the plan fits."""
+        for item in self._noted:
+            if not item.holds():
+                return item.change()
+        for effect in self._effects:
+            if not effect.fits():
+                shape = effect.tensor.shape
+                now = kind_of(effect.tensor._grad)
+                return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
+        if self._live_leaves() != self._leaves:
+            return "a tensor began or ceased to require a gradient"
+        return ""
+
+    def fits(self) -> bool:
+        """Whether the plan does what the function would do now."""
+        return not self.differs()
+
+    def before(self) -> bool:
+        """Make ready for a run; whether there was anything to do."""
+        if not self._effects:
+            return False
+        with state.lock:
+            return before_run(self._effects)
+
+    def after(self) -> bool:
+        """Do what a run leaves to be done; whether there was anything."""
+        if not self._effects:
+            return False
+        with state.lock:
+            return after_run(self._effects)
