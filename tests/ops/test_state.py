@@ -11,7 +11,7 @@ from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError, JitError, ShapeError
-from kernelrt.tensor import Trace, execute, state
+from kernelrt.tensor import Trace, execute, grads, state
 from kernelrt.tensor.execute import PlanCache, plans
 from kernelrt.tensor.realize import before_writes
 
@@ -283,9 +283,12 @@ def test_gradients_made_within_a_trace_stay_there():
     held = w.grad
     with Trace() as trace:
         (w * w).sum().backward()
+        [effect], made = trace.effects("f", [], keep=False)
         [(storage, value)] = trace.commits()
     assert w.grad is held
-    assert storage.arg is held._buffer
+    assert (effect.reads, effect.made, made) == ("there", False, [])
+    assert storage.arg is effect.changed is grads.home_of(w).buffer
+    grads.before_run([effect])
     assert evaluate([value])[0].tolist() == [3, 5]
 
 
