@@ -23,7 +23,8 @@ def test_each_kernel_has_its_statistics(plan):
     assert len(profile.runs) == 25
     assert [t.op for t in profile.ops] == [op.id for op in plan.prepared_kernels]
     for timing, kernel in zip(profile.ops, plan.prepared_kernels, strict=True):
-        assert timing.name == kernel.kernel.entry_point
+        assert timing.name == kernel.title
+        assert "test_repeated_profile.py" in timing.name
         assert 0 <= timing.minimum <= timing.median
         assert timing.spread >= 0
         assert timing.flops >= 2 * 64**3
