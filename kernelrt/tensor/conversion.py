@@ -64,7 +64,11 @@ class ConversionMethods(LossMethods):
         ShapeError
             There is not exactly one element.
         """
-        forbid("item()")
+        return self._python("item()")
+
+    def _python(self, asked: str) -> Any:
+        """The only element as a Python number, for what `asked` for it."""
+        forbid(asked)
         if self._uop is not None:
             self._realized()
         value = self._only()
@@ -72,8 +76,8 @@ class ConversionMethods(LossMethods):
             return value
         if self.numel() != 1:
             raise ShapeError(
-                f"item: the tensor has shape {format_shape(self.shape)}, not one element; index "
-                "or reduce it first"
+                f"{asked}: the tensor has shape {format_shape(self.shape)}, not one element; "
+                "index or reduce it first"
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().item()
@@ -128,20 +132,21 @@ class ConversionMethods(LossMethods):
         if self.numel() != 1:
             raise ShapeError(
                 f"bool: the truth of a tensor of shape {format_shape(self.shape)} is ambiguous; "
-                "use any() or all()"
+                "use any() or all(), and maximum() or minimum() for max() or min()"
             )
-        return builtins.bool(self.item())
+        asked = "bool(), which if, while, and, not, min() and max() ask,"
+        return builtins.bool(self._python(asked))
 
     def __float__(self) -> builtins.float:
-        return builtins.float(self.item())
+        return builtins.float(self._python("float(), which math.sqrt() and its kin ask,"))
 
     def __int__(self) -> builtins.int:
-        return builtins.int(self.item())
+        return builtins.int(self._python("int()"))
 
     def __index__(self) -> builtins.int:
         if not self.dtype.is_int:
             raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
-        return builtins.int(self.item())
+        return builtins.int(self._python("index(), which range() and lists ask,"))
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)

@@ -162,19 +162,20 @@ class LossMethods(PoolingMethods):
 
     def cross_entropy(
         self, target: TensorBase, weight: TensorBase | None = None,
-        ignore_index: int | None = None, reduction: str = "mean", label_smoothing: float = 0.0,
+        ignore_index: int | None = -100, reduction: str = "mean", label_smoothing: float = 0.0,
     ) -> Self:  # fmt: skip
-        """Cross entropy between class scores and class numbers.
+        """Cross entropy between class scores and class numbers or probabilities.
 
         Parameters
         ----------
-        target : Tensor of integers
-            Classes in [0, C): shape (batch,) for scores (batch, C), (batch, ...) for
-            (batch, C, ...), () for (C,).
+        target : Tensor
+            Classes in [0, C): integers of shape (batch,) for scores (batch, C), (batch, ...) for
+            (batch, C, ...), () for (C,). Or floats in the shape of the scores: the probability of
+            each class.
         weight : Tensor, optional
-            A factor for each class, shape (C,). The mean is then weighted.
+            A factor for each class, shape (C,). The mean over class numbers is then weighted.
         ignore_index : int, optional
-            A class number whose samples do not count. Unlike in torch there is none unless given.
+            A class number whose samples do not count.
         reduction : "mean", "sum" or "none"
             What becomes of the losses of the samples.
         label_smoothing : float
@@ -183,37 +184,42 @@ class LossMethods(PoolingMethods):
         Raises
         ------
         DTypeError
-            `target` does not hold integers.
+            `target` holds neither integers nor probabilities of all classes.
         IndexBoundsError
-            At run time, where a class lies outside [0, C).
+            At run time, where a class lies outside [0, C) and is not `ignore_index`.
         """
         x, axis = self._scores("cross_entropy")
         x = x.cast(x.dtype.accumulator)
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
+        given = self._lift(target, "target")
+        if given.dtype.is_float and build.same_shape(given.shape, self.shape):
+            return self._probability_loss(given, weight, reduction, label_smoothing, axis)
         smooth = label_smoothing
         if smooth and weight is not None:
-            return self._of(x).log_softmax(axis)._smooth_loss(
-                target, weight, ignore_index, reduction, smooth, axis
-            )
-        chosen, labels = self._chosen(x, target, axis, ignore_index, "cross_entropy")
+            return self._smooth_loss(given, weight, ignore_index, reduction, smooth, axis)
+        chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "cross_entropy")
         top, rest = (build.reshape(u, chosen.shape) for u in log_total(x, (axis,)))
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
             mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
             chosen = build.add(build.mul(chosen, 1 - smooth), build.mul(mean, smooth))
-        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)).cast(self.dtype))
-        return losses._weighted(target, labels, weight, ignore_index, reduction)
+        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)))
+        factors = None if weight is None else self._class_weights(weight)[self._of(labels)]
+        return losses._counted(factors, ignored, reduction).cast(self.dtype)
 
     def nll_loss(
         self, target: TensorBase, weight: TensorBase | None = None,
-        ignore_index: int | None = None, reduction: str = "mean",
+        ignore_index: int | None = -100, reduction: str = "mean",
     ) -> Self:  # fmt: skip
         """The negative of the log-probability of each sample's class; see cross_entropy."""
         x, axis = self._scores("nll_loss")
-        chosen, labels = self._chosen(x, target, axis, ignore_index, "nll_loss")
+        x = x.cast(x.dtype.accumulator)
+        given = self._lift(target, "target")
+        chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "nll_loss")
+        factors = None if weight is None else self._class_weights(weight)[self._of(labels)]
         losses = self._of(build.neg(chosen))
-        return losses._weighted(target, labels, weight, ignore_index, reduction)
+        return losses._counted(factors, ignored, reduction).cast(self.dtype)
 
     def _scores(self, name: str) -> tuple[UOp, int]:
         """The class scores and the axis of the classes."""
@@ -222,67 +228,87 @@ class LossMethods(PoolingMethods):
         return self._floats(name), 0 if self.ndim == 1 else 1
 
     def _chosen(
-        self, x: UOp, target: object, axis: int, ignore_index: int | None, name: str
-    ) -> tuple[UOp, UOp]:
-        """Each sample's score of its class, and the class; 0 for those to ignore."""
-        given = self._lift(target, "target")
+        self, x: UOp, target: Self, axis: int, ignore_index: int | None, name: str
+    ) -> tuple[UOp, UOp, Self | None]:
+        """Each sample's score of its class, the class, and which to ignore: their class is 0."""
         rows = tuple(d for a, d in enumerate(x.shape) if a != axis)
-        if not given.dtype.is_int:
-            check_labels(given.uop, x.shape[axis], f"{name}: target")
-        if not build.same_shape(given.shape, rows):
+        if build.same_shape(target.shape, x.shape) and x.shape:
+            floats = " or floats, as in y.float()," if name == "cross_entropy" else ""
+            raise ShapeError(
+                f"target: expected class numbers of shape {format_shape(rows)}{floats} for scores "
+                f"of shape {format_shape(x.shape)}, not {target.dtype.name} in the shape of the "
+                f"scores; one-hot labels become class numbers by y.argmax({axis})"
+            )
+        if not target.dtype.is_int:
+            check_labels(target.uop, x.shape[axis], f"{name}: target")
+        if not build.same_shape(target.shape, rows):
             raise ShapeError(
                 f"target: expected shape {format_shape(rows)} for scores of shape "
-                f"{format_shape(x.shape)}, not {format_shape(given.shape)}"
+                f"{format_shape(x.shape)}, not {format_shape(target.shape)}"
             )
-        labels = given.uop.cast(dt.int64)
-        if ignore_index is not None:
+        labels, ignored = target.uop.cast(dt.int64), None
+        if ignore_index is not None and dt.holds(target.dtype, ignore_index):
             ignored = labels.eq(build.full(ignore_index, dt.int64, rows))
             labels = build.where(ignored, 0, labels)
         labels = check_labels(labels, x.shape[axis], f"{name}: target")
         wide = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
         hit = build.iota_along(x.shape, axis).eq(build.expand(wide, x.shape))
         chosen = build.reduce(build.where(hit, x, 0), Op.ADD, (axis,))
-        return chosen, labels
+        return chosen, labels, None if ignored is None else self._of(ignored)
 
-    def _weighted(
-        self, target: object, labels: UOp, weight: TensorBase | None, ignore_index: int | None,
-        reduction: str,
-    ) -> Self:  # fmt: skip
-        """Losses of samples times the weights of their classes, reduced."""
-        if weight is None and ignore_index is None:
+    def _class_weights(self, weight: TensorBase) -> Self:
+        table = self._lift(weight, "weight")
+        if table.ndim != 1:
+            raise ShapeError(f"weight: expected one axis, not {table.ndim}")
+        return table.detach().cast(self.dtype.accumulator)
+
+    def _counted(self, factors: Self | None, ignored: Self | None, reduction: str) -> Self:
+        """Losses of samples times their factors, without those to ignore, reduced."""
+        if factors is None and ignored is None:
             return self._reduced(reduction)
-        factors = self._of(build.full(1, self.dtype, self.shape))
-        if weight is not None:
-            table = self._lift(weight, "weight")
-            if table.ndim != 1:
-                raise ShapeError(f"weight: expected one axis, not {table.ndim}")
-            factors = table.detach().cast(self.dtype)[self._of(labels)]
-        if ignore_index is not None:
-            given = self._lift(target, "target")
-            factors = factors.masked_fill(given.eq(ignore_index), 0)
-        losses = self * factors
-        if reduction == "mean":
-            return losses.sum() / factors.sum()
-        return losses._reduced(reduction)
+        losses = self if factors is None else self * factors
+        if ignored is not None:
+            losses = losses.masked_fill(ignored, 0)
+        if reduction != "mean":
+            return losses._reduced(reduction)
+        if factors is None:
+            assert ignored is not None
+            return losses.sum() / (~ignored).sum()
+        if ignored is not None:
+            factors = factors.masked_fill(ignored, 0)
+        return losses.sum() / factors.sum()
 
     def _smooth_loss(
-        self, target: TensorBase, weight: TensorBase, ignore_index: int | None, reduction: str,
+        self, target: Self, weight: TensorBase, ignore_index: int | None, reduction: str,
         smooth: float, axis: int,
     ) -> Self:  # fmt: skip
-        """Smoothed cross entropy of log-probabilities with weights of classes."""
-        table = self._lift(weight, "weight").detach().cast(self.dtype)
+        """Smoothed cross entropy with weights of classes."""
+        table = self._class_weights(weight)
         line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
-        even = -(self * table.reshape(line)).sum(axis) / float(_size(self.shape[axis]))
-        picked, labels = self._chosen(self.uop, target, axis, ignore_index, "cross_entropy")
+        scores = self.cast(self.dtype.accumulator).log_softmax(axis)
+        even = -(scores * table.reshape(line)).sum(axis) / float(_size(self.shape[axis]))
+        picked, labels, ignored = self._chosen(
+            scores.uop, target, axis, ignore_index, "cross_entropy"
+        )
         factors = table[self._of(labels)]
-        if ignore_index is not None:
-            given = self._lift(target, "target")
-            ignored = given.eq(ignore_index)
-            factors, even = factors.masked_fill(ignored, 0), even.masked_fill(ignored, 0)
         losses = self._of(build.neg(picked)) * factors * (1 - smooth) + even * smooth
-        if reduction == "mean":
-            return losses.sum() / factors.sum()
-        return losses._reduced(reduction)
+        if ignored is not None:
+            losses, factors = losses.masked_fill(ignored, 0), factors.masked_fill(ignored, 0)
+        out = losses.sum() / factors.sum() if reduction == "mean" else losses._reduced(reduction)
+        return out.cast(self.dtype)
+
+    def _probability_loss(
+        self, target: Self, weight: TensorBase | None, reduction: str, smooth: float, axis: int
+    ) -> Self:
+        """Cross entropy with the probabilities of all classes."""
+        target = target.cast(self.dtype.accumulator)
+        if smooth:
+            target = target * (1 - smooth) + smooth / _size(self.shape[axis])
+        scores = self.cast(self.dtype.accumulator).log_softmax(axis)
+        if weight is not None:
+            line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
+            scores = scores * self._class_weights(weight).reshape(line)
+        return (-(scores * target).sum(axis))._reduced(reduction).cast(self.dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
         """This tensor and a target of the same shape."""
