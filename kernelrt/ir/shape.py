@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
-from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.symbolic import factors, render, simplify
 from kernelrt.ir.uop import Dim, UOp, const
 
 if TYPE_CHECKING:
@@ -18,8 +18,11 @@ __all__ = [
     "as_uop",
     "broadcast",
     "dim_max",
+    "format_shape",
+    "format_size",
     "infer",
     "is_static",
+    "missing_size",
     "prod",
     "same",
     "strides_of",
@@ -68,6 +71,39 @@ def prod(dims: Iterable[Dim]) -> Dim:
     return total
 
 
+def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
+    """The size that makes the product of `have` out of that of `known`.
+
+    None when there is none, or none that can be told for all values of the Variables.
+    """
+    number, above = _taken_apart(have)
+    divisor, below = _taken_apart(known)
+    for factor in list(below):
+        if factor in above and (factor.vmin > 0 or factor.vmax < 0):
+            above.remove(factor)
+            below.remove(factor)
+    whole, part = prod((number, *above)), prod((divisor, *below))
+    if part == 0:
+        return None
+    if isinstance(whole, int) and isinstance(part, int):
+        return whole // part if whole % part == 0 else None
+    size = as_dim(as_uop(whole) // as_uop(part))
+    return size if same(prod((size, part)), whole) else None
+
+
+def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
+    """The numbers among the factors of all `dims` as one, and the other factors."""
+    number = 1
+    rest: list[UOp] = []
+    for dim in dims:
+        for factor in factors(simplify(as_uop(dim))):
+            if factor.op is Op.CONST:
+                number *= int(factor.arg)
+            else:
+                rest.append(factor)
+    return number, rest
+
+
 def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Row-major strides, in elements."""
     out: list[Dim] = []
@@ -102,11 +138,14 @@ def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(out)
 
 
-def format_shape(shape: tuple[Dim, ...]) -> str:
-    """A shape as a user would write it, Variables by name."""
-    from kernelrt.ir.symbolic import render
+def format_size(dim: Dim) -> str:
+    """A dimension as a user would write it, Variables by name."""
+    return render(dim) if isinstance(dim, UOp) else str(dim)
 
-    parts = [str(d) if isinstance(d, int) else render(d) for d in shape]
+
+def format_shape(shape: tuple[Dim, ...]) -> str:
+    """A shape as a user would write it."""
+    parts = [format_size(d) for d in shape]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 

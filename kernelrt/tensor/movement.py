@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import as_dim, as_uop, format_shape, prod, same
+from kernelrt.ir.shape import (
+    format_shape,
+    format_size,
+    is_static,
+    missing_size,
+    prod,
+    same,
+)
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
@@ -42,23 +49,22 @@ class MovementMethods(ActivationMethods):
 
     def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
-        have = prod(self.shape)
-        known = prod(d for i, d in enumerate(shape) if i not in unknown)
-        if len(unknown) == 1 and not same(known, 0):
-            if isinstance(have, int) and isinstance(known, int):
-                size: Dim = have // known
-            else:
-                size = as_dim(as_uop(have) // known)
-            shape = tuple(size if i in unknown else d for i, d in enumerate(shape))
-            known = prod(shape)
-        elif unknown:
+        if len(unknown) > 1:
             raise ShapeError(
                 f"shape: {format_shape(shape)} leaves more than one size open; give all but one"
             )
-        if any(isinstance(d, int) and d < 0 for d in shape) or not same(have, known):
+        if unknown:
+            known = [d for i, d in enumerate(shape) if i not in unknown]
+            size = missing_size(self.shape, known)
+            shape = tuple(size if i in unknown and size is not None else d
+                          for i, d in enumerate(shape))  # fmt: skip
+        if any(isinstance(d, int) and d < 0 for d in shape) or not same(
+            prod(self.shape), prod(shape)
+        ):
             raise ShapeError(
-                f"shape: {format_shape(self.shape)} has {have} elements and cannot become "
-                f"{format_shape(shape)}"
+                f"shape: {format_shape(self.shape)} has {format_size(prod(self.shape))} elements "
+                f"and cannot become {format_shape(shape)}"
+                + ("" if is_static(self.shape) else " for all values of its Variables")
             )
         return shape
 
@@ -83,8 +89,8 @@ class MovementMethods(ActivationMethods):
         shape = list(sizes)
         if -1 in shape:
             i = shape.index(-1)
-            rest = prod(d for k, d in enumerate(shape) if k != i)
-            shape[i] = as_dim(as_uop(self.shape[axis]) // rest)
+            size = missing_size([self.shape[axis]], (d for k, d in enumerate(shape) if k != i))
+            shape[i] = -1 if size is None else size
         return self.reshape(*self.shape[:axis], *shape, *self.shape[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:

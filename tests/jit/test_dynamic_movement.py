@@ -1,0 +1,162 @@
+"""Random movements of axes whose size is known at run time, against NumPy at several sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import kernelrt as krt
+
+N = krt.Variable("n", 1, 17)
+M = krt.Variable("m", 2, 9)
+SIZES = [(1, 2), (2, 3), (3, 9), (4, 2), (8, 5), (16, 4), (17, 9)]
+MOST = 60_000
+
+
+class Step:
+    """One operation, drawn for arrays of the shapes that `values` have at each size."""
+
+    def __init__(self, rng: np.random.Generator, values: list[np.ndarray]) -> None:
+        shapes = np.array([v.shape for v in values])
+        self.least = shapes.min(0) if shapes.size else shapes.sum(0)
+        self.fixed = (shapes == shapes[0]).all(0)
+        rank = values[0].ndim
+        kinds = ["pad", "cut", "merge", "split", "permute", "flip", "grow", "contiguous", "twice"]
+        kinds += ["conv", "sum", "add_row", "cat", "tail", "pad", "merge", "contiguous"]
+        self.kind = str(rng.choice(kinds))
+        self.axis = int(rng.integers(rank))
+        self.next = int(rng.integers(rank))
+        self.order = tuple(int(a) for a in rng.permutation(rank))
+        self.low, self.high = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+        self.start = int(rng.integers(0, self.least[self.axis]))
+        self.stop = int(rng.integers(self.start, self.least[self.axis])) + 1
+        divisors = [d for d in (1, 2, 3, 4, 5, 6) if self.least[self.axis] % d == 0]
+        self.factor = int(rng.choice(divisors))
+        self.taps = int(rng.integers(1, min(4, self.least[self.axis] + 1)))
+        self.weight = rng.integers(-2, 3, self.taps).astype(np.float64)
+
+    def possible(self, rank: int) -> bool:
+        if self.kind in ("split", "grow") and rank > 4:
+            return False
+        if self.kind == "merge":
+            return self.axis + 1 < rank
+        if self.kind == "split":
+            return bool(self.fixed[self.axis])
+        return rank > 1 if self.kind == "sum" else True
+
+    def tensor(self, x: krt.Tensor) -> krt.Tensor:
+        axis, last = self.axis, x.ndim - 1
+        shape = list(x.shape)
+        if self.kind == "pad":
+            return x.pad([*([0, 0] * (last - axis)), self.low, self.high])
+        if self.kind == "merge":
+            return x.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+        if self.kind == "split":
+            inner = (shape[axis] // self.factor, self.factor)
+            return x.reshape(*shape[:axis], *inner, *shape[axis + 1 :])
+        if self.kind == "grow":
+            shape.insert(axis, self.low + 1)
+            return x.unsqueeze(axis).expand(*shape)
+        if self.kind == "contiguous":
+            return x.contiguous()
+        if self.kind == "permute":
+            return x.permute(*self.order)
+        if self.kind == "flip":
+            return x.flip(axis)
+        if self.kind == "conv":
+            x = x.transpose(axis, last)
+            flat = x.reshape(-1 if x.ndim == 2 else rows(x), 1, x.shape[-1])
+            out = flat.conv1d(krt.tensor(self.weight).reshape(1, 1, -1))
+            return out.reshape(*x.shape[:-1], out.shape[-1]).transpose(axis, last)
+        if self.kind == "sum":
+            return x.sum(axis)
+        if self.kind == "add_row":
+            return x + x[self.at(slice(0, 1), last)]
+        if self.kind == "cat":
+            return krt.cat([x, x * 2], axis)
+        if self.kind == "twice":
+            return x * 2
+        return x[self.at(self.slice(), last)]
+
+    def slice(self) -> slice:
+        return slice(self.start, None if self.kind == "tail" else self.stop)
+
+    def at(self, part: slice, last: int) -> tuple[slice, ...]:
+        return tuple(part if a == self.axis else slice(None) for a in range(last + 1))
+
+    def array(self, x: np.ndarray) -> np.ndarray:
+        axis, last = self.axis, x.ndim - 1
+        shape = list(x.shape)
+        if self.kind == "pad":
+            widths = [(self.low, self.high) if a == axis else (0, 0) for a in range(last + 1)]
+            return np.pad(x, widths)
+        if self.kind == "merge":
+            return x.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+        if self.kind == "split":
+            inner = (shape[axis] // self.factor, self.factor)
+            return x.reshape(*shape[:axis], *inner, *shape[axis + 1 :])
+        if self.kind == "grow":
+            shape.insert(axis, self.low + 1)
+            return np.broadcast_to(np.expand_dims(x, axis), shape)
+        if self.kind == "permute":
+            return x.transpose(self.order)
+        if self.kind == "flip":
+            return np.flip(x, axis)
+        if self.kind == "conv":
+            return (sliding_window_view(x, self.taps, axis) * self.weight).sum(-1)
+        if self.kind == "sum":
+            return x.sum(axis)
+        if self.kind == "add_row":
+            return x + x[self.at(slice(0, 1), last)]
+        if self.kind == "cat":
+            return np.concatenate([x, x * 2], axis)
+        if self.kind == "contiguous":
+            return x
+        return x * 2 if self.kind == "twice" else x[self.at(self.slice(), last)]
+
+
+def rows(x: krt.Tensor):
+    count = 1
+    for size in x.shape[:-1]:
+        count = size * count
+    return count
+
+
+def program(seed: int):
+    rng = np.random.default_rng(seed)
+    dynamic = {0: N, 1: M} if seed % 3 == 0 else {int(rng.integers(2)): N}
+    inputs = []
+    for n, m in SIZES:
+        shape = [5, 4]
+        for axis, variable in dynamic.items():
+            shape[axis] = n if variable is N else m
+        inputs.append(rng.integers(-9, 10, shape).astype(np.float64))
+    values, steps = list(inputs), []
+    for _ in range(int(rng.integers(3, 9))):
+        step = Step(rng, values)
+        if not step.possible(values[0].ndim):
+            continue
+        new = [step.array(v) for v in values]
+        if max(v.size for v in new) <= MOST and min(v.ndim for v in new) > 0:
+            values = new
+            steps.append(step)
+
+    def run(x):
+        for step in steps:
+            x = step.tensor(x)
+        return x
+
+    return run, dynamic, inputs, values, [s.kind for s in steps]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_movements(seed):
+    run, dynamic, inputs, expected, names = program(seed)
+    jitted = krt.jit(run, dynamic={"x": dynamic})
+    for x, wanted in zip(inputs, expected, strict=True):
+        got = jitted(x)
+        assert got.shape == wanted.shape, names
+        np.testing.assert_array_equal(got.numpy(), wanted, err_msg=f"{names} at {x.shape}")
+    assert jitted.retraces == 0
+    np.testing.assert_array_equal(run(krt.tensor(x)).numpy(), wanted, err_msg=f"{names} static")
