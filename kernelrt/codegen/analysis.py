@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.rewrite import substitute
-from kernelrt.ir.symbolic import linear, simplify
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:

@@ -241,7 +241,8 @@ class Emitter:
         if u.op is Op.REDUCE:
             return self._reduced(u, place)
         if u.op is Op.BOUND:
-            return self.memory.bound(u, self._at_place(u.src[0], place), place)
+            index, *rest = (self._at_place(s, place) for s in (u.src[0], *u.src[3:]))
+            return self.memory.bound(u, index, rest[0] if rest else index, place)
         if u.op is Op.VAR:
             return self.memory.variable(self.variables.index(u))
         if u.op is Op.PARAM:

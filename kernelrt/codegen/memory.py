@@ -10,7 +10,7 @@ from kernelrt.codegen.analysis import stride
 from kernelrt.codegen.llvm import Value, memory_type, vector
 from kernelrt.ir.ops import Op
 from kernelrt.ir.status import LARGEST, LEAST, MOST_CHECKS, NUMBER_BITS
-from kernelrt.ir.symbolic import linear
+from kernelrt.ir.terms import linear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -393,8 +393,8 @@ class Memory:
 
     # Checked indices ------------------------------------------------------------------------------
 
-    def bound(self, u: UOp, index: Value, place: Place) -> Value:
-        """An index that is safe to use; one out of range marks the plan's status word."""
+    def bound(self, u: UOp, index: Value, value: Value, place: Place) -> Value:
+        """`value` where `index` is in range, else 0 and a mark in the plan's status word."""
         text, emitter = self.text, self.emitter
         size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
         index, size = text.align([index, size])[0]
@@ -416,8 +416,8 @@ class Memory:
             )
             failed = Value(any_lane, 1, dt.bool_)
         emitter.loops.branch_if(failed, lambda: self._report(u, index, outside))
-        zero = text.constant(0, index.dtype, index.lanes)
-        return alu(text, Op.WHERE, index.dtype, [inside, index, zero])
+        zero = text.constant(0, value.dtype, value.lanes)
+        return alu(text, Op.WHERE, value.dtype, text.align([inside, value, zero])[0])
 
     def _report(self, u: UOp, index: Value, outside: Value) -> None:
         """Say in the status word which check failed, and for which index."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
-from kernelrt.ir.symbolic import factors, render, simplify
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import factors, render, span
 from kernelrt.ir.uop import Dim, UOp, const
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "as_uop",
     "broadcast",
     "dim_max",
+    "dim_span",
     "format_shape",
     "format_size",
     "infer",
@@ -53,6 +55,11 @@ def same(a: Dim, b: Dim) -> bool:
 def dim_max(dim: Dim) -> int:
     """The largest value a dimension can take."""
     return dim.vmax if isinstance(dim, UOp) else dim
+
+
+def dim_span(dim: Dim) -> tuple[int, int]:
+    """The least and the largest value that a dimension can take, as closely as is known."""
+    return span(dim) if isinstance(dim, UOp) else (dim, dim)
 
 
 def is_static(shape: Iterable[Dim]) -> bool:

@@ -403,6 +403,8 @@ def _bound(u: UOp) -> str | None:
         return "its status word must be an int64 PARAM"
     if not (isinstance(u.arg, tuple) and list(map(type, u.arg)) == [int, bool]):
         return f"its arg {u.arg!r} must be its number and whether -1 is the last element"
+    if u.dtype is not (u.src[3] if len(u.src) > 3 else u.src[0]).dtype:
+        return f"is {u.dtype.name}; it has the type of the value that is checked"
     return None
 
 
@@ -420,7 +422,7 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.RANGE: (_operands(1), _is(dt.int64), _range),
     Op.LOAD: (_operands(2, 3), _keeps_type, _address, _gate),
     Op.REDUCE: (_at_least(2), _keeps_type, _reduce),
-    Op.BOUND: (_operands(3), _is(dt.int64), _bound),
+    Op.BOUND: (_operands(3, 4), _bound),
     Op.STORE: (_at_least(3), _address, _stores_type, _store_mode),
     Op.SINK: (_at_least(1), _sink),
 }

@@ -4,53 +4,31 @@ Index expressions are sums of products. :func:`simplify` brings them to one cano
 so that two ways of writing an index become the same node, and removes the divisions and
 remainders that reshapes introduce wherever bounds allow.
 
-Arithmetic wraps. Sums and products may be regrouped whether or not they do; what divides,
-compares or takes a remainder looks into a sum only where it is exact (see :mod:`.bounds`).
+Sums and products that may wrap are data: they stay as they are written, and are looked through by
+nothing (see :mod:`.bounds` for what is exact).
 
 All work is linear in the nodes of the graph, which may have exponentially many paths.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import Table, rewrite
-from kernelrt.ir.uop import UOp, const, toposort
+from kernelrt.ir.terms import Linear, exact_linear, factors, fits, linear, order, ranges_of
+from kernelrt.ir.uop import UOp, const
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "RULES",
-    "factors",
-    "label",
-    "less",
-    "linear",
-    "ranges_of",
-    "render",
-    "simplify",
-    "simplify_all",
-    "upper",
-]
+__all__ = ["RULES", "less", "simplify", "simplify_all", "upper"]
 
-# A linear form: node -> coefficient, and the constant term.
-_Linear = tuple[dict[UOp, int], int]
-
-_LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
-#: After this many steps through a sum its parts are taken one by one instead of path by path.
-_PATHS = 64
-#: Products of more factors are not taken apart, and sums of more terms not multiplied out.
-_FACTORS = 16
-_TERMS = 32
-#: Sums of more terms are not brought in order.
-_LONGEST = 64
-#: Labels that are longer are replaced by their hash, and texts for people cut short.
-_LABEL = 96
-_TEXT = 2000
+#: Sums of more terms are not multiplied out, and those of more than the second not ordered.
+_TERMS, _LONGEST = 32, 64
+_MOST = int(dt.int64.max)
 
 
 def simplify(u: UOp) -> UOp:
@@ -83,86 +61,6 @@ class _Settled:
 _SETTLED = _Settled()
 
 
-def linear(u: UOp) -> _Linear:
-    """`u` as coefficients of nodes that are not sums, and a constant.
-
-    Equal to `u` up to multiples of two to the width of its type.
-    """
-    terms: dict[UOp, int] = {}
-    constant = 0
-    stack = [(u, 1)]
-    steps = 0
-    while stack:
-        steps += 1
-        if steps > _PATHS:
-            return _linear_of_graph(u)
-        node, factor = stack.pop()
-        inner = _inner(node)
-        if inner is None:
-            terms[node] = terms.get(node, 0) + factor
-        elif not inner:
-            constant += factor * int(node.arg)
-        else:
-            stack.extend((part, factor * scale) for part, scale in inner)
-    return {n: c for n, c in terms.items() if c}, constant
-
-
-def _inner(node: UOp) -> tuple[tuple[UOp, int], ...] | None:
-    """The parts of a sum with their coefficients; none for a number; None for anything else."""
-    op = node.op
-    if op is Op.CONST:
-        return ()
-    if op is Op.ADD:
-        return (node.src[0], 1), (node.src[1], 1)
-    if op is Op.SUB:
-        return (node.src[0], 1), (node.src[1], -1)
-    if op is Op.NEG:
-        return ((node.src[0], -1),)
-    if op is Op.MUL:
-        a, b = node.src
-        if b.op is Op.CONST:
-            return ((a, int(b.arg)),)
-        if a.op is Op.CONST:
-            return ((b, int(a.arg)),)
-    return None
-
-
-def _linear_of_graph(u: UOp) -> _Linear:
-    """:func:`linear` of a sum whose parts are shared: each part is looked at once."""
-    factors = {u: 1}
-    terms: dict[UOp, int] = {}
-    constant = 0
-    for node in reversed(list(toposort([u], stop=lambda n: not _inner(n)))):
-        factor = factors.pop(node, 0)
-        inner = _inner(node)
-        if inner is None:
-            terms[node] = factor
-        elif not inner:
-            constant += factor * int(node.arg)
-        else:
-            for part, scale in inner:
-                factors[part] = factors.get(part, 0) + factor * scale
-    return {n: c for n, c in terms.items() if c}, constant
-
-
-def _exact_linear(u: UOp) -> _Linear:
-    """The linear form over the whole numbers; `u` is a term of its own where it may wrap."""
-    if u.exact:
-        terms, constant = linear(u)
-        if _fits(constant, *terms.values()):
-            return terms, constant
-    return {u: 1}, 0
-
-
-def _fits(*numbers: int) -> bool:
-    return all(_LEAST <= n <= _MOST for n in numbers)
-
-
-def ranges_of(u: UOp) -> set[UOp]:
-    """The RANGEs that `u` is made of."""
-    return {n for n in toposort([u]) if n.op is Op.RANGE}
-
-
 def upper(u: UOp) -> UOp:
     """An expression without RANGEs that is nowhere below `u`.
 
@@ -171,7 +69,7 @@ def upper(u: UOp) -> UOp:
     """
     if not u.exact:
         return const(u.vmax, dt.int64)
-    terms, constant = _exact_linear(u)
+    terms, constant = exact_linear(u)
     total = const(constant, dt.int64)
     for node, factor in terms.items():
         if node.op is Op.RANGE and factor > 0:
@@ -201,47 +99,6 @@ def less(a: UOp, b: UOp) -> bool:
     return difference.exact and simplify(_expand(difference)).vmax < 0
 
 
-def render(u: UOp) -> str:
-    """An integer expression as a person would write it; what would be too long is left out."""
-    text: dict[UOp, str] = {}
-    signs = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
-    for node in toposort([u]):
-        if node.op is Op.CONST:
-            text[node] = str(node.arg)
-        elif node.op is Op.VAR:
-            text[node] = node.arg[0]
-        elif node.op is Op.RANGE:
-            text[node] = f"r{node.arg}"
-        elif node.op in signs:
-            a, b = (text[s] for s in node.src)
-            text[node] = _short(f"({a} {signs[node.op]} {b})")
-        else:
-            text[node] = _short(
-                f"{node.op.name.lower()}({', '.join(text[s] for s in node.src)})"
-            )
-    out = text[u]
-    return out[1:-1] if out.startswith("(") and u.op in signs else out
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _TEXT else "(...)"
-
-
-def factors(u: UOp) -> list[UOp]:
-    """The factors of a product; `u` itself where they are very many."""
-    out: list[UOp] = []
-    stack = [u]
-    while stack:
-        node = stack.pop()
-        if node.op is Op.MUL:
-            stack.extend(node.src)
-        else:
-            out.append(node)
-        if len(stack) + len(out) > _FACTORS:
-            return [u]
-    return out
-
-
 def _expand(u: UOp) -> UOp:
     """`u` with products distributed over sums, so that equal terms meet and cancel."""
 
@@ -259,42 +116,14 @@ def _terms(u: UOp) -> int:
     return len(linear(u)[0]) + 1
 
 
-def _order(u: UOp) -> tuple[object, ...]:
-    """A sort key that depends on content only, so canonical forms are stable across runs."""
-    if u.op is Op.RANGE:
-        return (0, u.arg)
-    if u.op is Op.VAR:
-        return (1, u.arg)
-    return (2, int(u.op), label(u))
-
-
-def label(u: UOp) -> str:
-    """A text that depends on content only: the expression, or a hash of it where it is long."""
-    if u.cached_label is None:
-        for node in toposort([u], stop=lambda n: n.cached_label is not None):
-            if node.cached_label is None:
-                node.cached_label = _label(node)
-    assert u.cached_label is not None
-    return u.cached_label
-
-
-def _label(node: UOp) -> str:
-    # What a BUFFER holds is known by identity only.
-    arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.LOAD) else repr(node.arg)
-    inner = ",".join(s.cached_label or "" for s in node.src)
-    text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
-    if len(text) <= _LABEL:
-        return text
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def _is_index(u: UOp) -> bool:
-    return u.dtype is dt.int64
+    """Whether `u` is index arithmetic: what may wrap is data, and stays as it is written."""
+    return u.dtype is dt.int64 and u.exact
 
 
 def _build(terms: dict[UOp, int], constant: int) -> UOp:
     total: UOp | None = None
-    for node in sorted(terms, key=_order):
+    for node in sorted(terms, key=order):
         factor = terms[node]
         term = node if factor == 1 else node * factor
         total = term if total is None else total + term
@@ -335,7 +164,7 @@ def _mul(u: UOp) -> UOp | None:
         return None
     parts = factors(u)
     constant = math.prod(int(f.arg) for f in parts if f.op is Op.CONST)
-    rest = sorted((f for f in parts if f.op is not Op.CONST), key=_order)
+    rest = sorted((f for f in parts if f.op is not Op.CONST), key=order)
     if constant == 0 or not rest:
         return const(constant, dt.int64)
     if len(rest) == 1 and rest[0].op in (Op.ADD, Op.SUB, Op.NEG):
@@ -343,7 +172,7 @@ def _mul(u: UOp) -> UOp | None:
         return _build({n: c * constant for n, c in terms.items()}, offset * constant)
     if u in rest:
         return None
-    if len(rest) > 1 and u.exact and any(f.op in (Op.ADD, Op.SUB) for f in rest):
+    if len(rest) > 1 and any(f.op in (Op.ADD, Op.SUB) for f in rest):
         expanded = _expand(u)
         if expanded.op is not Op.MUL:
             return expanded
@@ -353,12 +182,12 @@ def _mul(u: UOp) -> UOp | None:
     return product if constant == 1 else product * constant
 
 
-def _split(u: UOp, divisor: int) -> tuple[_Linear, _Linear]:
+def _split(u: UOp, divisor: int) -> tuple[Linear, Linear]:
     """`u` as divisor * quotient + remainder, term by term; the remainder's constant is small.
 
     The remainder is exact; it is all of `u` where it could not be so otherwise.
     """
-    terms, constant = _exact_linear(u)
+    terms, constant = exact_linear(u)
     quotient = {n: c // divisor for n, c in terms.items() if c % divisor == 0}
     remainder = {n: c for n, c in terms.items() if c % divisor}
     if not _build(remainder, constant % divisor).exact:
@@ -366,9 +195,9 @@ def _split(u: UOp, divisor: int) -> tuple[_Linear, _Linear]:
     return (quotient, constant // divisor), (remainder, constant % divisor)
 
 
-def _split_symbolic(u: UOp, divisor: UOp) -> tuple[_Linear, UOp]:
+def _split_symbolic(u: UOp, divisor: UOp) -> tuple[Linear, UOp]:
     """A quotient and what remains, for a divisor that is not a number."""
-    terms, constant = _exact_linear(u)
+    terms, constant = exact_linear(u)
     quotient: dict[UOp, int] = {}
     whole = 0
     remainder: dict[UOp, int] = {}
@@ -494,7 +323,7 @@ def _compare(u: UOp) -> UOp | None:
 
 def _compare_scaled(a: UOp, limit: int) -> UOp | None:
     """C * x + k < limit with a common factor of all terms divided out."""
-    terms, constant = _exact_linear(a)
+    terms, constant = exact_linear(a)
     if not terms:
         return None
     common = math.gcd(*terms.values())
@@ -502,7 +331,7 @@ def _compare_scaled(a: UOp, limit: int) -> UOp | None:
         return None
     reduced = _build({n: c // common for n, c in terms.items()}, 0)
     threshold = -((constant - limit) // common)
-    return reduced < threshold if reduced.exact and _fits(threshold) else None
+    return reduced < threshold if reduced.exact and fits(threshold) else None
 
 
 def _and(u: UOp) -> UOp | None:

@@ -9,7 +9,7 @@ from kernelrt.errors import IndexBoundsError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
-from kernelrt.ir.symbolic import render
+from kernelrt.ir.terms import render
 from kernelrt.runtime.cost import estimate_ns
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
 from kernelrt.runtime.sizes import evaluate

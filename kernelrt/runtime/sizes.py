@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp, toposort
-from kernelrt.ir.symbolic import render
+from kernelrt.ir.terms import render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

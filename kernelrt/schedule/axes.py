@@ -14,7 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.shape import as_dim, as_uop, prod, same
-from kernelrt.ir.symbolic import factors, linear
+from kernelrt.ir.terms import factors, linear
 from kernelrt.schedule.indexing import ZERO, Indexer
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.symbolic import ranges_of
+from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Touches, extent, overlap
 

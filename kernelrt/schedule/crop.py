@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
-from kernelrt.ir.shape import as_dim, as_uop, is_static
+from kernelrt.ir.shape import as_dim, as_uop, is_static, same
 from kernelrt.schedule.indexing import groups_of_axes
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["crop_graph"]
 
-#: The part of each axis that is kept.
-Box = tuple[tuple[int, int], ...]
+#: The part of each axis that is kept: all of it, or between numbers of an axis of known size.
+Box = tuple[tuple[Dim, Dim], ...]
 #: How many nodes below a SHRINK it is moved through at most.
 _DEPTH = 64
 
@@ -41,18 +41,28 @@ def crop_graph(roots: Sequence[UOp]) -> list[UOp]:
         new = node if src == node.src else node.replace(src=src)
         if src != node.src and node in cropper.single:
             cropper.single.add(new)
-        if new.op is Op.SHRINK and is_static(new.src[0].shape):
-            new = cropper.crop(new.src[0], _box(new.arg), 0) if _is_static(new.arg) else new
+        if new.op is Op.SHRINK and _may_crop(new.src[0], new.arg):
+            new = cropper.crop(new.src[0], new.arg, 0)
         done[node] = new
     return [done[r] for r in roots]
 
 
-def _is_static(bounds: Iterable[tuple[Dim, Dim]]) -> bool:
-    return all(isinstance(n, int) for pair in bounds for n in pair)
+def _may_crop(x: UOp, box: Box) -> bool:
+    return all(
+        _whole(pair, d) or is_static((*pair, d)) for pair, d in zip(box, x.shape, strict=True)
+    )
 
 
-def _box(bounds: Iterable[tuple[Dim, Dim]]) -> Box:
-    return tuple((int(as_uop(lo).arg), int(as_uop(hi).arg)) for lo, hi in bounds)
+def _whole(pair: tuple[Dim, Dim], size: Dim) -> bool:
+    return pair[0] == 0 and same(pair[1], size)
+
+
+def _sizes(box: Box) -> tuple[Dim, ...]:
+    return tuple(as_dim(as_uop(hi) - as_uop(lo)) if lo != 0 else hi for lo, hi in box)
+
+
+def _all_of(shape: Iterable[Dim]) -> list[tuple[Dim, Dim]]:
+    return [(0, d) for d in shape]
 
 
 class _Cropper:
@@ -69,8 +79,8 @@ class _Cropper:
         self._known: dict[tuple[UOp, Box], UOp] = {}
 
     def crop(self, x: UOp, box: Box, depth: int) -> UOp:
-        """The part `box` of `x`, which has known dimensions."""
-        if all(pair == (0, d) for pair, d in zip(box, x.shape, strict=True)):
+        """The part `box` of `x`."""
+        if all(_whole(pair, d) for pair, d in zip(box, x.shape, strict=True)):
             return x
         known = self._known.get((x, box))
         if known is None:
@@ -79,8 +89,8 @@ class _Cropper:
 
     def _crop(self, x: UOp, box: Box, depth: int) -> UOp:
         found: UOp | None = None
-        shape = tuple(hi - lo for lo, hi in box)
-        if depth < _DEPTH and is_static(x.shape) and 0 not in shape:
+        shape = _sizes(box)
+        if depth < _DEPTH and 0 not in shape and _may_crop(x, box):
             if x.op in MOVEMENT:
                 found = self._movement(x, box, shape, depth + 1)
             elif x in self.single:
@@ -94,8 +104,7 @@ class _Cropper:
             source = x.src[0]
             outer = iter(box)
             inner = tuple(
-                (0, int(as_uop(d).arg)) if a in x.arg[1] else next(outer)
-                for a, d in enumerate(source.shape)
+                (0, d) if a in x.arg[1] else next(outer) for a, d in enumerate(source.shape)
             )
             return x.replace(src=(self.crop(source, inner, depth),))
         if x.op is Op.GATHER:
@@ -104,43 +113,50 @@ class _Cropper:
             return self._joined(x, box, depth)
         return None
 
-    def _joined(self, x: UOp, box: Box, depth: int) -> UOp:
+    def _joined(self, x: UOp, box: Box, depth: int) -> UOp | None:
         axis = x.arg
         low, high = box[axis]
-        parts: list[UOp] = []
+        if _whole(box[axis], x.shape[axis]):
+            parts = [
+                self.crop(s, (*box[:axis], (0, s.shape[axis]), *box[axis + 1 :]), depth)
+                for s in x.src
+            ]
+            return x.replace(src=tuple(parts))
+        parts = []
         start = 0
         for s in x.src:
-            size = int(as_uop(s.shape[axis]).arg)
+            size = s.shape[axis]
+            if not isinstance(size, int) or not isinstance(low, int) or not isinstance(high, int):
+                return None
             lo, hi = max(low - start, 0), min(high - start, size)
             if lo < hi:
                 parts.append(self.crop(s, (*box[:axis], (lo, hi), *box[axis + 1 :]), depth))
             start += size
         return parts[0] if len(parts) == 1 else x.replace(src=tuple(parts))
 
-    def _movement(self, x: UOp, box: Box, shape: tuple[int, ...], depth: int) -> UOp | None:
+    def _movement(self, x: UOp, box: Box, shape: tuple[Dim, ...], depth: int) -> UOp | None:
         source = x.src[0]
-        if not is_static(source.shape):
-            return None
+        inner: Box | None = None
         if x.op is Op.EXPAND:
             inner = tuple((0, 1) if d == 1 else b for b, d in zip(box, source.shape, strict=True))
             return x.replace(src=(self.crop(source, inner, depth),), arg=shape)
         if x.op is Op.PERMUTE:
-            turned = [(0, 0)] * len(box)
+            turned: list[tuple[Dim, Dim]] = [(0, 0)] * len(box)
             for axis, pair in zip(x.arg, box, strict=True):
                 turned[axis] = pair
             return x.replace(src=(self.crop(source, tuple(turned), depth),))
         if x.op is Op.FLIP:
             inner = tuple(
-                (int(as_uop(d).arg) - hi, int(as_uop(d).arg) - lo) if axis in x.arg else (lo, hi)
+                (_less(d, hi), _less(d, lo)) if axis in x.arg else (lo, hi)
                 for axis, ((lo, hi), d) in enumerate(zip(box, x.shape, strict=True))
             )
             return x.replace(src=(self.crop(source, inner, depth),))
-        if x.op is Op.SHRINK and _is_static(x.arg):
+        if x.op is Op.SHRINK:
             inner = tuple(
-                (a + lo, a + hi) for (a, _), (lo, hi) in zip(_box(x.arg), box, strict=True)
+                (_sum(a, lo), _sum(a, hi)) for (a, _), (lo, hi) in zip(x.arg, box, strict=True)
             )
             return self.crop(source, inner, depth)
-        if x.op is Op.PAD and _is_static(x.arg):
+        if x.op is Op.PAD:
             return self._padded(x, box, shape, depth)
         if x.op is Op.RESHAPE:
             return self._reshaped(x, box, shape, depth)
@@ -148,11 +164,18 @@ class _Cropper:
             return self._windowed(x, box, depth)
         return None
 
-    def _padded(self, x: UOp, box: Box, shape: tuple[int, ...], depth: int) -> UOp:
-        inner: list[tuple[int, int]] = []
-        widths: list[tuple[int, int]] = []
-        for (lo, hi), (before, _), d in zip(box, _box(x.arg), x.src[0].shape, strict=True):
-            size = int(as_uop(d).arg)
+    def _padded(self, x: UOp, box: Box, shape: tuple[Dim, ...], depth: int) -> UOp | None:
+        inner: list[tuple[Dim, Dim]] = []
+        widths: list[tuple[Dim, Dim]] = []
+        for pair, padding, size, d in zip(box, x.arg, x.src[0].shape, x.shape, strict=True):
+            if _whole(pair, d):
+                inner.append((0, size))
+                widths.append(padding)
+                continue
+            (lo, hi), before = pair, padding[0]
+            if not (isinstance(lo, int) and isinstance(hi, int) and isinstance(size, int)
+                    and isinstance(before, int)):  # fmt: skip
+                return None
             start, stop = max(lo - before, 0), min(hi - before, size)
             if start >= stop:
                 zero = UOp(Op.RESHAPE, x.dtype, (const(0, x.dtype),), (1,) * len(shape))
@@ -160,27 +183,42 @@ class _Cropper:
             inner.append((start, stop))
             widths.append((max(before - lo, 0), max(hi - before - size, 0)))
         source = self.crop(x.src[0], tuple(inner), depth)
-        return source if not any(map(any, widths)) else x.replace(src=(source,), arg=tuple(widths))
+        if all(lo == 0 and hi == 0 for lo, hi in widths):
+            return source
+        return x.replace(src=(source,), arg=tuple(widths))
 
-    def _reshaped(self, x: UOp, box: Box, shape: tuple[int, ...], depth: int) -> UOp | None:
+    def _reshaped(self, x: UOp, box: Box, shape: tuple[Dim, ...], depth: int) -> UOp | None:
         """Axes that the reshape leaves alone may be cropped below it."""
         old = x.src[0].shape
-        inner = [(0, int(as_uop(d).arg)) for d in old]
+        inner = _all_of(old)
         for mine, theirs in groups_of_axes(x.shape, old):
             if len(mine) == 1 and len(theirs) == 1:
                 inner[theirs[0]] = box[mine[0]]
-            elif any(box[a] != (0, as_dim(x.shape[a])) for a in mine):
+            elif not all(_whole(box[a], x.shape[a]) for a in mine):
                 return None
         return x.replace(src=(self.crop(x.src[0], tuple(inner), depth),), arg=shape)
 
-    def _windowed(self, x: UOp, box: Box, depth: int) -> UOp:
+    def _windowed(self, x: UOp, box: Box, depth: int) -> UOp | None:
         rank = len(x.src[0].shape)
         inner = list(box[:rank])
         windows = []
-        for (axis, _, stride, dilation), (first, last) in zip(x.arg, box[rank:], strict=True):
+        for (axis, taps, stride, dilation), (first, last) in zip(x.arg, box[rank:], strict=True):
             lo, hi = box[axis]
-            start = lo * stride + first * dilation
-            stop = (hi - 1) * stride + (last - 1) * dilation + 1
-            inner[axis] = (start, stop)
-            windows.append((axis, last - first, stride, dilation))
+            if isinstance(first, int) and isinstance(last, int) and is_static((lo, hi)):
+                start = _sum(lo * stride, first * dilation)
+                inner[axis] = (start, (hi - 1) * stride + (last - 1) * dilation + 1)
+                windows.append((axis, last - first, stride, dilation))
+            elif _whole((lo, hi), x.shape[axis]) and _whole((first, last), taps):
+                inner[axis] = (0, x.src[0].shape[axis])
+                windows.append((axis, taps, stride, dilation))
+            else:
+                return None
         return x.replace(src=(self.crop(x.src[0], tuple(inner), depth),), arg=tuple(windows))
+
+
+def _sum(a: Dim, b: Dim) -> Dim:
+    return a + b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) + as_uop(b))
+
+
+def _less(a: Dim, b: Dim) -> Dim:
+    return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))

@@ -20,7 +20,7 @@ from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import Origin, resolve, spread
 from kernelrt.ir.shape import as_uop
-from kernelrt.ir.symbolic import linear
+from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import (
     FREE,
     LAUNCH_COST,

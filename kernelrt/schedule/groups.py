@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop
-from kernelrt.ir.symbolic import ranges_of
+from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.indexing import ZERO, Index, Order
 

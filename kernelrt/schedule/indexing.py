@@ -9,7 +9,8 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
-from kernelrt.ir.symbolic import RULES, ranges_of
+from kernelrt.ir.symbolic import RULES
+from kernelrt.ir.terms import ranges_of
 
 __all__ = ["ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes"]
 

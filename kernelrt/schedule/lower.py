@@ -77,6 +77,7 @@ class _Lowering:
         self._next_range = 1 << 32
         self._loops = dict(group.loops_of)
         self._indices: set[UOp] = set()
+        self._checked: dict[UOp, frozenset[UOp]] = {}
         self._at_home = group.roots if group.kind == "map" else {}
         self._rules: dict[Op, Callable[[UOp, Index, UOp | None], _Rule]] = {
             Op.CONST: self._constant, Op.VAR: self._constant, Op.IOTA: self._iota,
@@ -125,6 +126,8 @@ class _Lowering:
         index = tuple(self._run((axis, here, None)) for axis in axes)
         at = self._indexer.flat(index, root.shape)
         value = self._run((value, here, None))
+        if not frozenset().union(*map(self._checks, index)) <= self._checks(at):
+            value = self._guarded(value, index)
         # Every update counts, also those along loops that nothing varies with.
         loops = self._group.loops
         return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), Op.ADD)
@@ -260,7 +263,13 @@ class _Lowering:
         inner = tuple(next(loops if a in axes else outer) for a in range(len(dims)))
         own = [i for a, i in enumerate(inner) if a in axes and i is not ZERO]
         value = yield node.src[0], inner, gate
-        return UOp(Op.REDUCE, node.dtype, (value, *own), reducer) if own else value
+        if not own:
+            return value
+        total = UOp(Op.REDUCE, node.dtype, (value, *own), reducer)
+        if reducer is Op.ADD and node.dtype.is_float and any(r.src[0].vmin <= 0 for r in own):
+            # Float sums start at -0.0, which is what would be left of no elements.
+            return total + 0.0
+        return total
 
     def _own_loops(self, node: UOp, index: Index) -> list[UOp]:
         """Those that fusion gave it; new ones when it occurs again under another condition."""
@@ -277,7 +286,31 @@ class _Lowering:
 
     def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
         picks = yield from self._values(node.src[1:], index, gate)
-        return (yield node.src[0], tuple(picks), gate)
+        value = yield node.src[0], tuple(picks), gate
+        return self._guarded(value, picks)
+
+    def _guarded(self, value: UOp, picks: Iterable[UOp]) -> UOp:
+        """`value` with the checks of `picks`, also where the element does not depend on them."""
+        missing = frozenset().union(*map(self._checks, picks)) - self._checks(value)
+        if not missing:
+            return value
+        # The last one first: it may be made from others.
+        for check in reversed([n for n in toposort(picks) if n in missing]):
+            if check not in self._checks(value):
+                guard = UOp(Op.BOUND, value.dtype, (*check.src[:3], value), check.arg)
+                value = inherit(guard, check)
+                self._checked[value] = self._checks(value) | {check}
+        return value
+
+    def _checks(self, value: UOp) -> frozenset[UOp]:
+        """The BOUNDs that `value` is computed with."""
+        memo = self._checked
+        if value not in memo:
+            for node in toposort([value], stop=memo.__contains__):
+                if node not in memo:
+                    found = frozenset().union(*(memo[s] for s in node.src))
+                    memo[node] = found | {node} if node.op is Op.BOUND else found
+        return memo[value]
 
     def _cat(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
         axis = node.arg

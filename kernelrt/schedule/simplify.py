@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, COMMUTATIVE
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import as_dim, as_uop
@@ -209,6 +209,11 @@ def _fold(u: UOp) -> UOp | None:
     return None if found is None else _full(found, u.shape)
 
 
+def _is_checked(node: UOp) -> bool:
+    """Whether an index is checked below: then `node` is computed even where nothing needs it."""
+    return any(n.op is Op.BOUND for n in toposort([node]))
+
+
 def _is_plus_zero(value: UOp) -> bool:
     return not value.arg and math.copysign(1.0, value.arg) > 0
 
@@ -240,7 +245,7 @@ def _mul(u: UOp) -> UOp | None:
             continue
         if value.arg == 1:
             return x
-        if value.arg == 0 and not u.dtype.is_float:
+        if value.arg == 0 and not u.dtype.is_float and not _is_checked(x):
             return _full(value, u.shape)
         if value.arg == -1 and u.dtype.is_float:
             return UOp(Op.NEG, u.dtype, (x,))
@@ -292,7 +297,7 @@ def _extremum(u: UOp) -> UOp | None:
 
 def _where(u: UOp) -> UOp | None:
     condition, yes, no = u.src
-    if yes is no:
+    if yes is no and not _is_checked(condition):
         return yes
     value = uniform(condition)
     if value is not None:

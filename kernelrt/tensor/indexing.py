@@ -9,7 +9,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, format_shape
+from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.base import Operand, TensorBase, axis_of
 from kernelrt.tensor.reduction import ReductionMethods
@@ -76,7 +76,7 @@ class IndexingMethods(ReductionMethods):
             length = build.difference(stop, start)
             if isinstance(length, int) and length < 0:
                 stop = start
-            elif not isinstance(length, int) and length.vmin < 0:
+            elif dim_span(length)[0] < 0:
                 raise ShapeError(
                     f"index: the slice {format_shape((start, stop))} of axis {axis} could be "
                     "negative for some values of its Variables"
@@ -369,7 +369,7 @@ def _position(item: object, size: Dim, axis: int) -> Dim:
     """A checked position, counted from the front."""
     if isinstance(item, UOp):
         room = build.difference(size, item)
-        if item.vmin < 0 or (room if isinstance(room, int) else room.vmin) < 1:
+        if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
             raise IndexBoundsError(
                 f"index: {format_shape((item,))} can leave axis {axis} with size "
                 f"{format_shape((size,))}; narrow the bounds of its Variables"
@@ -381,7 +381,7 @@ def _position(item: object, size: Dim, axis: int) -> Dim:
             f"{type(item).__name__}"
         )
     number = int(item)
-    least = size if isinstance(size, int) else size.vmin
+    least = dim_span(size)[0]
     if not -least <= number < least:
         raise IndexBoundsError(
             f"index: {number} is out of range for axis {axis} with size {format_shape((size,))}"
@@ -395,7 +395,7 @@ def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
         return default
     if isinstance(item, UOp):
         room = build.difference(size, item)
-        if item.vmin < 0 or (room if isinstance(room, int) else room.vmin) < 0:
+        if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
             raise IndexBoundsError(
                 f"index: the slice end {format_shape((item,))} can leave axis {axis} with size "
                 f"{format_shape((size,))}; narrow the bounds of its Variables"
@@ -406,7 +406,7 @@ def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
     number = int(item)
     if isinstance(size, int):
         return max(0, number + size) if number < 0 else min(number, size)
-    if abs(number) > size.vmin:
+    if abs(number) > max(0, dim_span(size)[0]):
         raise ShapeError(
             f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} "
             "is known only at run time; raise the Variable's lower bound or slice by a Variable"
@@ -430,9 +430,6 @@ def _gather(x: UOp, indices: list[UOp]) -> UOp:
         raise IndexBoundsError(
             f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
         )
-    if build.const_value(x) is not None:
-        # Folded into its readers a constant would need no index, and so check none.
-        x = UOp(Op.CONTIGUOUS, x.dtype, (x,))
     return UOp(Op.GATHER, x.dtype, (x, *indices))
 
 

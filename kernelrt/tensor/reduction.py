@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import dim_max, format_shape
+from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.base import axes_of, axis_of
 from kernelrt.tensor.functions import sign
@@ -191,10 +191,16 @@ class ReductionMethods(MovementMethods):
 
     def _check_filled(self, name: str, dim: Dims) -> None:
         for axis in axes_of(dim, self.ndim):
-            if dim_max(self.shape[axis]) == 0:
+            least, most = dim_span(self.shape[axis])
+            if most <= 0:
                 raise ShapeError(
                     f"{name}: axis {axis} of {format_shape(self.shape)} is empty and has no such "
                     "element"
+                )
+            if least <= 0:
+                raise VariableError(
+                    f"{name}: axis {axis} of {format_shape(self.shape)} may be empty and have no "
+                    "such element; give its Variable a lower bound that leaves some"
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:

@@ -144,3 +144,33 @@ def test_names_and_axes_that_do_not_exist():
         krt.jit(lambda x: x + 1, dynamic={"x": {2: BATCH}})(np.ones((3, 8), np.float32))
     with pytest.raises(VariableError, match="two Variables are called 'batch'"):
         krt.jit(lambda x: x, dynamic={"x": {0: BATCH, 1: Variable("batch", 1, 9)}})
+
+
+def test_a_part_of_a_reduction():
+    data = np.arange(24, dtype=np.float32).reshape(4, 6)
+    some = Variable("rows", 0, 9)
+    parts = {
+        "sum": lambda x: x.sum(0)[1:],
+        "mean": lambda x: (x * 2).sum(0)[2:4] + 1,
+        "rows": lambda x: (x + x.sum(0))[:, 1:3],
+        "cat": lambda x: krt.cat([x, x * 2], 1).sum(0)[4:8],
+        "padded": lambda x: x.pad((1, 1)).flip(1).sum(0)[1:3],
+    }
+    for f in parts.values():
+        jitted = krt.jit(f, dynamic={"x": {0: some}})
+        for n in (4, 1, 2, 0):
+            np.testing.assert_array_equal(jitted(data[:n]).numpy(), f(krt.tensor(data[:n])).numpy())
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "argmax", "argmin"])
+def test_the_greatest_of_what_may_be_nothing_is_refused(name):
+    f = krt.jit(lambda x: getattr(x, name)(0), dynamic={"x": {0: Variable("rows", 0, 9)}})
+    with pytest.raises(VariableError, match=f"{name}: axis 0 of .rows, 3. may be empty"):
+        f(np.ones((2, 3), np.float32))
+
+
+def test_a_sum_of_nothing_is_zero():
+    f = krt.jit(lambda x: x.sum(0), dynamic={"x": {0: Variable("rows", 0, 9)}})
+    for n in (0, 2):
+        got = f(np.zeros((n, 3), np.float32)).numpy()
+        np.testing.assert_array_equal(np.copysign(1, got), np.ones(3))

@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.symbolic import ranges_of
+from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class KernelRun:
         if node.op is Op.BOUND:
             inside = (values[0] >= 0) & (values[0] < values[1])
             self.failed |= not bool(inside.all())
-            return np.where(inside, values[0], 0)
+            return np.where(inside, values[-1] if len(values) > 2 else values[0], 0)
         if node.op is Op.REDUCE:
             axes = tuple(self.axis[r] for r in node.src[1:])
             full = list(values[0].shape)

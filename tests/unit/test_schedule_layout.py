@@ -22,7 +22,7 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.symbolic import linear
+from kernelrt.ir.terms import linear
 from kernelrt.schedule import Schedule, schedule
 from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders

@@ -1,0 +1,217 @@
+"""What integer expressions are made of: terms, factors, loops; and how they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp, toposort
+
+__all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "order", "ranges_of",
+           "render", "span"]
+
+# A linear form: node -> coefficient, and the constant term.
+Linear = tuple[dict[UOp, int], int]
+
+_LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
+#: After this many steps through a sum its parts are taken one by one instead of path by path.
+_PATHS = 64
+#: Products of more factors are not taken apart.
+_FACTORS = 16
+#: Labels that are longer are replaced by their hash, and texts for people cut short.
+_LABEL = 96
+_TEXT = 2000
+#: Bounds are sought at the corners of so many Variables, over so many nodes, at most.
+_CORNERS, _NODES = 6, 100
+
+
+def linear(u: UOp) -> Linear:
+    """`u` as coefficients of nodes that are not sums, and a constant.
+
+    Equal to `u` up to multiples of two to the width of its type.
+    """
+    terms: dict[UOp, int] = {}
+    constant = 0
+    stack = [(u, 1)]
+    steps = 0
+    while stack:
+        steps += 1
+        if steps > _PATHS:
+            return _linear_of_graph(u)
+        node, factor = stack.pop()
+        inner = _inner(node)
+        if inner is None:
+            terms[node] = terms.get(node, 0) + factor
+        elif not inner:
+            constant += factor * int(node.arg)
+        else:
+            stack.extend((part, factor * scale) for part, scale in inner)
+    return {n: c for n, c in terms.items() if c}, constant
+
+
+def _inner(node: UOp) -> tuple[tuple[UOp, int], ...] | None:
+    """The parts of a sum with their coefficients; none for a number; None for anything else."""
+    op = node.op
+    if op is Op.CONST:
+        return ()
+    if op is Op.ADD:
+        return (node.src[0], 1), (node.src[1], 1)
+    if op is Op.SUB:
+        return (node.src[0], 1), (node.src[1], -1)
+    if op is Op.NEG:
+        return ((node.src[0], -1),)
+    if op is Op.MUL:
+        a, b = node.src
+        if b.op is Op.CONST:
+            return ((a, int(b.arg)),)
+        if a.op is Op.CONST:
+            return ((b, int(a.arg)),)
+    return None
+
+
+def _linear_of_graph(u: UOp) -> Linear:
+    """:func:`linear` of a sum whose parts are shared: each part is looked at once."""
+    factors = {u: 1}
+    terms: dict[UOp, int] = {}
+    constant = 0
+    for node in reversed(list(toposort([u], stop=lambda n: not _inner(n)))):
+        factor = factors.pop(node, 0)
+        inner = _inner(node)
+        if inner is None:
+            terms[node] = factor
+        elif not inner:
+            constant += factor * int(node.arg)
+        else:
+            for part, scale in inner:
+                factors[part] = factors.get(part, 0) + factor * scale
+    return {n: c for n, c in terms.items() if c}, constant
+
+
+def exact_linear(u: UOp) -> Linear:
+    """The linear form over the whole numbers; `u` is a term of its own where it may wrap."""
+    if u.exact:
+        terms, constant = linear(u)
+        if fits(constant, *terms.values()):
+            return terms, constant
+    return {u: 1}, 0
+
+
+def fits(*numbers: int) -> bool:
+    """Whether 64 bits hold each of `numbers`."""
+    return all(_LEAST <= n <= _MOST for n in numbers)
+
+
+def ranges_of(u: UOp) -> set[UOp]:
+    """The RANGEs that `u` is made of."""
+    return {n for n in toposort([u]) if n.op is Op.RANGE}
+
+
+def factors(u: UOp) -> list[UOp]:
+    """The factors of a product; `u` itself where they are very many."""
+    out: list[UOp] = []
+    stack = [u]
+    while stack:
+        node = stack.pop()
+        if node.op is Op.MUL:
+            stack.extend(node.src)
+        else:
+            out.append(node)
+        if len(stack) + len(out) > _FACTORS:
+            return [u]
+    return out
+
+
+def span(u: UOp) -> tuple[int, int]:
+    """Least and greatest value of an expression over Variables, the tightest that is known.
+
+    A polynomial that is linear in each of its Variables takes both at corners of their bounds.
+    """
+    low, high = u.bounds
+    nodes = list(toposort([u]))
+    variables = [n for n in nodes if n.op is Op.VAR]
+    if not variables or len(variables) > _CORNERS or len(nodes) > _NODES or not u.exact:
+        return low, high
+    degrees: dict[UOp, dict[UOp, int]] = {}
+    for node in nodes:
+        degree = degrees[node] = {node: 1} if node.op is Op.VAR else {}
+        if node.op not in (Op.VAR, Op.CONST, Op.ADD, Op.SUB, Op.NEG, Op.MUL):
+            return low, high
+        for s in node.src:
+            for variable, d in degrees[s].items():
+                more = degree.get(variable, 0)
+                degree[variable] = more + d if node.op is Op.MUL else max(more, d)
+        if max(degree.values(), default=0) > 1:
+            return low, high
+    found = [
+        _at(nodes, dict(zip(variables, corner, strict=True)))
+        for corner in itertools.product(*(v.bounds for v in variables))
+    ]
+    return max(low, min(found)), min(high, max(found))
+
+
+def _at(nodes: list[UOp], known: dict[UOp, int]) -> int:
+    done = dict(known)
+    for node in nodes:
+        if node.op is Op.CONST:
+            done[node] = int(node.arg)
+        elif node.op is not Op.VAR:
+            a, b = done[node.src[0]], done[node.src[-1]]
+            done[node] = {Op.ADD: a + b, Op.SUB: a - b, Op.MUL: a * b, Op.NEG: -a}[node.op]
+    return done[nodes[-1]]
+
+
+def render(u: UOp) -> str:
+    """An integer expression as a person would write it; what would be too long is left out."""
+    text: dict[UOp, str] = {}
+    signs = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
+    for node in toposort([u]):
+        if node.op is Op.CONST:
+            text[node] = str(node.arg)
+        elif node.op is Op.VAR:
+            text[node] = node.arg[0]
+        elif node.op is Op.RANGE:
+            text[node] = f"r{node.arg}"
+        elif node.op in signs:
+            a, b = (text[s] for s in node.src)
+            text[node] = _short(f"({a} {signs[node.op]} {b})")
+        else:
+            text[node] = _short(
+                f"{node.op.name.lower()}({', '.join(text[s] for s in node.src)})"
+            )
+    out = text[u]
+    return out[1:-1] if out.startswith("(") and u.op in signs else out
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else "(...)"
+
+
+def order(u: UOp) -> tuple[object, ...]:
+    """A sort key that depends on content only, so canonical forms are stable across runs."""
+    if u.op is Op.RANGE:
+        return (0, u.arg)
+    if u.op is Op.VAR:
+        return (1, u.arg)
+    return (2, int(u.op), label(u))
+
+
+def label(u: UOp) -> str:
+    """A text that depends on content only: the expression, or a hash of it where it is long."""
+    if u.cached_label is None:
+        for node in toposort([u], stop=lambda n: n.cached_label is not None):
+            if node.cached_label is None:
+                node.cached_label = _label(node)
+    assert u.cached_label is not None
+    return u.cached_label
+
+
+def _label(node: UOp) -> str:
+    # What a BUFFER holds is known by identity only.
+    arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.LOAD) else repr(node.arg)
+    inner = ",".join(s.cached_label or "" for s in node.src)
+    text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
+    if len(text) <= _LABEL:
+        return text
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
