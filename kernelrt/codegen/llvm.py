@@ -104,6 +104,25 @@ class Text:
         self.declare(function, "void", *(t for t, _ in arguments))
         self.lines.append(f"  call void @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
 
+    # The alignment is an argument here, as it was up to LLVM 21; later versions read that as an
+    # attribute of the pointer, but not the other way round.
+
+    def masked_load(self, suffix: str, ty: str, address: str, align: int, mask: Value) -> str:
+        """The lanes of `mask` from consecutive elements; zero in the others."""
+        return self.call(
+            f"llvm.masked.load.{suffix}", ty, ("ptr", address), ("i32", str(align)),
+            (f"<{mask.lanes} x i1>", mask.text), (ty, "zeroinitializer"),
+        )  # fmt: skip
+
+    def masked_store(
+        self, suffix: str, ty: str, value: str, address: str, align: int, mask: Value
+    ) -> None:
+        """Write the lanes of `mask` to consecutive elements."""
+        self.void_call(
+            f"llvm.masked.store.{suffix}", (ty, value), ("ptr", address), ("i32", str(align)),
+            (f"<{mask.lanes} x i1>", mask.text),
+        )  # fmt: skip
+
     # Shapes of values -------------------------------------------------------------------
 
     def type_of(self, value: Value) -> str:

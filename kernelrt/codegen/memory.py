@@ -194,11 +194,7 @@ class Memory:
         if mask is None:
             raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
         else:
-            raw = self.text.call(
-                f"llvm.masked.load.v{lanes}{_suffix(u)}.p0", ty,
-                (f"ptr align {align}", address), (f"<{lanes} x i1>", mask.text),
-                (ty, "zeroinitializer"),
-            )  # fmt: skip
+            raw = self.text.masked_load(f"v{lanes}{_suffix(u)}.p0", ty, address, align, mask)
         return self.text.from_memory(raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
@@ -371,25 +367,18 @@ class Memory:
         lanes = value.lanes
         dtype = u.src[0].dtype
         suffix = f"v{lanes}{_suffix(u.src[0])}.p0"
-        mask_type = f"<{lanes} x i1>"
         if u.arg is Op.ADD:
             if mask is None:
                 raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
             else:
-                raw = self.text.call(
-                    f"llvm.masked.load.{suffix}", ty, (f"ptr align {align}", address),
-                    (mask_type, mask.text), (ty, "zeroinitializer"),
-                )  # fmt: skip
+                raw = self.text.masked_load(suffix, ty, address, align, mask)
             old = self.text.from_memory(raw, dtype, lanes)
             value = alu(self.text, Op.ADD, dtype, [old, value])
         narrow = self.text.to_memory(value)
         if mask is None:
             self.text.lines.append(f"  store {ty} {narrow}, ptr {address}, align {align}")
         else:
-            self.text.void_call(
-                f"llvm.masked.store.{suffix}", (ty, narrow), (f"ptr align {align}", address),
-                (mask_type, mask.text),
-            )  # fmt: skip
+            self.text.masked_store(suffix, ty, narrow, address, align, mask)
 
     # Checked indices ------------------------------------------------------------------------------
 
