@@ -26,7 +26,7 @@ __all__ = ["Counter", "Nest", "Tile", "extent", "is_fixed"]
 #: Instructions that a node becomes, where that is not one.
 _WRITTEN = {
     Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
-    Op.BOUND: 8, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
+    Op.BOUND: 20, Op.STORE: 2, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
 }  # fmt: skip
 #: Instructions beside the index for an element that is loaded alone and put into its lane.
 _LANE = 4
@@ -239,14 +239,17 @@ class Counter:
         spread = {r: _spread(r, tiles.get(r, _ONE)) for r in self.info.ranges}
         closers = {r: nest for nest in nests for r in nest.closed}
         total = 0
+        together: dict[frozenset[UOp], list[UOp]] = {}
         for store in self.info.sink.src:
-            roots = store.src[1:]
-            opened = [r for r in order if r in self.info.deps_of(roots)]
+            together.setdefault(self.info.deps_of(store.src), []).append(store)
+        for deps, stores in together.items():
+            opened = [r for r in order if r in deps]
             vector = self.vector_of(opened, tiles)
-            lone = vector is not None and self.stride(store, vector) != 1
-            total += self._text(roots, opened, vector, spread) + self._repeats(
-                frozenset(opened), opened, spread, vector if lone else None
-            )
+            values = [s.src[2] for s in stores]
+            total += self._text(values, opened, vector, spread, tiles)
+            for store in stores:
+                lone = vector is not None and self.stride(store, vector) != 1
+                total += _WRITTEN[Op.STORE] * self._repeats(deps, opened, spread, vector, not lone)
         for nest in nests:
             opened = self._around(nest, order, closers)
             inside = [*opened, *nest.closed]
@@ -254,8 +257,8 @@ class Counter:
             vector = along or self.vector_of(opened[::-1], tiles)
             values = [u.src[0] for u in nest.reduces]
             # The combination, beside what is combined.
-            once = self._repeats(nest.ranges, inside, spread, vector, wide=True)
-            total += self._text(values, inside, vector, spread) + len(values) * once
+            once = self._repeats(nest.ranges, inside, spread, vector, True)
+            total += self._text(values, inside, vector, spread, tiles) + len(values) * once
         return total
 
     def _around(
@@ -280,43 +283,59 @@ class Counter:
         opened: Sequence[UOp],
         vector: UOp | None,
         spread: Mapping[UOp, _Spread],
+        tiles: Mapping[UOp, Tile],
     ) -> int:
         """Instructions for the values of `roots`, REDUCEs below left out."""
-        key = (tuple(roots), vector)
+        rows = self._rows(vector, opened, tiles)
+        key = (tuple(roots), vector, rows)
         body = self._bodies.get(key)
         if body is None:
-            body = self._bodies[key] = self._body(roots, vector)
+            body = self._bodies[key] = self._body(roots, vector, rows)
         total = 0
         known: dict[tuple[frozenset[UOp], bool], int] = {}
-        for u, weight, by_lane in body:
-            at = (self.info.deps[u], by_lane)
+        for u, weight, wide in body:
+            at = (self.info.deps[u], wide)
             if at not in known:
-                known[at] = self._repeats(
-                    at[0], opened, spread, vector, wide=not by_lane
-                )
+                known[at] = self._repeats(at[0], opened, spread, vector, wide)
             total += weight * known[at]
         return total
 
-    def _body(self, roots: Sequence[UOp], vector: UOp | None) -> list[tuple[UOp, int, bool]]:
-        """Nodes to write for `roots`: instructions of each, and whether lane by lane."""
-        wide = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
-        out = [(u, _WRITTEN.get(u.op, 1), False) for u in wide if u.op is not Op.LOAD]
-        single: list[UOp] = []
-        for x in wide:
+    def _rows(
+        self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> frozenset[UOp]:
+        """Unrolled loops along which whole rows of a block can be loaded."""
+        return frozenset(
+            r
+            for r in opened
+            if r is not vector and tiles.get(r, _ONE).lanes == 1 and tiles.get(r, _ONE).factor >= 4
+        )
+
+    def _body(
+        self, roots: Sequence[UOp], vector: UOp | None, rows: frozenset[UOp]
+    ) -> list[tuple[UOp, int, bool]]:
+        """Nodes to write for `roots`: instructions of each, and whether once for a vector."""
+        values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
+        out = [(u, _WRITTEN.get(u.op, 1), True) for u in values if u.op is not Op.LOAD]
+        shared: list[UOp] = []
+        lone: list[UOp] = []
+        for x in values:
             if x.op is not Op.LOAD:
                 continue
             step = self.stride(x, vector) if vector is not None else 0
-            varies = vector in self.info.deps[x]
-            if not varies or step == 1:
-                out.append((x, _WRITTEN[Op.LOAD], False))
-                single += x.src[1:]
+            if vector not in self.info.deps[x] or step == 1:
+                out.append((x, _WRITTEN[Op.LOAD], True))
+                shared += x.src[1:]
             elif self._is_spaced(x, step):
-                out.append((x, _WRITTEN[Op.LOAD] + 4, False))
+                out.append((x, _WRITTEN[Op.LOAD] + 4, True))
+            elif step and len(x.src) == 2 and any(self.stride(x, r) == 1 for r in rows):
+                out.append((x, _WRITTEN[Op.LOAD], False))
             else:
-                out.append((x, _LANE, True))
-                single += x.src[1:]
-        below = toposort(single, stop=lambda u: u.op is Op.REDUCE) if single else ()
-        out += [(u, _WRITTEN.get(u.op, 1), True) for u in below if u.op in ALU or u.op is Op.LOAD]
+                out.append((x, _LANE, False))
+                lone += x.src[1:]
+        for indices, wide in ((shared, True), (lone, False)):
+            below = toposort(indices, stop=lambda u: u.op is Op.REDUCE)
+            nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
+            out += [(u, _WRITTEN.get(u.op, 1), wide) for u in nodes]
         return out
 
     def _repeats(
@@ -325,8 +344,7 @@ class Counter:
         opened: Sequence[UOp],
         spread: Mapping[UOp, _Spread],
         vector: UOp | None,
-        *,
-        wide: bool = False,
+        wide: bool,
     ) -> int:
         """How often a value over `deps` is written; with `wide`, vectors along `vector` alone."""
         last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
