@@ -172,8 +172,9 @@ def _output_sites(plan: ExecutionPlan, i: int) -> Sequence[Site]:
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:
     """The address ranges that the plan writes, merged."""
+    buffers = plan.buffers
     written = [
-        (region_of(plan.buffers[op.buffer_indices[slot]]), None)
+        (region_of(buffers[op.buffer_indices[slot]]), None)
         for op in plan.prepared_ops
         for slot in op.output_indices
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from kernelrt.schedule.types import Intermediate, Part
@@ -55,15 +56,16 @@ def plan_arena(
             users.setdefault(holder, []).append(number)
     before = _closure(deps) if reuse else []
     offsets: dict[Intermediate, int] = {}
+    everyone = (1 << len(items)) - 1
     blocks: list[_Block] = []
     total = 0
     for holder in sorted(users, key=lambda h: users[h][0]):
         size = -(-max(holder.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        done = before[users[holder][0]] if reuse else 0
-        start = _fit(size, [b[:2] for b in blocks if b[2] & ~done or not reuse], total)
+        open_users = everyone ^ before[users[holder][0]] if reuse else 0
+        start = _fit(size, blocks, open_users, total)
         offsets[holder] = start
         used = sum(1 << n for n in set(users[holder])) if reuse else 0
-        blocks = _claim(blocks, (start, start + size, used))
+        _claim(blocks, (start, start + size, used))
         total = max(total, start + size)
     return offsets, total
 
@@ -92,25 +94,36 @@ def _closure(deps: Sequence[Sequence[int]]) -> list[int]:
     return out
 
 
-def _claim(blocks: list[_Block], new: _Block) -> list[_Block]:
-    """Blocks once `new` lies over those that it follows; what it leaves free of them stays.
+def _claim(blocks: list[_Block], new: _Block) -> None:
+    """Put `new` among `blocks` (sorted), over those that it follows; the rest of them stays.
 
     Whoever comes after the users of `new` comes after theirs, so the covered part is forgotten.
     """
-    out = [new]
-    for start, stop, users in blocks:
-        if start < new[0]:
-            out.append((start, min(stop, new[0]), users))
-        if stop > new[1]:
-            out.append((max(start, new[1]), stop, users))
-    return sorted(out)
+    start, stop, _ = new
+    first = bisect_left(blocks, (start,))
+    if first and blocks[first - 1][1] > start:
+        first -= 1
+    last = bisect_left(blocks, (stop,))
+    kept = [new]
+    if first < last:
+        low, high = blocks[first], blocks[last - 1]
+        if low[0] < start:
+            kept.insert(0, (low[0], start, low[2]))
+        if high[1] > stop:
+            kept.append((stop, high[1], high[2]))
+    blocks[first:last] = kept
 
 
-def _fit(size: int, taken: list[tuple[int, int]], end: int) -> int:
-    """Offset of the tightest gap of at least `size` bytes between `taken` blocks (sorted)."""
+def _fit(size: int, blocks: Sequence[_Block], open_users: int, end: int) -> int:
+    """Offset of the tightest gap of at least `size` bytes between `blocks` (sorted) still in use.
+
+    A block is in use while it has one of `open_users`; with no users at all it is for good.
+    """
     best: tuple[int, int] | None = None
     position = 0
-    for start, stop in taken:
+    for start, stop, users in blocks:
+        if users and not users & open_users:
+            continue
         gap = start - position
         if gap >= size and (best is None or gap < best[0]):
             best = (gap, position)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernelrt.device.region import RegionMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
 from kernelrt.schedule.axes import canonical_loops
-from kernelrt.schedule.hazards import overlap
+from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.lower import STATUS
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part
 
@@ -165,12 +166,15 @@ def _sink(
 
 def _check_apart(buffers: list[UOp], written: int) -> None:
     """A kernel may assume that what it writes is no other slot's memory."""
+    places: RegionMap[int] = RegionMap()
+    for k, buffer in enumerate(buffers):
+        places.add(extent(buffer), k)
     for k in range(written):
-        for j, other in enumerate(buffers):
-            if j != k and overlap(buffers[k], other):
+        for j in places.meeting(extent(buffers[k])):
+            if j != k:
                 raise SpecError(
                     f"slots {k} (written) and {j} of one kernel overlap: {buffers[k].arg!r} and "
-                    f"{other.arg!r}; the scheduler must not build such a kernel"
+                    f"{buffers[j].arg!r}; the scheduler must not build such a kernel"
                 )
 
 

@@ -28,6 +28,6 @@ def test_a_condition_on_other_loops_is_no_second_value() -> None:
     total = add(reduce(mul(y, y), Op.ADD, 1, keep=True), x)
     joined = cat(1, *(mul(expand(total, (16, n)), float(n)) for n in (2, 3, 4)))
     padded = pad(expand(total, (16, 3)), (0, 0), (1, 2))
-    for node in (joined, mul(padded, 2.0)):
+    for node in (mul(joined, 2.0), add(joined, pad(padded, (0, 0), (1, 2)))):
         (kernel,) = check(MEM, [node], kernels=1).kernels
         assert sum(n.op is Op.REDUCE for n in toposort([kernel.ast])) == 1
