@@ -20,13 +20,14 @@ bound: each site ``(op, slot, offset)`` gets the data's address + offset for the
 FLOAT: Final = 1
 """A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
 STATIC: Final = 2
-"""An argument that must be equal to a value and of its exact type: ``(STATIC, value)``."""
+"""An argument that must be an object, or where that is said, equal to it and of its exact type:
+``(STATIC, value, by_value)``."""
 
 Site: TypeAlias = tuple[int, int, int]
 InputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...], int, Sequence[Site]]
     | tuple[int, int, int]
-    | tuple[int, object]
+    | tuple[int, object, bool]
 )
 OutputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]
@@ -93,7 +94,7 @@ class Replay:
     -----
     What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
     are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
-    spec's shape and dtype, a float, an equal static of the same type. Everything else, and
+    spec's shape and dtype, a float, the very static, or an equal one of the same type. Everything else, and
     every other number of arguments, is a MISMATCH, found before anything was changed.
 
     Raises

@@ -113,6 +113,7 @@ cdef struct Input:
     Site *sites
     Py_ssize_t n_sites
     PyObject *value  # borrowed from Replay.held: the static's value, or the array's shape
+    bint by_value  # of a static: whether an equal object matches, too
     cnp.npy_intp dims[DIMS]
 
 
@@ -163,7 +164,9 @@ cdef int matches(const Input *spec, PyObject *arg) except -1:
                 and same_shape(<PyObject *> handle.shape, spec.value))
     if spec.kind == KIND_FLOAT:
         return PyFloat_Check(<object> arg)
-    return arg == spec.value or equal_static(<object> arg, <object> spec.value)
+    return arg == spec.value or (
+        spec.by_value and equal_static(<object> arg, <object> spec.value)
+    )
 
 
 cdef int equal_static(object arg, object value) except -1:
@@ -346,8 +349,9 @@ cdef class Replay:
         self.n_inputs += 1
         entry.kind = spec[0]
         if entry.kind == KIND_STATIC:
-            _, value = spec
+            _, value, by_value = spec
             self.held.append(value)
+            entry.by_value = by_value
             entry.value = <PyObject *> value
         elif entry.kind == KIND_FLOAT:
             _, code, address = spec

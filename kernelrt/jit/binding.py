@@ -140,7 +140,7 @@ def raw(leaf: object) -> Any:
 def _input_spec(spec: Spec, home: Buffer | None, sites: Sequence[Site]) -> InputSpec:
     if home is None:
         assert isinstance(spec, Static)
-        return (STATIC, spec.value)
+        return (STATIC, spec.value, spec.by_value)
     if isinstance(spec, Array):
         shape = cast("tuple[int, ...]", spec.shape)
         return (ARRAY, spec.dtype.code, shape, home.address, sites)

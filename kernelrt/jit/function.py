@@ -168,6 +168,8 @@ class JitFunction(JitCore, Generic[R]):
             named = zip(variant.call.leaves, variant.specs, strict=True)
             text = ", ".join(f"{name}: {spec}" for name, spec in named) or "no arguments"
             lines.append(f"  {i}. {text}" + (f"; {variant.why}" if variant.why else ""))
+            if variant.traced.numbers:
+                lines.append("     part of the program: " + ", ".join(variant.traced.numbers))
         return "\n".join(lines)
 
     def clear(self) -> None:
@@ -189,7 +191,8 @@ class JitFunction(JitCore, Generic[R]):
         names = [*self._names(len(args)), *kwargs]
         values = (*args, *kwargs.values())
         template, named = flatten_arguments(list(zip(names, values, strict=True)))
-        call = Call(len(args), tuple(kwargs), template, tuple(name for name, _ in named))
+        leaf_names = tuple(name for name, _ in named)
+        call = Call(len(args), tuple(kwargs), template, leaf_names, tuple(names))
         leaves = [normalize(name, leaf) for name, leaf in named]
         actual = tuple(spec_of(leaf) for leaf in leaves)
         specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
@@ -323,6 +326,11 @@ class JitFunction(JitCore, Generic[R]):
 
     def __set__(self, instance: object, value: object) -> None:
         raise AttributeError(f"{self._name} is a jitted method and cannot be replaced")
+
+    @property
+    def __wrapped_function__(self) -> Callable[..., R]:
+        """What is traced."""
+        return self._fn
 
     def tree_items(self) -> tuple[()]:
         """Hide plans and closure from the search for parameters."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt._replay import Structure
 
 __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
-           "flatten_arguments", "normalize", "spec_of"]  # fmt: skip
+           "flatten_arguments", "normalize", "short", "spec_of"]  # fmt: skip
 
 MOST_LEVELS: Final = 50
 """How deep arguments may be nested and still be taken apart in C."""
@@ -186,14 +186,18 @@ class Static:
         if not isinstance(other, Static):
             return NotImplemented
         a, b = self.value, other.value
-        return a is b or (type(a) is type(b) and isinstance(a, _BY_VALUE) and a == b)
+        return a is b or (type(a) is type(b) and self.by_value and bool(a == b))
 
     def __hash__(self) -> int:
-        value = self.value
-        return hash((type(value), value)) if isinstance(value, _BY_VALUE) else id(value)
+        return hash((type(self.value), self.value)) if self.by_value else id(self.value)
 
     def __str__(self) -> str:
-        return repr(self.value) if isinstance(self.value, _BY_VALUE) else type(self.value).__name__
+        return repr(self.value) if self.by_value else type(self.value).__name__
+
+    @property
+    def by_value(self) -> bool:
+        """Whether an equal value does as well; for other objects it must be this one."""
+        return isinstance(self.value, _BY_VALUE)
 
     __repr__ = __str__
 
@@ -291,6 +295,12 @@ def differences(
                 yield f"{name} changed from {old} to {new}"
         else:
             yield f"{name} changed from {old} to {new}"
+
+
+def short(value: object, most: int = 40) -> str:
+    """The repr of a value, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _shape(spec: Array) -> str:

@@ -12,6 +12,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
+from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.watch import Watch
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
@@ -38,6 +39,7 @@ class Call:
     keywords: tuple[str, ...]
     template: Template
     leaves: tuple[str, ...]
+    names: tuple[str, ...]
 
     @property
     def direct(self) -> bool:
@@ -61,6 +63,7 @@ class Traced:
     guards: list[tuple[TensorBase, int]]
     homes: tuple[Buffer | None, ...]
     watch: Watch
+    numbers: tuple[str, ...]
     builder: Callable[..., object] | None
 
 
@@ -91,11 +94,23 @@ def trace(
                     home.label = f"argument {path!r} of {name}"
             homes = [home for home, _ in pairs]
             args, kwargs = call.arguments([value for _, value in pairs])
-            template, named = flatten(fn(*args, **kwargs), "result")
+            arguments = [value for _, value in pairs if isinstance(value, Tensor)]
+            own = {id(t) for t in arguments}
+
+            def made(value: object) -> bool:
+                return isinstance(value, Tensor) and (value._born is current or id(value) in own)
+
+            given = zip(call.names, (*args, *kwargs.values()), strict=True)
+            around = Surroundings(fn, given)
+            try:
+                template, named = flatten(fn(*args, **kwargs), "result")
+            except BaseException:
+                around.restore(made)
+                raise
+            around.check(name, made)
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
             nodes = strip(tensor.uop for tensor in tensors)
-            arguments = [value for _, value in pairs if isinstance(value, Tensor)]
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
             assigned = current.assigned
@@ -122,6 +137,7 @@ def trace(
         + _held_gradients([*nodes, *(value for _, value in commits)], effects),
         homes=tuple(homes),
         watch=watch,
+        numbers=around.numbers,
         builder=_builder(template, results),
     )
 

@@ -155,7 +155,7 @@ class ConversionMethods(LossMethods):
         head = f"shape={format_shape(self.shape)}, dtype={self.dtype.name}"
         if self.requires_grad:
             head += ", requires_grad=True"
-        if is_tracing():
+        if is_tracing() or (self._born is not None and not self.is_realized):
             return f"<Tensor, traced, {head}>"
         if not all(isinstance(d, int) for d in self.shape):
             return f"<Tensor, {head}>"

@@ -49,7 +49,7 @@ class Adder:
             [
                 (ARRAY, F32, (4, 4), self.a.ctypes.data, bound),
                 (FLOAT, dtype.float64.code, self.scale.ctypes.data),
-                (STATIC, "train"),
+                (STATIC, "train", True),
             ],
             [(self.out.ctypes.data, F32, (4, 4))],
             Handle,
@@ -149,9 +149,22 @@ def test_another_number_of_arguments(adder):
      (None, None, 0), ((1, 2), (1, 2), (1, 3)), (0.5, 0.5, 0.25)],
 )  # fmt: skip
 def test_statics(value, same, other):
-    replay = Replay(PlanCore([]), [(STATIC, value)], [], Handle)
+    replay = Replay(PlanCore([]), [(STATIC, value, True)], [], Handle)
     assert replay(same) == ()
     assert replay(other) is MISMATCH
+
+
+def test_a_static_by_identity_is_not_compared():
+    class Equal:
+        def __eq__(self, other):
+            raise AssertionError("compared")
+
+        __hash__ = object.__hash__
+
+    first, second = Equal(), Equal()
+    replay = Replay(PlanCore([]), [(STATIC, first, False)], [], Handle)
+    assert replay(first) == ()
+    assert replay(second) is MISMATCH
 
 
 def test_a_static_that_cannot_be_compared_is_a_mismatch():
@@ -161,7 +174,7 @@ def test_a_static_that_cannot_be_compared_is_a_mismatch():
 
         __hash__ = None
 
-    replay = Replay(PlanCore([]), [(STATIC, Odd())], [], Handle)
+    replay = Replay(PlanCore([]), [(STATIC, Odd(), True)], [], Handle)
     assert replay(Odd()) is MISMATCH
 
 
@@ -347,7 +360,7 @@ def test_results_free_their_memory(adder):
 def taking(node, values=()):
     """A replay that takes one argument of structure `node` with statics as its leaves."""
     structure = (tuple, None, (node,))
-    return jitted(Replay(PlanCore([]), [(STATIC, v) for v in values], [], Handle,
+    return jitted(Replay(PlanCore([]), [(STATIC, v, True) for v in values], [], Handle,
                          structure=structure))  # fmt: skip
 
 
@@ -447,7 +460,7 @@ def test_an_interrupt_while_statics_are_compared_comes_through():
 
         __hash__ = object.__hash__
 
-    replay = Replay(PlanCore([]), [(STATIC, Static())], [], Handle)
+    replay = Replay(PlanCore([]), [(STATIC, Static(), True)], [], Handle)
     other = Static()
     other.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import namedtuple
 
 import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt import nn
 
 F32 = np.float32
 
@@ -312,3 +314,25 @@ def test_a_function_keeps_its_name_and_docstring() -> None:
     assert documented.__name__ == "documented"
     assert documented.__doc__ == "Twice."
     assert "documented" in repr(documented)
+
+
+def test_equal_modules_are_two_modules() -> None:
+    @dataclasses.dataclass
+    class Scale(nn.Module):
+        name: str
+
+        def __post_init__(self) -> None:
+            self.by = krt.tensor([2.0])
+
+        def forward(self, x):
+            return x * self.by
+
+    a, b = Scale("s"), Scale("s")
+    b.by.assign(krt.tensor([5.0]))
+    assert a == b
+    f = krt.jit(lambda module, x: module(x))
+    g = krt.jit(lambda modules, x: modules[0](x))
+    one = np.ones(1, np.float32)
+    for _ in range(2):
+        assert (f(a, one).item(), f(b, one).item()) == (2, 5)
+        assert (g([a], one).item(), g([b], one).item()) == (2, 5)
