@@ -94,8 +94,8 @@ class Replay:
     -----
     What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
     are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
-    spec's shape and dtype, a float, the very static, or an equal one of the same type. Everything else, and
-    every other number of arguments, is a MISMATCH, found before anything was changed.
+    spec's shape and dtype, a float, the very static, or an equal one of the same type. Everything
+    else, and     every other number of arguments, is a MISMATCH, found before anything was changed.
 
     Raises
     ------

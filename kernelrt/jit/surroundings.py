@@ -33,7 +33,8 @@ MOST_NUMBERS: Final = 8
 
 _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {"numpy", "torch", "jax", "kernelrt"}
-_GROWING = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
+_WRAPPED: Final = "__wrapped_function__"  # of a jitted function
+_GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
 
 
 class _Nothing:
@@ -156,7 +157,7 @@ class Surroundings:
     def _line(self, key: object) -> str:
         """Where the function, or one that it calls, sets something of that name."""
         wanted: tuple[object, ...] = (key,)
-        stores = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
+        stores: tuple[str, ...] = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
         if not isinstance(key, str) or not any(key in c.co_names + c.co_freevars
                                                + c.co_cellvars for c in self._codes):  # fmt: skip
             wanted, stores = (None, *_GROWING, "pop", "clear"), (
@@ -185,8 +186,8 @@ class Surroundings:
             elif isinstance(value, functools.partial):
                 names = (*value.args, *value.keywords.values())
                 queue.extend((path or "self", item) for item in (value.func, *names))
-            elif hasattr(type(value), "__wrapped_function__"):
-                queue.append((path, value.__wrapped_function__))
+            elif hasattr(type(value), _WRAPPED):
+                queue.append((path, getattr(value, _WRAPPED)))
             else:
                 queue.extend(self._container(path, value))
 
@@ -316,7 +317,7 @@ def _is_leaf(value: object) -> bool:
         return False
     if isinstance(value, type | types.ModuleType | Tensor | np.ndarray):
         return True
-    if hasattr(type(value), "__wrapped_function__"):
+    if hasattr(type(value), _WRAPPED):
         return False
     return _is_ours(value) or not (hasattr(value, "__dict__") or hasattr(value, "__slots__"))
 
