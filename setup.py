@@ -109,6 +109,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),
+        Extension("kernelrt._eager", ["kernelrt/_eager.pyx"], **settings),
         Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
     ]
     return cythonize(modules, language_level=3, include_path=["."])

@@ -1,6 +1,9 @@
 # cython: language_level=3
 """The class that Tensor extends, with the fields that a replay reads."""
 
+from cpython.object cimport PyObject
+
+
 cdef enum:
     DIMS = 32  # the most dimensions
 
@@ -19,6 +22,16 @@ cdef class ArrayHandle:
     cdef Py_ssize_t nbytes
     cdef public object _uop
     cdef public object _leaf
+    cdef Roster roster  # that this is a member of, if any
+    cdef PyObject *older  # its neighbours there, borrowed
+    cdef PyObject *newer
+
+
+# A register of live handles that does not keep them alive.
+cdef class Roster:
+    cdef PyObject *oldest
+    cdef PyObject *newest
+    cdef Py_ssize_t count
 
 
 # Grows whenever Python objects change that a plan may depend on.

@@ -10,6 +10,18 @@ MAX_DIMS: Final = 32
 def touch() -> None:
     """Let each replay that depends on Python objects look at them again before its next run."""
 
+class Roster:
+    """A register of live handles, which it does not keep alive; a handle belongs to one at most.
+
+    No Python code runs while it changes or is listed, of finalizers and other threads neither.
+    """
+
+    def add(self, handle: ArrayHandle) -> None: ...
+    def discard(self, handle: ArrayHandle) -> None: ...
+    def members(self) -> list[Any]:
+        """The handles, oldest first."""
+    def __len__(self) -> int: ...
+
 class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data.
 

@@ -3,6 +3,8 @@
 
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_REFCNT
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -58,11 +60,61 @@ cdef Py_ssize_t count_bytes(tuple shape, int code) except -1:
         raise errors.ShapeError(f"an array of shape {shape} has too many bytes") from None
 
 
+cdef class Roster:
+    """Live handles, oldest first; nothing here runs Python code, so nothing comes in between."""
+
+    def add(self, ArrayHandle handle not None):
+        if handle.roster is not None:
+            return
+        handle.roster = self
+        handle.older, handle.newer = self.newest, NULL
+        if self.newest != NULL:
+            (<ArrayHandle> self.newest).newer = <PyObject *> handle
+        else:
+            self.oldest = <PyObject *> handle
+        self.newest = <PyObject *> handle
+        self.count += 1
+
+    def discard(self, ArrayHandle handle not None):
+        if handle.roster is self:
+            unlink(handle)
+            handle.roster = None
+
+    def members(self):
+        cdef list found = []
+        cdef PyObject *item = self.oldest
+        while item != NULL:
+            if Py_REFCNT(<object> item) > 0:
+                found.append(<object> item)
+            item = (<ArrayHandle> item).newer
+        return found
+
+    def __len__(self):
+        return self.count
+
+
+cdef void unlink(ArrayHandle handle) noexcept:
+    cdef Roster roster = handle.roster
+    if handle.older != NULL:
+        (<ArrayHandle> handle.older).newer = handle.newer
+    else:
+        roster.oldest = handle.newer
+    if handle.newer != NULL:
+        (<ArrayHandle> handle.newer).older = handle.older
+    else:
+        roster.newest = handle.older
+    roster.count -= 1
+
+
 cdef class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data."""
 
     def __cinit__(self, *args, **kwargs):
         self.code = -1
+
+    def __dealloc__(self):
+        if self.roster is not None:
+            unlink(self)
 
     @property
     def _memory(self):

@@ -12,6 +12,7 @@ cdef class Node:
     cdef public object cached_bounds
     cdef public object cached_shape
     cdef public object cached_history
+    cdef public long cached_steady
     cdef public object cached_label
     cdef public object cached_simple
     cdef public object origin

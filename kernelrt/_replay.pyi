@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kernelrt._dispatch import Bindings, PlanCore
-from kernelrt._handle import ArrayHandle
+from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._memory import BlockCache
 
 class Mismatch:
@@ -24,6 +24,8 @@ STATIC: Final = 2
 ``(STATIC, value, by_value)``."""
 
 Site: TypeAlias = tuple[int, int, int]
+#: What has to be empty for a call to run straight away.
+Register: TypeAlias = dict[Any, Any] | Roster
 InputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...], int, Sequence[Site]]
     | tuple[int, int, int]
@@ -113,7 +115,7 @@ class Replay:
         build: Callable[..., object] | None = None,
         bindings: Callable[[], Bindings] | None = None,
         structure: Structure | None = None,
-        registers: Iterable[dict[Any, Any]] = (),
+        registers: Iterable[Register] = (),
         make_way: Callable[[], object] | None = None,
         watch: Watch | None = None,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
@@ -141,7 +143,7 @@ class JitCore:
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
-    def _require_empty(self, registers: Iterable[dict[Any, Any]]) -> None:
+    def _require_empty(self, registers: Iterable[Register]) -> None:
         """Call `_slow` as long as any of these dicts holds something."""
     def _name_parameters(self, names: Iterable[str]) -> None:
         """Say what the parameters that may be passed by position are called."""

@@ -14,7 +14,7 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
-    DIMS, FLOAT32, FLOAT64, ArrayHandle, check_code, count_bytes, numpy_type, world,
+    DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, numpy_type, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
@@ -250,7 +250,10 @@ cdef tuple check_structure(node):
 
 cdef bint all_empty(tuple registers):
     for register in registers:
-        if PyDict_Size(<dict> register) != 0:
+        if type(register) is Roster:
+            if (<Roster> register).count != 0:
+                return False
+        elif PyDict_Size(<dict> register) != 0:
             return False
     return True
 
@@ -258,8 +261,8 @@ cdef bint all_empty(tuple registers):
 cdef tuple check_registers(registers):
     registers = tuple(registers)
     for register in registers:
-        if not isinstance(register, dict):
-            raise errors.JitError(f"a register must be a dict, not {register!r}")
+        if type(register) is not Roster and not isinstance(register, dict):
+            raise errors.JitError(f"a register must be a dict or a Roster, not {register!r}")
     return registers
 
 

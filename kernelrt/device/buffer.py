@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._memory import Exporter, Storage, StoredMemory
+from kernelrt._memory import Exporter, Memory, Storage, StoredMemory
 from kernelrt.device import dlpack, registry
 from kernelrt.errors import DeviceError, DTypeError, ShapeError
 
@@ -112,6 +112,15 @@ class Buffer(Exporter):
                 memory = StoredMemory.borrow(array.reshape(-1).view(np.uint8).data)
                 storage = Storage(array.nbytes, "CPU", registry.allocator("CPU"), memory)
             buffer._storage, buffer.offset = storage, address - storage.address
+        return buffer
+
+    @classmethod
+    def over(cls, memory: Memory, size: int, dtype: DType) -> Self:
+        """Make a buffer over the first elements of memory that the C core gave out."""
+        buffer = cls(size, dtype)
+        if size:
+            lent = StoredMemory.borrow(memoryview(memory))
+            buffer._storage = Storage(memory.nbytes, "CPU", registry.allocator("CPU"), lent)
         return buffer
 
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt._dispatch import Bindings
-    from kernelrt._replay import InputSpec, Site, Structure
+    from kernelrt._replay import InputSpec, Register, Site, Structure
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
@@ -107,12 +107,11 @@ class Way:
         self._births = -1
 
     @property
-    def registers(self) -> tuple[dict[Any, Any], ...]:
+    def registers(self) -> tuple[Register, ...]:
         """There is nothing to do while all of these are empty."""
         if not self._targets:
             return (state.pending,)
-        lazy, kept = cast("Any", state.lazy), cast("Any", state.kept)
-        return state.pending, lazy.data, kept.data
+        return state.pending, state.watched
 
     def __call__(self) -> None:
         """Do what is to be done; next to nothing if no tensor came since the last time."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+import math
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle, touch
+from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, grads, state
-from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, history, mark
+from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, gradient_operands, history, mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernelrt._eager import Fresh
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
     from kernelrt.tensor.grads import Home, Spent
@@ -56,7 +59,7 @@ class TensorBase(ArrayHandle):
         tensor._born = state.local.trace
         tensor._plain = not state.local.grad
         if tensor._born is None:
-            state.lazy[id(tensor)] = tensor
+            state.watched.add(tensor)
             state.births[0] += 1
         return tensor
 
@@ -79,7 +82,12 @@ class TensorBase(ArrayHandle):
         shape = self._shape
         if shape is None:
             raise DTypeError("this tensor was never given a value; make one with kernelrt.tensor")
-        buffer = Buffer.wrap(self._memory, self.dtype)
+        data = self._memory
+        buffer = (
+            Buffer.over(data, math.prod(shape), self.dtype)
+            if isinstance(data, Memory)
+            else Buffer.wrap(data, self.dtype)
+        )
         self._grad = None
         self._leaf = None
         self._born = None
@@ -102,6 +110,7 @@ class TensorBase(ArrayHandle):
 
             if is_changing(self):
                 flush()
+                self._enter()
         if state.tracing:
             trace = state.local.trace
             if trace is not None:
@@ -111,10 +120,11 @@ class TensorBase(ArrayHandle):
 
     def _enter(self) -> None:
         """Give this tensor a node that the active trace, if any, may read."""
+        lazy = self._uop is not None and self._address is None
+        if lazy and self._born is not state.local.trace:
+            self._cross()
         if self._uop is None:
             self._adopt()
-        elif self._address is None and self._born is not state.local.trace:
-            self._cross()
 
     def _cross(self) -> None:
         """Let a lazy tensor from outside into the trace that is active; none may leave one."""
@@ -135,22 +145,47 @@ class TensorBase(ArrayHandle):
         buffer: Buffer | None = self._memory
         return buffer
 
-    def _settle(self, buffer: Buffer, shape: tuple[int, ...], *, stale: bool = False) -> None:
-        """Take `buffer` as the data; a history stays beside them unless it went stale."""
-        node: UOp = self._uop
-        storage = storage_node(buffer, shape)
+    def _settlement(self, node: UOp, data: Memory, *, stale: bool) -> Fresh:
+        """What this tensor is once `data`, the value of `node`, are there.
+
+        A history stays beside them unless it went stale.
+        """
+        shape = cast("tuple[int, ...]", self.shape)
+        dtype = node.dtype
+        plain = self._leaf is None and (self._plain or not has_history(node))
+        if plain and self._grad is None:
+            nbytes = math.prod(shape) * dtype.itemsize
+            return self, node, data, None, data.address, dtype.code, shape, nbytes, None, False
+        from kernelrt.device.buffer import Buffer
+
+        buffer = Buffer.over(data, math.prod(shape), dtype)
+        new = storage = storage_node(buffer, shape)
+        kept = False
         if self._leaf is not None:
-            self._uop = mark(storage, self._leaf)
-        elif self._plain or not has_history(node):
-            self._uop, self._plain = storage, True
-        elif stale:
-            self._uop = mark(storage, Stale())
-        else:
-            self._uop = mark(node, Kept(storage))
-            state.kept[id(self)] = self
+            new = mark(storage, self._leaf)
+        elif stale and not plain:
+            new = mark(storage, Stale())
+        elif not plain:
+            new, kept = mark(node, Kept(storage)), True
             state.births[0] += 1
+        place = buffer.address
+        return (
+            self, node, buffer, buffer.hold(), place, dtype.code, shape, buffer.nbytes, new, kept,
+        )  # fmt: skip
+
+    def _move(self, buffer: Buffer) -> None:
+        """Go on with `buffer`, which holds the same elements, as the storage."""
+        shape = self._shape
+        assert shape is not None
         self._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
-        state.lazy.pop(id(self), None)
+        self._uop = self._at_rest()
+
+    def _at_rest(self) -> UOp:
+        """The node of a tensor that reads its storage."""
+        shape = self._shape
+        assert shape is not None
+        storage = storage_node(self._memory, shape)
+        return storage if self._leaf is None else mark(storage, self._leaf)
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
@@ -172,6 +207,11 @@ class TensorBase(ArrayHandle):
             if trace is not None:
                 trace.record(self)
         with state.lock:
+            if state.changing is not None and buffer is not None:
+                from kernelrt.tensor.realize import check_settled
+
+                check_settled([self])
+            self._plain = self._leaf is None
             self._uop = node if self._leaf is None else mark(node, self._leaf)
             state.births[0] += 1
             if buffer is not None and trace is None:
@@ -430,7 +470,14 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
 
 def has_history(node: UOp) -> bool:
     """Whether a gradient that flows into `node` reaches a leaf."""
-    return any(n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale) for n in history(node))
+    if node.cached_history is None:
+        for n in history(node, lambda n: n.cached_history is not None):
+            if n.cached_history is None:
+                n.cached_history = (
+                    n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale)
+                ) or any(o.cached_history for o in gradient_operands(n))
+    assert node.cached_history is not None
+    return node.cached_history
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._eager import Prepared, give, new_result
+from kernelrt._node import survey
+from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import PlanBuildError
-from kernelrt.ir import Op, UOp, substitute, toposort
-from kernelrt.tensor import state
+from kernelrt.device.region import RegionMap, region_of
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor import build, state
+from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
+    from kernelrt._eager import Fresh, Reset
+    from kernelrt._memory import Memory
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["PlanCache", "compute", "plans", "prepare"]
+__all__ = ["Entry", "PlanCache", "plans", "prepare"]
+
+#: Results of at least this size are written where they will lie; smaller ones are copied there.
+BIND_FROM_BYTES: Final = 2048
 
 
 def prepare(
@@ -46,43 +58,83 @@ def prepare(
     return runtime.prepare(replace(made, outputs=outputs))
 
 
-def compute(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]] = ()) -> list[Buffer]:
-    """Give buffers of their own with `values`, once the commits are carried out."""
-    with state.lock:
-        plan = plans.find(values, commits)
-        plan.execute()
-        return [_copy(plan.output_buffers[i]) for i in range(len(values))]
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A result that is one number everywhere, or that has no elements."""
+
+    value: bool | float
 
 
-def _copy(source: Buffer) -> Buffer:
-    out = Buffer(source.size, source.dtype)
-    out.raw()[...] = source.raw()
-    return out
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A result that is what a buffer holds, by the buffer's place among those of the graph."""
 
-
-@dataclass(frozen=True)
-class _Place:
-    """Stands for the buffer that comes `position`-th in a graph; the `arg` of its BUFFER."""
-
-    position: int
-    size: int
+    place: int
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A plan, and the index in it of each buffer that its graph reads or writes."""
+class Entry:
+    """How to compute graphs of one structure.
 
-    plan: ExecutionPlan
-    indices: list[int | None]
-    bound: list[Buffer]
+    Attributes
+    ----------
+    prepared : Prepared, optional
+        The plan, where one is needed.
+    sources : tuple
+        Where each result comes from: a position among the plan's outputs, or what takes no plan.
+    sizes : tuple of (int, DType)
+        Elements and type of each result.
+    nbytes : int
+        The memory that it keeps.
+    """
+
+    prepared: Prepared | None
+    sources: tuple[int | _Constant | _Copy, ...]
+    sizes: tuple[tuple[int, dt.DType], ...]
     nbytes: int
+
+    def results(self, buffers: Sequence[UOp]) -> list[Memory]:
+        """Memory for each result; those that take no plan are in it already."""
+        return [
+            _memory(size, dtype)
+            if isinstance(source, int)
+            else _filled(source, size, dtype, buffers)
+            for source, (size, dtype) in zip(self.sources, self.sizes, strict=True)
+        ]
+
+    def run(
+        self, buffers: list[UOp], results: list[Memory], fresh: list[Fresh], resets: list[Reset]
+    ) -> int:
+        """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
+        if self.prepared is None:
+            give(fresh)
+            return 0
+        planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
+        return self.prepared.run(buffers, planned, fresh, resets, state.pending)
+
+
+def _memory(size: int, dtype: dt.DType) -> Memory:
+    return new_result(registry.allocator("CPU"), size * dtype.itemsize)
+
+
+def _filled(
+    source: _Constant | _Copy, size: int, dtype: dt.DType, buffers: Sequence[UOp]
+) -> Memory:
+    made = _memory(size, dtype)
+    if size:
+        data = Buffer.over(made, size, dtype)
+        if isinstance(source, _Constant):
+            data.numpy()[...] = np.array(source.value).astype(dt.to_numpy(dtype))
+        else:
+            data.raw()[...] = buffers[source.place].arg.raw()
+    return made
 
 
 class PlanCache:
     """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
 
     Two graphs have one structure if they are equal up to which buffers they read. The least
-    recently used plans go first; a plan keeps its memory and the buffers it ran with last.
+    recently used plans go first; a plan keeps its memory and the buffers it was made with.
 
     Parameters
     ----------
@@ -97,7 +149,7 @@ class PlanCache:
         self.most_bytes = most_bytes
         self.hits = 0
         self.misses = 0
-        self._entries: OrderedDict[object, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self._nbytes = 0
 
     def __len__(self) -> int:
@@ -108,52 +160,133 @@ class PlanCache:
         self._entries.clear()
         self._nbytes = 0
 
-    def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
-        """Give a plan for the graph, bound to its buffers; the caller holds ``state.lock``."""
-        nodes = [*values, *(u for pair in commits for u in pair)]
-        buffers = [n for n in toposort(nodes) if n.op is Op.BUFFER]
-        places = {
-            b: b.replace(arg=_Place(i, b.arg.size)) for i, b in enumerate(buffers)
-        }
-        key = (len(values), *substitute(nodes, places))
+    def find(
+        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+    ) -> tuple[Entry, list[UOp], Hashable]:
+        """Give how to compute the graphs, the BUFFER nodes they read, and the key it is kept by.
+
+        The graphs may bear marks. The caller holds ``state.lock``.
+        """
+        found = survey([*values, *(u for pair in commits for u in pair)])
+        assert found is not None
+        key = len(values), found[0]
         entry = self._entries.get(key)
-        if entry is not None and _bind(entry, buffers):
+        if entry is not None:
             self._entries.move_to_end(key)
             self.hits += 1
-            return entry.plan
+        else:
+            entry = self.make(key, values, commits, found[1])
+        return entry, found[1], key
+
+    def make(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        buffers: Sequence[UOp],
+    ) -> Entry:
+        """Make a plan for the graphs and keep it."""
         self.misses += 1
-        plan = prepare(values, commits)
-        self._keep(key, plan, buffers)
-        return plan
+        entry = _plan(values, commits, buffers)
+        self._drop(key)
+        if entry.nbytes <= self.most_bytes // 4:
+            self._entries[key] = entry
+            self._nbytes += entry.nbytes
+            while len(self._entries) > self.most_plans or self._nbytes > self.most_bytes:
+                self._drop(next(iter(self._entries)))
+        return entry
 
-    def _keep(self, key: object, plan: ExecutionPlan, buffers: list[UOp]) -> None:
-        old = self._entries.pop(key, None)
-        if old is not None:
-            self._nbytes -= old.nbytes
-        nbytes = sum(b.nbytes for b in plan.buffers)
-        if nbytes > self.most_bytes // 4:
-            return
-        indices = plan.ast_to_buffer_map
-        bound = [b.arg for b in buffers]
-        self._entries[key] = _Entry(plan, [indices.get(b) for b in buffers], bound, nbytes)
-        self._nbytes += nbytes
-        while len(self._entries) > self.most_plans or self._nbytes > self.most_bytes:
-            _, oldest = self._entries.popitem(last=False)
-            self._nbytes -= oldest.nbytes
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._nbytes -= entry.nbytes
 
 
-def _bind(entry: _Entry, buffers: list[UOp]) -> bool:
-    """Let the plan work on these buffers; False where that would change its order."""
-    for i, node in enumerate(buffers):
-        index, buffer = entry.indices[i], node.arg
-        if index is None or entry.bound[i] is buffer:
-            continue
-        try:
-            entry.plan.rebind(index, buffer)
-        except PlanBuildError:
-            return False
-        entry.bound[i] = buffer
-    return True
+def _plan(
+    values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]
+) -> Entry:
+    nodes = strip([*values, *(new for _, new in commits)])
+    wanted = nodes[: len(values)]
+    writes = [
+        (storage, flat)
+        for (storage, _), new in zip(commits, nodes[len(values) :], strict=True)
+        if (flat := build.reshape(new, storage.shape)) is not storage
+    ]
+    sizes = tuple((int(build.volume(v.shape)), v.dtype) for v in wanted)  # type: ignore[arg-type]
+    alone = [_without_kernel(v, buffers) for v in wanted]
+    computed = [v for v, source in zip(wanted, alone, strict=True) if source is None]
+    if not computed and not writes:
+        return Entry(None, tuple(s for s in alone if s is not None), sizes, 0)
+    plan = _plan_apart(computed, writes)
+    position = iter(range(len(computed)))
+    sources = tuple(next(position) if s is None else s for s in alone)
+    written = RegionMap[None]()
+    for storage, _ in writes:
+        written.add(region_of(storage.arg), None)
+    indices = plan.ast_to_buffer_map
+    places = [_place(plan, indices.get(b), b.arg, written) for b in buffers]
+    prepared = Prepared(
+        plan, places, [_output(plan, i) for i in range(len(computed))], _overlap(places)
+    )
+    return Entry(prepared, sources, sizes, sum(b.nbytes for b in plan.buffers))
+
+
+def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
+    """A plan whose outputs are no buffer that it was given, which another run has not."""
+    from kernelrt import runtime
+    from kernelrt.schedule import schedule
+
+    made = schedule(values, commits)
+    given = [isinstance(node.arg, Buffer) for node in made.outputs]
+    if any(given):
+        values = [
+            UOp(Op.CONTIGUOUS, v.dtype, (v,)) if g else v
+            for v, g in zip(values, given, strict=True)
+        ]
+        made = schedule(values, commits)
+    return runtime.prepare(made)
+
+
+def _place(
+    plan: ExecutionPlan, index: int | None, buffer: Buffer, written: RegionMap[None]
+) -> tuple[int, int, bool, Sequence[tuple[int, int, int]]]:
+    return (
+        buffer.address,
+        buffer.nbytes,
+        bool(written.meeting(region_of(buffer))),
+        () if index is None else plan.sites(index),
+    )
+
+
+def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, int, int]]]:
+    index, buffer = plan.output_indices[i], plan.output_buffers[i]
+    bound = buffer.nbytes >= BIND_FROM_BYTES and plan.output_indices.count(index) == 1
+    return buffer.address, buffer.nbytes, plan.sites(index) if bound else ()
+
+
+def _overlap(places: Sequence[tuple[int, int, bool, Sequence[tuple[int, int, int]]]]) -> bool:
+    """Whether something that is written overlaps another place."""
+    return any(
+        i != j and start < other + length and other < start + nbytes
+        for i, (start, nbytes, written, _) in enumerate(places)
+        if written and nbytes
+        for j, (other, length, _, _) in enumerate(places)
+        if length
+    )
+
+
+def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
+    """Where a value comes from that no kernel is needed for."""
+    if build.has_zero(value.shape):
+        return _Constant(0)
+    number = build.const_value(value)
+    if number is not None and value.dtype is not dt.bfloat16:
+        return _Constant(number)
+    while value.op is Op.RESHAPE:
+        value = value.src[0]
+    if value.op is Op.BUFFER and isinstance(value.arg, Buffer):
+        return _Copy(next(i for i, b in enumerate(buffers) if b is value))
+    return None
 
 
 #: The plans of eager code.

@@ -86,7 +86,7 @@ class Home:
         if tenant is not None:
             copy = Buffer(self.buffer.size, self.buffer.dtype)
             copy.raw()[...] = self.buffer.raw()
-            tenant._settle(copy, self._shape)
+            tenant._move(copy)
         self._tenant = None
 
 

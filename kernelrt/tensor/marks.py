@@ -93,8 +93,11 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
     return () if node.arg is None or isinstance(node.arg, Leaf | Stale) else node.src
 
 
-def history(root: UOp) -> Iterator[UOp]:
-    """The nodes that a gradient of `root` passes, each once, operands first."""
+def history(root: UOp, stop: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
+    """The nodes that a gradient of `root` passes, each once, operands first.
+
+    Below a node for which `stop` is true nothing is visited; the node itself is.
+    """
     seen: set[UOp] = set()
     stack = [(root, False)]
     while stack:
@@ -104,7 +107,8 @@ def history(root: UOp) -> Iterator[UOp]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
+            if stop is None or not stop(node):
+                stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from kernelrt import dtype as dt
+from kernelrt._eager import CHANGED, UNFIT
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import RegionMap, region_of
-from kernelrt.errors import VariableError
+from kernelrt.device.region import HOST, Region, RegionMap, region_of
+from kernelrt.errors import PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, state
@@ -19,10 +17,17 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from kernelrt._eager import Reset
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["before_writes", "flush", "is_changing", "materialize", "prepare", "realize"]
+__all__ = ["Written", "before_writes", "check_settled", "flush", "is_changing", "materialize",
+           "prepare", "realize"]  # fmt: skip
+
+BUSY = (
+    "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
+    "a finalizer can read it once that is done"
+)
 
 
 def realize(*tensors: TensorBase) -> None:
@@ -50,6 +55,8 @@ def flush() -> None:
     """Commit what was assigned."""
     if state.pending:
         with state.lock:
+            if state.changing is not None:
+                raise PlanBusyError(BUSY)
             _run([])
 
 
@@ -65,14 +72,19 @@ def is_changing(tensor: TensorBase) -> bool:
     if tensor._uop in steady:
         return False
     with state.lock:
-        written = _written(state.pending.values())
-        found = []
-        for node in toposort([tensor._uop], stop=steady.__contains__):
-            source = _leaf_of(node.arg.storage) if is_kept(node) else node
-            if source.op is Op.BUFFER and _overlaps(source.arg, written):
-                return True
-            found.append(node)
-        steady.update(found)
+        return _reads(tensor._uop, _written(list(state.pending.values())), steady)
+
+
+def _reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:
+    """Whether the value or the history of `root` reads `written`; nodes in `steady` do not."""
+    known = set() if steady is None else steady
+    found = []
+    for node in toposort([root], stop=known.__contains__):
+        source = _leaf_of(node.arg.storage) if is_kept(node) else node
+        if source.op is Op.BUFFER and _overlaps(source.arg, written):
+            return True
+        found.append(node)
+    known.update(found)
     return False
 
 
@@ -87,12 +99,13 @@ def materialize(tensors: Sequence[TensorBase]) -> None:
 def before_writes(buffers: Iterable[Buffer]) -> None:
     """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
 
-    Whoever executes a plan with commits calls this first, unless ``state.lazy`` is empty. So a
+    Whoever executes a plan with commits calls this first, unless nothing is watched. So a
     tensor keeps the value it had when its expression was written.
     """
-    written = _memory(buffers)
+    written = Written(buffers)
     with state.lock:
-        readers = _readers(list(state.lazy.values()), written)
+        lazy = [t for t in state.watched.members() if not t.is_realized]
+        readers = _readers(lazy, written)
         _compute(readers, (), set(map(id, readers)))
         _expire(written)
 
@@ -139,7 +152,9 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
         plan = execute.prepare(nodes, list(commits.values()), {i: c[0] for i, c in commits.items()})
         for t, a in zip(tensors, assigned, strict=True):
             if a:
-                _reset(t)
+                state.pending.pop(id(t), None)
+                t._uop = t._at_rest()
+        state.steady.clear()
     if threads is not None:
         plan.set_threads(threads)
     return plan
@@ -158,88 +173,148 @@ def _run(targets: list[TensorBase], apart: Collection[int] = ()) -> None:
 
     Assignments to tensors whose identity is in `apart` stay pending.
     """
-    commits = [t for t in state.pending.values() if id(t) not in apart]
-    chosen = {id(t): t for t in targets}
+    check_settled(targets)
+    commits = [t for key, t in list(state.pending.items()) if key not in apart]
+    while not _attempt(targets, commits):
+        targets = [t for t in targets if not t.is_realized]
+        commits = [t for key, t in list(state.pending.items()) if key not in apart]
+
+
+def check_settled(tensors: Sequence[TensorBase]) -> None:
+    """Raise PlanBusyError where `tensors` read what this thread is writing right now."""
+    changing = state.changing
+    if changing is not None and any(_reads(t._uop, changing) for t in tensors):
+        raise PlanBusyError(BUSY)
+
+
+def _attempt(targets: Sequence[TensorBase], commits: Sequence[TensorBase]) -> bool:
+    """Do what `_run` does; False, with nothing done, if the assignments changed meanwhile."""
     readers: set[int] = set()
+    chosen = {id(t): t for t in targets}
     if commits:
         written = _written(commits)
-        found = _readers([t for t in state.lazy.values() if is_static(t.shape)], written)
+        lazy = [t for t in state.watched.members() if not t.is_realized and is_static(t.shape)]
+        found = _readers(lazy, written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
-    _compute(list(chosen.values()), commits, readers)
+    if not _compute(list(chosen.values()), commits, readers):
+        return False
     if commits:
         _expire(written)
+    return True
 
 
 def _compute(
     targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int]
-) -> None:
-    """Give `targets` data and carry `commits` out; the histories of `readers` go stale."""
+) -> bool:
+    """Give `targets` data and carry `commits` out; the histories of `readers` go stale.
+
+    Once the plan has run everything is handed over in one piece, so that neither a handler of a
+    signal nor another thread sees an assignment that was carried out and still is pending.
+    """
     if not targets and not commits:
-        return
-    nodes = strip(t._uop for t in (*targets, *commits))
-    values = nodes[: len(targets)]
-    writes = [
-        w for t, n in zip(commits, nodes[len(targets) :], strict=True)
-        if (w := _commit(t, n))[0] is not w[1]
-    ]  # fmt: skip
-    ready = {i: b for i, v in enumerate(values) if (b := _without_kernel(v)) is not None}
-    rest = [i for i in range(len(values)) if i not in ready]
+        return True
+    nodes = [t._uop for t in targets]
+    writes = [(_storage(t), t._uop) for t in commits]
     try:
-        if rest or writes:
-            buffers = execute.compute([values[i] for i in rest], writes)
-            ready |= dict(zip(rest, buffers, strict=True))
-    finally:
-        for t in commits:
-            _reset(t)
-    for i, t in enumerate(targets):
-        t._settle(ready[i], tuple(map(int, t.shape)), stale=id(t) in readers)  # type: ignore[arg-type]
+        entry, buffers, key = execute.plans.find(nodes, writes)
+        results = entry.results(buffers)
+        fresh = [
+            t._settlement(n, r, stale=id(t) in readers)
+            for t, n, r in zip(targets, nodes, results, strict=True)
+        ]
+        resets: list[Reset] = [
+            (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
+        ]
+        before = state.changing
+        try:
+            if commits:
+                state.changing = _written(commits) if before is None else before
+            outcome = entry.run(buffers, results, fresh, resets)
+            if outcome == UNFIT:
+                entry = execute.plans.make(key, nodes, writes, buffers)
+                outcome = entry.run(buffers, results, fresh, resets)
+        finally:
+            state.changing = before
+    except Exception:
+        for t, (_, n) in zip(commits, writes, strict=True):
+            if t._uop is n:
+                state.pending.pop(id(t), None)
+                t._uop = t._at_rest()
+        state.steady.clear()
+        raise
+    state.steady.clear()
+    return outcome != CHANGED
+
+
+def _storage(tensor: TensorBase) -> UOp:
+    buffer: Buffer = tensor._memory
+    return UOp(Op.BUFFER, buffer.dtype, (), buffer)
 
 
 def _commit(tensor: TensorBase, value: UOp) -> tuple[UOp, UOp]:
-    buffer: Buffer = tensor._memory
-    return UOp(Op.BUFFER, buffer.dtype, (), buffer), build.reshape(value, (buffer.size,))
+    storage = _storage(tensor)
+    return storage, build.reshape(value, storage.shape)
 
 
-def _reset(tensor: TensorBase) -> None:
-    """Let an assigned tensor read its storage again."""
-    state.pending.pop(id(tensor), None)
-    state.steady.clear()
-    shape = tensor._shape
-    assert shape is not None
-    tensor._settle(tensor._memory, shape, stale=True)
+def _readers(tensors: Sequence[TensorBase], written: Written) -> list[TensorBase]:
+    """Those of `tensors` whose expressions read one of the buffers.
 
-
-def _without_kernel(value: UOp) -> Buffer | None:
-    """The data of a value that no kernel is needed for: a constant, a copy, nothing at all."""
-    shape = value.shape
-    if build.has_zero(shape):
-        return Buffer(0, value.dtype)
-    number = build.const_value(value)
-    if number is not None and value.dtype is not dt.bfloat16:
-        buffer = Buffer(int(build.volume(shape)), value.dtype)  # type: ignore[arg-type]
-        buffer.numpy()[...] = np.array(number).astype(dt.to_numpy(value.dtype))
-        return buffer
-    while value.op is Op.RESHAPE:
-        value = value.src[0]
-    if value.op is Op.BUFFER and isinstance(value.arg, Buffer):
-        buffer = Buffer(value.arg.size, value.dtype)
-        buffer.raw()[...] = value.arg.raw()
-        return buffer
-    return None
-
-
-def _readers(tensors: Sequence[TensorBase], written: RegionMap[None]) -> list[TensorBase]:
-    """Those of `tensors` whose expressions read one of the buffers."""
+    What reads no memory that was ever written is remembered, so that a graph that grows from call
+    to call, as a sum of losses does, is not walked again each time.
+    """
+    version = _ever_written(written)
     roots = [t._uop for t in tensors]
     reads: dict[UOp, bool] = {}
-    for node in toposort(roots, stop=is_kept):
+    for node in toposort(roots, stop=lambda n: n.cached_steady == version or is_kept(n)):
+        if node.cached_steady == version:
+            reads[node] = False
+            continue
         source = _leaf_of(node.arg.storage) if is_kept(node) else node
         if source.op is Op.BUFFER:
             reads[node] = _overlaps(source.arg, written)
+            steady = not _may_change(source.arg)
         else:
             reads[node] = any(reads[s] for s in node.src)
+            steady = all(s.cached_steady == version for s in node.src)
+        if steady:
+            node.cached_steady = version
     return [t for t, root in zip(tensors, roots, strict=True) if reads[root]]
+
+
+class _History:
+    """All memory that was written while there were lazy tensors; it counts how often it grew."""
+
+    most = 4096
+
+    def __init__(self) -> None:
+        self.regions: RegionMap[None] = RegionMap()
+        self.known: set[tuple[int, int]] = set()
+        self.version = 1
+
+
+_history = _History()
+
+
+def _ever_written(written: Written) -> int:
+    """Note that `written` is written; give the version of all that ever was."""
+    if not written.spans <= _history.known:
+        if len(_history.known) > _history.most:
+            _history.regions, _history.known = RegionMap(), set()
+        for start, stop in written.spans - _history.known:
+            _history.regions.add(Region(HOST, start, stop), None)
+        _history.known |= written.spans
+        _history.version += 1
+    return _history.version
+
+
+def _may_change(buffer: object) -> bool:
+    # Memory that is yet to come may be memory that was written.
+    return (
+        not isinstance(buffer, Buffer)
+        or not buffer.allocated
+        or bool(_history.regions.meeting(region_of(buffer)))
+    )
 
 
 def _leaf_of(storage: UOp) -> UOp:
@@ -249,36 +324,46 @@ def _leaf_of(storage: UOp) -> UOp:
     return storage
 
 
-def _written(tensors: Iterable[TensorBase]) -> RegionMap[None]:
+class Written:
+    """Memory that is written; its first and last addresses, and what finds it by others."""
+
+    __slots__ = ("regions", "spans")
+
+    def __init__(self, buffers: Iterable[Buffer]) -> None:
+        self.regions: RegionMap[None] = RegionMap()
+        self.spans: set[tuple[int, int]] = set()
+        for buffer in buffers:
+            region = region_of(buffer)
+            self.regions.add(region, None)
+            self.spans.add((region.start, region.stop))
+
+
+def _written(tensors: Iterable[TensorBase]) -> Written:
     """The memory of `tensors`."""
-    return _memory(b for t in tensors if (b := t._memory) is not None)
+    return Written(b for t in tensors if (b := t._memory) is not None)
 
 
-def _memory(buffers: Iterable[Buffer]) -> RegionMap[None]:
-    found: RegionMap[None] = RegionMap()
-    for buffer in buffers:
-        found.add(region_of(buffer), None)
-    return found
-
-
-def _overlaps(buffer: object, written: RegionMap[None]) -> bool:
+def _overlaps(buffer: object, written: Written) -> bool:
     # What has no memory yet shares none.
     return (
         isinstance(buffer, Buffer)
         and buffer.allocated
-        and bool(written.meeting(region_of(buffer)))
+        and bool(written.regions.meeting(region_of(buffer)))
     )
 
 
-def _expire(written: RegionMap[None]) -> None:
+def _expire(written: Written) -> None:
     """Give up the histories that went over `written`, which changed."""
-    for tensor in list(state.kept.values()):
-        kept = tensor._uop
-        if kept.op is not Op.DETACH or _history_reads(kept.src[0], written):
-            state.kept.pop(id(tensor), None)
-            if kept.op is Op.DETACH:
-                tensor._uop = mark(kept.arg.storage, Stale())
+    for tensor in state.watched.members():
+        node = tensor._uop
+        if node is None or not tensor.is_realized:
+            continue
+        if not is_kept(node):
+            state.watched.discard(tensor)
+        elif _history_reads(node.src[0], written):
+            state.watched.discard(tensor)
+            tensor._uop = mark(node.arg.storage, Stale())
 
 
-def _history_reads(node: UOp, written: RegionMap[None]) -> bool:
+def _history_reads(node: UOp, written: Written) -> bool:
     return any(n.op is Op.BUFFER and _overlaps(n.arg, written) for n in toposort([node]))

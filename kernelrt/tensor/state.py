@@ -12,6 +12,8 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernelrt._handle import Roster
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,17 +22,17 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
     from kernelrt.tensor.marks import Leaf
+    from kernelrt.tensor.realize import Written
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["births", "enable_grad", "homes", "is_grad_enabled", "kept", "lazy", "leaves",
-           "local", "lock", "no_grad", "pending", "steady", "tracing"]  # fmt: skip
+__all__ = ["births", "changing", "enable_grad", "homes", "is_grad_enabled", "leaves", "local",
+           "lock", "no_grad", "pending", "steady", "tracing", "watched"]  # fmt: skip
 
-#: Live tensors that have no data yet.
-lazy: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+#: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
+#: them.
+watched: Roster = Roster()
 #: Live tensors that gradients are collected for, by the mark on their value.
 leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
-#: Live tensors that have data and, for gradients, still the expression behind them.
-kept: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
 #: The traces that are active, on any thread.
@@ -39,6 +41,9 @@ tracing: set[Trace] = set()
 steady: set[UOp] = set()
 #: Where gradients of tensors lie that plans left, by the storage.
 homes: weakref.WeakKeyDictionary[Buffer, Home] = weakref.WeakKeyDictionary()
+#: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
+#: looks at it: there it tells that this code interrupted the run.
+changing: Written | None = None
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]

@@ -62,7 +62,7 @@ class Tensor(ConversionMethods):
         if made._memory is not None:
             self._bind(made._memory, made._memory.hold(), made._dtype_code, made._shape or ())
         elif self._born is None:
-            state.lazy[id(self)] = self
+            state.watched.add(self)
             state.births[0] += 1
         if requires_grad:
             self.requires_grad_()

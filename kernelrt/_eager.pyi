@@ -1,0 +1,72 @@
+"""Types of the plans of eager code."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from kernelrt._dispatch import PlanCore
+from kernelrt._handle import ArrayHandle
+from kernelrt._memory import BlockCache, Memory
+from kernelrt._replay import Site
+from kernelrt.device.buffer import Buffer
+from kernelrt.ir import UOp
+
+DONE: Final[int]
+UNFIT: Final[int]
+"""The buffers overlap in another way than those the plan was made for."""
+CHANGED: Final[int]
+"""An assignment that the run was to carry out is not pending any more."""
+
+#: A handle, the node it had, its data (owner, export, address, dtype code, shape, bytes), the node
+#: it gets, and whether it stays watched. Nothing happens if it has data or another node by then.
+Fresh: TypeAlias = tuple[
+    ArrayHandle, UOp, Memory | Buffer, memoryview | None, int, int, tuple[int, ...], int,
+    UOp | None, bool,
+]
+#: A handle whose assignment is carried out, the node that was pending, and the one it gets.
+Reset: TypeAlias = tuple[ArrayHandle, UOp, UOp]
+
+class Prepared:
+    """A plan, where it takes its buffers from, and where its results go.
+
+    Parameters
+    ----------
+    plan : PlanCore
+        What runs; nobody else may run it.
+    places : iterable of (address, nbytes, written, sites)
+        For each buffer that a run is given: what it is bound to now, its length, whether the plan
+        writes there, and where the plan's table points to it.
+    outputs : iterable of (address, nbytes, sites)
+        For each result: where the plan leaves it, its length, and where the plan's table points
+        to it; without the last it is copied.
+    fixed : bool
+        Whether the order of its operations holds for the given addresses only.
+    """
+
+    def __init__(
+        self,
+        plan: PlanCore,
+        places: Iterable[tuple[int, int, bool, Sequence[Site]]],
+        outputs: Iterable[tuple[int, int, Sequence[Site]]],
+        fixed: bool,
+    ) -> None: ...
+    @property
+    def plan(self) -> PlanCore: ...
+    def run(
+        self,
+        buffers: list[UOp],
+        results: list[Memory],
+        fresh: list[Fresh],
+        resets: list[Reset],
+        pending: dict[int, Any],
+    ) -> int:
+        """Run with these BUFFER nodes, then hand over to `fresh` and take `resets` out of pending.
+
+        No Python code runs between the end of the plan and that of the call. Gives DONE, or what
+        hindered it: then nothing has happened.
+        """
+
+def give(fresh: list[Fresh]) -> None:
+    """Hand results over that took no plan."""
+
+def new_result(cache: BlockCache, nbytes: int) -> Memory:
+    """Uninitialised memory for a result."""

@@ -1,0 +1,236 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""Plans of eager code: run again and again, each time with other buffers and fresh results."""
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.string cimport memcpy
+
+from kernelrt._dispatch cimport PlanCore
+from kernelrt._handle cimport ArrayHandle
+from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
+from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._node cimport Node
+
+from kernelrt import errors
+
+
+cdef enum Outcome:
+    KRT_EAGER_DONE = 0
+    KRT_EAGER_UNFIT = 1
+    KRT_EAGER_CHANGED = 2
+
+DONE = <int> KRT_EAGER_DONE
+UNFIT = <int> KRT_EAGER_UNFIT
+CHANGED = <int> KRT_EAGER_CHANGED
+
+
+cdef struct Site:
+    size_t op
+    size_t slot
+    Py_ssize_t offset
+
+
+cdef struct Place:
+    Site *sites
+    Py_ssize_t n_sites
+    Py_ssize_t nbytes
+    char *data  # what the sites are bound to
+    bint written
+
+
+cdef struct Output:
+    Site *sites
+    Py_ssize_t n_sites
+    Py_ssize_t nbytes
+    const char *source  # where the plan leaves it that has no sites
+
+
+cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
+    cdef void *table = PyMem_Calloc(<size_t> count + 1, size)
+    if table == NULL:
+        raise errors.OutOfMemoryError("no memory for an eager plan")
+    return table
+
+
+cdef char *address_of(Node node) except? NULL:
+    """Where the elements of a BUFFER node lie; memory is taken if there is none yet."""
+    return <char *> <size_t> node.arg.address
+
+
+@cython.final
+cdef class Prepared:
+    """A plan, where it takes its buffers from, and where its results go.
+
+    While it runs the plan's turn is held; two threads with one of these take turns.
+    """
+
+    cdef readonly PlanCore plan
+    cdef Place *places
+    cdef Output *outputs
+    cdef Py_ssize_t n_places, n_outputs
+    cdef bint fixed
+
+    def __init__(self, PlanCore plan not None, places, outputs, bint fixed):
+        cdef Py_ssize_t i
+        if self.places != NULL:
+            raise errors.PlanBuildError("an eager plan is initialised once")
+        places, outputs = tuple(places), tuple(outputs)
+        self.plan = plan
+        self.fixed = fixed
+        self.places = <Place *> calloc_for(len(places), sizeof(Place))
+        self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
+        for i, (address, nbytes, written, sites) in enumerate(places):
+            self.places[i].data = <char *> <size_t> address
+            self.places[i].nbytes = nbytes
+            self.places[i].written = written
+            self.n_places += 1
+            self.places[i].sites = <Site *> calloc_for(len(sites), sizeof(Site))
+            self.places[i].n_sites = fill(self.places[i].sites, sites)
+        for i, (address, nbytes, sites) in enumerate(outputs):
+            self.outputs[i].source = <const char *> <size_t> address
+            self.outputs[i].nbytes = nbytes
+            self.n_outputs += 1
+            self.outputs[i].sites = <Site *> calloc_for(len(sites), sizeof(Site))
+            self.outputs[i].n_sites = fill(self.outputs[i].sites, sites)
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.n_places):
+            PyMem_Free(self.places[i].sites)
+        for i in range(self.n_outputs):
+            PyMem_Free(self.outputs[i].sites)
+        PyMem_Free(self.places)
+        PyMem_Free(self.outputs)
+
+    def run(self, list buffers not None, list results not None, list fresh not None,
+            list resets not None, dict pending not None):
+        """Run with these BUFFER nodes and hand everything over, without a step in between.
+
+        Once the plan has run, what was pending is done and its results are the only record of old
+        values: no signal handler and no other thread may see the time from then to the end.
+        """
+        cdef krt_frame frame
+        cdef krt_status status
+        cdef size_t op = 0
+        cdef int outcome = KRT_EAGER_DONE
+        cdef list dropped = []
+        if len(buffers) != self.n_places or len(results) != self.n_outputs:
+            raise errors.PlanBuildError(
+                f"expected {self.n_places} buffers and {self.n_outputs} results, not "
+                f"{len(buffers)} and {len(results)}"
+            )
+        self.plan.acquire(&frame)
+        try:
+            outcome = self.bind(buffers, results)
+            if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):
+                outcome = KRT_EAGER_CHANGED
+        except BaseException:
+            self.plan.leave(&frame)
+            raise
+        if outcome != KRT_EAGER_DONE:
+            self.plan.leave(&frame)
+            return outcome
+        status = self.plan.run(NULL, &op)
+        if status == KRT_OK:
+            self.copy_out(results)
+            hand_over(fresh, resets, pending, dropped)
+        self.plan.finish(&frame, status, op)
+        return KRT_EAGER_DONE
+
+    cdef int copy_out(self, list results) except -1:
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            if self.outputs[i].n_sites == 0 and self.outputs[i].nbytes:
+                memcpy((<Memory?> results[i]).data, self.outputs[i].source,
+                       <size_t> self.outputs[i].nbytes)
+        return 0
+
+    cdef int bind(self, list buffers, list results) except -1:
+        """Bind places and outputs; UNFIT, and nothing done, where the buffers do not fit."""
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            self.point(self.outputs[i].sites, self.outputs[i].n_sites, (<Memory?> results[i]).data)
+        cdef bint moved = False
+        cdef char **data = <char **> calloc_for(self.n_places, sizeof(char *))
+        try:
+            for i in range(self.n_places):
+                data[i] = address_of(<Node?> buffers[i])
+                moved = moved or data[i] != self.places[i].data
+            if not moved:
+                return KRT_EAGER_DONE
+            if self.fixed or self.meet(data):
+                return KRT_EAGER_UNFIT
+            for i in range(self.n_places):
+                if data[i] != self.places[i].data:
+                    self.point(self.places[i].sites, self.places[i].n_sites, data[i])
+                    self.places[i].data = data[i]
+            return KRT_EAGER_DONE
+        finally:
+            PyMem_Free(data)
+
+    cdef bint meet(self, char **data) noexcept:
+        """Whether something that is written overlaps something else."""
+        cdef Py_ssize_t i, j
+        for i in range(self.n_places):
+            if not self.places[i].written or not self.places[i].nbytes:
+                continue
+            for j in range(self.n_places):
+                if (i != j and data[i] < data[j] + self.places[j].nbytes
+                        and data[j] < data[i] + self.places[i].nbytes):
+                    return True
+        return False
+
+    cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
+        cdef Py_ssize_t i
+        for i in range(count):
+            self.plan.bind(sites[i].op, sites[i].slot, data + sites[i].offset)
+
+
+cdef bint unchanged(list resets, dict pending) except -1:
+    """Whether the assignments are still those that the plan carries out."""
+    for handle, expected, _ in resets:
+        if (<ArrayHandle?> handle)._uop is not expected or id(handle) not in pending:
+            return False
+    return True
+
+
+cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -1:
+    """Give results to their handles; nodes that are let go of end up in `dropped`."""
+    cdef ArrayHandle handle
+    for entry, expected, memory, hold, address, code, shape, nbytes, node, stays in fresh:
+        handle = <ArrayHandle> entry
+        if handle.data != NULL or handle._uop is not expected:
+            continue  # somebody else gave it a value, the same one or a later one
+        dropped.append(expected)
+        handle.hold = hold
+        handle.memory = memory
+        handle.data = <char *> <size_t> address
+        handle.code = code
+        handle.shape = <tuple> shape
+        handle.nbytes = nbytes
+        handle._uop = node
+        if not stays and handle.roster is not None:
+            handle.roster.discard(handle)
+    for entry, expected, node in resets:
+        handle = <ArrayHandle> entry
+        dropped.append(expected)
+        handle._uop = node
+        pending.pop(id(handle), None)
+    return 0
+
+
+def give(list fresh not None):
+    """Give results that took no plan to their handles."""
+    hand_over(fresh, [], {}, [])
+
+
+cdef Py_ssize_t fill(Site *entry, sites) except -1:
+    for op, slot, offset in sites:
+        entry.op, entry.slot, entry.offset = op, slot, offset
+        entry += 1
+    return len(sites)
+
+
+def new_result(BlockCache cache not None, Py_ssize_t nbytes):
+    """Uninitialised memory for a result."""
+    return new_memory(cache, nbytes)

@@ -1,0 +1,120 @@
+"""Costs that must not grow from step to step, and graphs of thousands of unread operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import kernelrt as krt
+from kernelrt.tensor import realize, state
+
+if TYPE_CHECKING:
+    import pytest
+
+#: Looks that a step costs at most; a graph that is walked anew costs as many as there were steps.
+FEW = 8
+
+
+class Looked:
+    """Counts the nodes that are looked at for what a plan is about to change."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        may_change, overlaps = realize._may_change, realize._overlaps
+
+        def counting(inner):
+            def call(*args):
+                self.count += 1
+                return inner(*args)
+
+            return call
+
+        monkeypatch.setattr(realize, "_may_change", counting(may_change))
+        monkeypatch.setattr(realize, "_overlaps", counting(overlaps))
+
+
+def stepper():
+    w = krt.zeros(3).realize()
+
+    @krt.jit
+    def step(x):
+        w.assign(w + x)
+        return (w * x).sum()
+
+    return step
+
+
+def costs(monkeypatch, body, steps=40) -> list[int]:
+    looked, out = Looked(monkeypatch), []
+    for i in range(steps):
+        before = looked.count
+        body(i)
+        out.append(looked.count - before)
+    return out
+
+
+def test_a_total_of_losses_is_not_walked_again_in_each_step(monkeypatch):
+    step, x = stepper(), np.ones(3, np.float32)
+    total = [krt.zeros(())]
+
+    def body(i):
+        total[0] = total[0] + step(x)
+
+    each = costs(monkeypatch, body)
+    assert max(each[20:]) <= FEW
+    assert total[0].item() == sum(3.0 * (i + 1) for i in range(40))
+
+
+def test_totals_of_two_plans_that_take_turns(monkeypatch):
+    first, second, x = stepper(), stepper(), np.ones(3, np.float32)
+    total = [krt.zeros(())]
+
+    def body(i):
+        total[0] = total[0] + (first if i % 2 else second)(x)
+
+    each = costs(monkeypatch, body)
+    assert max(each[20:]) <= FEW
+    assert total[0].item() == 2 * sum(3.0 * (i + 1) for i in range(20))
+
+
+def test_a_total_beside_eager_assignments(monkeypatch):
+    w, v = krt.zeros(3).realize(), krt.ones(3).realize()
+    total = [krt.zeros(())]
+
+    def body(i):
+        w.assign(w + 1)
+        krt.realize()
+        total[0] = total[0] + v.sum() * 2
+
+    each = costs(monkeypatch, body)
+    assert max(each[20:]) <= FEW
+    assert total[0].item() == 240
+
+
+def test_a_total_that_reads_state_keeps_its_old_values(monkeypatch):
+    w = krt.zeros(3).realize()
+
+    @krt.jit
+    def step(x):
+        w.assign(w + x)
+
+    total = krt.zeros(())
+    for _ in range(10):
+        total = total + w.sum()
+        step(np.ones(3, np.float32))
+    assert total.item() == 3 * sum(range(10))
+
+
+def test_thousands_of_unread_operations():
+    x = krt.tensor(np.ones(3))
+    y = x
+    for i in range(2000):
+        y = y + x if i % 2 else y * 1.0
+    assert len(state.watched) >= 1
+    kept = [x * float(i) for i in range(1500)]
+    z = krt.tensor(np.zeros(3))
+    z.assign(z + 1)
+    assert z.tolist() == [1, 1, 1]
+    assert kept[7].tolist() == [7, 7, 7]
+    del y
