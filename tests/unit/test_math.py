@@ -310,7 +310,7 @@ def test_the_interpreters_fma_rounds_once(dtype: dt.DType) -> None:
     got = fused_multiply_add(a, b, c)
     for x, y, z, value in zip(a, b, c, got, strict=True):
         exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
-        below, above = np.nextafter(value, -np.inf), np.nextafter(value, np.inf)
+        below, above = (np.nextafter(value, value.dtype.type(end)) for end in (-np.inf, np.inf))
         error = abs(exact - Fraction(float(value)))
         assert error <= abs(exact - Fraction(float(below)))
         assert error <= abs(exact - Fraction(float(above)))
