@@ -1,25 +1,33 @@
 """Builds the compiled boundary (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
 
+Equal sources make equal sdists, byte for byte.
+
 Build switches, all environment variables:
 
+SOURCE_DATE_EPOCH         the time that files of an sdist carry, in seconds; 1980 if not set
 KERNELRT_BUILD_SANITIZE   sanitizers to compile and link with, as in ``address,undefined``
 KERNELRT_BUILD_NO_THREADS 1 leaves the thread pool out; every plan then runs serially
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError, PlatformError
 
 HERE = Path(__file__).parent
+EPOCH = 315532800
+"""The first of January 1980, the earliest time that archives of all kinds can hold."""
 CORE = [f"csrc/{name}.c" for name in ("plan", "build", "graph", "choice", "pool", "platform")]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
@@ -80,6 +88,38 @@ class BuildExt(build_ext):
             raise CompileError(f"{ext.name}: {error}") from error
 
 
+class Sdist(sdist):
+    """sdist whose bytes depend on nothing but the sources: neither on clock, user nor order."""
+
+    def make_archive(
+        self, base_name: str, format: str, *arguments: object, **options: object  # noqa: A002
+    ) -> str:
+        if format != "gztar":
+            return str(super().make_archive(base_name, format, *arguments, **options))
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH", EPOCH))
+        target = Path(f"{base_name}.tar.gz")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        root = Path(self.distribution.get_fullname())
+        with (
+            target.open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            for path in [root, *sorted(root.rglob("*"))]:
+                entry = archive.gettarinfo(path)
+                entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
+                # A checkout's permissions follow its umask; what can be run stays so.
+                entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+                entry.type = tarfile.REGTYPE if entry.islnk() else entry.type
+                if entry.isdir():
+                    archive.addfile(entry)
+                else:
+                    entry.size = path.stat().st_size
+                    with path.open("rb") as content:
+                        archive.addfile(entry, content)
+        return str(target)
+
+
 def extensions() -> list[Extension]:
     import numpy  # noqa: ICN001 - only the path of its headers is wanted
     from Cython.Build import cythonize
@@ -115,4 +155,4 @@ def extensions() -> list[Extension]:
     return cythonize(modules, language_level=3, include_path=["."])
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt})
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "sdist": Sdist})

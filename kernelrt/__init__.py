@@ -1,6 +1,6 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from kernelrt import nn
+from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
 from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._version import __version__
 from kernelrt.dtype import (

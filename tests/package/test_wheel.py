@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib.util
 import os
 import shutil
@@ -103,7 +104,67 @@ def test_wheel_holds_the_package_and_no_more(wheel):
     assert expected - names == set()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kernelrt"}
     assert not [name for name in names if name.endswith(".c")]
-    assert [name for name in names if name.endswith("licenses/LICENSE")]
+    licences = {name.partition("licenses/")[2] for name in names if "licenses/" in name}
+    assert licences == {"LICENSE", "kernelrt/data/digits.LICENSE.txt"}
+
+
+def test_the_metadata_name_licences_authors_and_versions(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        text = archive.read(name).decode()
+    fields = email.message_from_string(text)
+    assert fields["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
+    assert fields["Author"] == "kernelrt developers"
+    classifiers = fields.get_all("Classifier")
+    for version in ("3.11", "3.12", "3.13"):
+        assert f"Programming Language :: Python :: {version}" in classifiers
+
+
+def sdist(folder: Path, out: Path, **environment: str) -> bytes:
+    out.mkdir()
+    isolation = ["--no-isolation"] if can_build_here() else []
+    done = run(
+        *(sys.executable, "-m", "build", "--sdist", *isolation, "--outdir", out, folder),
+        env={**os.environ, **environment},
+        cwd=out,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    (path,) = out.glob("*.tar.gz")
+    return path.read_bytes()
+
+
+def test_equal_sources_make_equal_sdists(checkout, dist, tmp_path):
+    """Another folder, other times and permissions, and what a build leaves: the same bytes."""
+    (first,) = dist.glob("*.tar.gz")
+    other = tmp_path / "elsewhere"
+    shutil.copytree(checkout, other)
+    for path in other.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode | stat.S_IWGRP)
+    (other / "kernelrt" / "_dispatch.cpython-30-some.so").touch()
+    (other / "kernelrt" / "__pycache__").mkdir(exist_ok=True)
+    (other / "kernelrt" / "__pycache__" / "dtype.cpython-30.pyc").touch()
+    assert sdist(other, tmp_path / "second") == first.read_bytes()
+    dated = sdist(other, tmp_path / "dated", SOURCE_DATE_EPOCH="1700000000")
+    assert dated != first.read_bytes()
+    assert dated == sdist(checkout, tmp_path / "again", SOURCE_DATE_EPOCH="1700000000")
+    with tarfile.open(tmp_path / "dated" / first.name) as archive:
+        assert {entry.mtime for entry in archive} == {1700000000}
+        assert {(entry.uid, entry.gid, entry.uname) for entry in archive} == {(0, 0, "")}
+
+
+def test_sources_built_for_another_python_say_so(tmp_path):
+    """A checkout comes before the installed package where Python starts in it."""
+    shutil.copytree(
+        ROOT / "kernelrt", tmp_path / "kernelrt", ignore=shutil.ignore_patterns("*.so", "_*.c")
+    )
+    (tmp_path / "kernelrt" / "_dispatch.cpython-30-some.so").touch()
+    done = run(sys.executable, "-c", "import kernelrt", cwd=tmp_path)
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    found = "_dispatch.cpython-30-some.so"
+    for text in ("ImportError", f"_dispatch{SUFFIX}", found, "pip install"):
+        assert text in last
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,19 @@
+"""Says what to do where these sources have no compiled modules for this Python."""
+
+from __future__ import annotations
+
+import importlib.util
+import sysconfig
+from pathlib import Path
+
+if importlib.util.find_spec("kernelrt._dispatch") is None:
+    _here = Path(__file__).parent
+    _suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    _others = ", ".join(sorted(path.name for path in _here.glob("_dispatch.*.so"))) or "none"
+    raise ImportError(
+        f"kernelrt in {_here} has no compiled modules for this Python: expected "
+        f"_dispatch{_suffix}, found {_others}. Run `python -m pip install .` in "
+        f"{_here.parent} with this Python, or start in another folder to use an installed kernelrt",
+        name="kernelrt._dispatch",
+        path=str(_here),
+    )
