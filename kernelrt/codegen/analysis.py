@@ -103,37 +103,69 @@ def merge_reductions(sink: UOp) -> UOp:
     Sharing ranges is what fuses: afterwards the code generator runs the REDUCEs that close over
     the same ranges in one pass, and what both read is one node.
     """
-    while True:
-        info = Analysis(sink)
-        pair = _mergeable(info)
-        if pair is None:
-            return sink
-        keep, drop = pair
-        sink = substitute([sink], dict(zip(drop, keep, strict=True)))[0]
+    # What is nested varies with the loops around it, so that it may match once these do.
+    while shared := _shared_ranges(Analysis(sink)):
+        sink = substitute([sink], shared)[0]
+    return sink
 
 
-def _mergeable(info: Analysis) -> tuple[tuple[UOp, ...], tuple[UOp, ...]] | None:
-    below: dict[UOp, frozenset[UOp]] = {}
+class _Pass:
+    """REDUCEs that will run in one loop nest."""
+
+    def __init__(self, closed: tuple[UOp, ...]) -> None:
+        self.closed = closed
+        self.reduces: list[UOp] = []
+        #: Passes whose results these REDUCEs use, directly or not.
+        self.needs: set[_Pass] = set()
+
+
+def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
+    """Ranges to exchange for others, so that REDUCEs that may share a loop nest do."""
+    passes: dict[tuple[UOp, ...], _Pass] = {}
+    below: dict[UOp, frozenset[_Pass]] = {}
     for u in info.nodes:
-        inside: frozenset[UOp] = frozenset()
-        for s in u.src:
-            inside |= below[s]
-        below[u] = inside | {u} if u.op is Op.REDUCE else inside
-    groups: dict[tuple[UOp, ...], list[UOp]] = {}
-    for u in info.reduces:
-        groups.setdefault(u.src[1:], []).append(u)
-    keys = list(groups)
-    for i, key in enumerate(keys):
-        for other in keys[i + 1 :]:
-            first, second = groups[key], groups[other]
-            if (
-                info.deps[first[0]] == info.deps[second[0]]
-                and [r.src[0] for r in key] == [r.src[0] for r in other]
-                and not set(key) & set(other)
-                and not any(a in below[b] or b in below[a] for a in first for b in second)
-            ):
-                return key, other
-    return None
+        under = frozenset[_Pass]().union(*(below[s] for s in u.src))
+        if u.op is Op.REDUCE:
+            own = passes.setdefault(u.src[1:], _Pass(u.src[1:]))
+            own.reduces.append(u)
+            own.needs |= under
+            under |= {own}
+        below[u] = under
+    for each in passes.values():
+        each.needs = _all_needed(each)
+    alike: dict[object, list[_Pass]] = {}
+    shared: dict[UOp, UOp] = {}
+    for each in passes.values():
+        key = (info.deps[each.reduces[0]], tuple(r.src[0] for r in each.closed))
+        kept = alike.setdefault(key, [])
+        # One that needs the other comes after it; neither may, by way of any pass.
+        fit = next((k for k in kept if each not in k.needs and k not in each.needs), None)
+        if fit is None:
+            kept.append(each)
+            continue
+        shared.update(zip(each.closed, fit.closed, strict=True))
+        _join(fit, each, passes.values())
+    return shared
+
+
+def _all_needed(each: _Pass) -> set[_Pass]:
+    """What a pass needs, and what that needs, where passes are joined already."""
+    found: set[_Pass] = set()
+    pending = list(each.needs)
+    while pending:
+        needed = pending.pop()
+        if needed not in found:
+            found.add(needed)
+            pending += needed.needs
+    return found
+
+
+def _join(kept: _Pass, gone: _Pass, passes: Iterable[_Pass]) -> None:
+    """Let `kept` do what `gone` did: whoever needed either needs both, and all that they need."""
+    kept.needs |= gone.needs
+    for other in passes:
+        if kept in other.needs or gone in other.needs:
+            other.needs |= {kept, gone} | kept.needs
 
 
 def kernel_cost(info: Analysis) -> Cost:

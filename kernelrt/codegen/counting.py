@@ -30,6 +30,8 @@ _WRITTEN = {
 }  # fmt: skip
 #: Instructions beside the index for an element that is loaded alone and put into its lane.
 _LANE = 4
+#: Instructions around a loop.
+_LOOP = 6
 #: What does not fit the registers costs so many cycles, and no tile is that slow.
 _SPILL = 1e30
 
@@ -113,6 +115,7 @@ class Counter:
         self.rate = 1 if target.vector_bits >= 512 else 2
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._cycles: dict[object, float] = {}
+        self._written: dict[object, int] = {}
         self._bodies: dict[object, list[tuple[UOp, int, bool]]] = {}
 
     def stride(self, access: UOp, r: UOp) -> int | None:
@@ -236,30 +239,53 @@ class Counter:
         Every place of every segment of a loop is written out, so the counts of nested loops
         multiply; what does not vary with a loop is written once for it.
         """
-        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in self.info.ranges}
         closers = {r: nest for nest in nests for r in nest.closed}
-        total = 0
         together: dict[frozenset[UOp], list[UOp]] = {}
         for store in self.info.sink.src:
             together.setdefault(self.info.deps_of(store.src), []).append(store)
+        total = 0
         for deps, stores in together.items():
-            opened = [r for r in order if r in deps]
-            vector = self.vector_of(opened, tiles)
-            values = [s.src[2] for s in stores]
-            total += self._text(values, opened, vector, spread, tiles)
-            for store in stores:
-                lone = vector is not None and self.stride(store, vector) != 1
-                total += _WRITTEN[Op.STORE] * self._repeats(deps, opened, spread, vector, not lone)
+            total += self._written_stores(stores, [r for r in order if r in deps], tiles)
         for nest in nests:
             opened = self._around(nest, order, closers)
-            inside = [*opened, *nest.closed]
-            along = self.vector_of(nest.closed, tiles)
-            vector = along or self.vector_of(opened[::-1], tiles)
-            values = [u.src[0] for u in nest.reduces]
-            # The combination, beside what is combined.
-            once = self._repeats(nest.ranges, inside, spread, vector, True)
-            total += self._text(values, inside, vector, spread, tiles) + len(values) * once
+            ranges = (*opened, *nest.closed)
+            key = (nest, ranges, tuple(tiles.get(r, _ONE) for r in ranges))
+            found = self._written.get(key)
+            if found is None:
+                found = self._written[key] = self._written_nest(nest, opened, tiles)
+            total += found
         return total
+
+    def _written_stores(
+        self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> int:
+        """Instructions of STOREs under the same loops, without the REDUCEs they use."""
+        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in opened}
+        vector = self.vector_of(opened, tiles)
+        total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
+        for store in stores:
+            lone = vector is not None and self.stride(store, vector) != 1
+            places = self._repeats(frozenset(opened), opened, spread, vector, not lone)
+            total += _WRITTEN[Op.STORE] * places
+        return total
+
+    def _written_nest(
+        self, nest: Nest, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> int:
+        """Instructions of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
+        inside = [*opened, *nest.closed]
+        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in inside}
+        along = self.vector_of(nest.closed, tiles)
+        vector = along or self.vector_of(opened[::-1], tiles)
+        values = [u.src[0] for u in nest.reduces]
+        # The combination, beside what is combined, and at the end the lanes' with each other.
+        once = self._repeats(nest.ranges, inside, spread, vector, True)
+        if along is not None:
+            lanes = self._repeats(nest.deps, opened, spread, along, True)
+            once += lanes * 3 * (tiles[along].lanes - 1).bit_length()
+        loops = self._repeats(nest.ranges, inside, spread, None, False, loops=True)
+        text = self._text(values, inside, vector, spread, tiles)
+        return text + len(values) * once + _LOOP * loops
 
     def _around(
         self, nest: Nest, order: Sequence[UOp], closers: Mapping[UOp, Nest]
@@ -345,12 +371,17 @@ class Counter:
         spread: Mapping[UOp, _Spread],
         vector: UOp | None,
         wide: bool,
+        *,
+        loops: bool = False,
     ) -> int:
-        """How often a value over `deps` is written; with `wide`, vectors along `vector` alone."""
+        """How often a value over `deps` is written; with `wide`, vectors along `vector` alone.
+
+        With `loops`, how often the innermost loop is.
+        """
         last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
         total = 1
         for r in opened[: last + 1]:
-            if r not in deps:
+            if loops or r not in deps:
                 total *= spread[r].copies
             elif wide and (vector is None or r is vector):
                 total *= spread[r].places

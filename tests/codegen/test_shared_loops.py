@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
 from kernelrt.codegen.tiling import choose
 from kernelrt.device.spec import DeviceSpec
@@ -147,3 +148,26 @@ def test_gradient_of_pooled_batch_norm(shape):
         return (y * torch.tensor(c, dtype=torch.float64)).sum()
 
     gradients(torch, loss, x)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reductions_that_use_each_other(run, build, seed):
+    """Sums of this length or that, each using some before it: who shares a loop is a puzzle."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(n) for n in rng.choice(SIZES, 2, replace=False)]
+    totals, expected, arrays = [], [], []
+    for i in range(int(rng.integers(3, 10))):
+        size = int(rng.choice(sizes))
+        r = build.range(size, i)
+        arrays.append(rng.uniform(-1, 1, size).astype(np.float32))
+        value, truth = build.load(build.param(i + 1, size), r), arrays[-1].astype(np.float64)
+        for j in range(i):
+            if not rng.integers(3):
+                value, truth = value * totals[j] + 0.5, truth * expected[j] + 0.5
+        totals.append(build.reduce(Op.ADD, value * 0.25, r))
+        expected.append((truth * 0.25).sum())
+    out = np.zeros(1, np.float32)
+    at = totals[0].const_like(0).cast(dt.int64)
+    ast = build.sink(build.store(build.param(0, 1), at, sum(totals[1:], totals[0])))
+    run(ast, [out, *arrays])
+    np.testing.assert_allclose(out[0], sum(expected), rtol=1e-4, atol=1e-4)

@@ -80,3 +80,9 @@ def test_convolutions_and_norms(asts, shape):
     y = x.batch_norm(None, None, training=True).conv2d(w, padding=1).gelu().max_pool2d(2)
     (y.layer_norm(y.shape[-1]) * y.group_norm(7)).sum().backward()
     check(asts, x.grad, w.grad)
+
+
+def test_many_sums_of_different_sizes(asts):
+    leaves = [leaf(3 + i, 5 + i) for i in range(40)]
+    check(asts, sum((x * x).sum() for x in leaves))
+    check(asts, sum((x.exp().sum(1) * x.amax(1)).sum() for x in leaves[:20]))
