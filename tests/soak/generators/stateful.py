@@ -1,0 +1,62 @@
+"""Random programs with state, jitted and eager in turn, beside torch (tests/support/stateful)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+Case = dict[str, Any]
+
+
+def generate(rng: np.random.Generator) -> Case:
+    from support import stateful
+
+    return dataclasses.asdict(stateful.generate(rng))
+
+
+def built(case: Case) -> Any:
+    """The generator's own classes from plain data."""
+    from support import stateful
+
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+    fields = {name: frozen(value) for name, value in case.items()}
+    fields["functions"] = tuple(
+        stateful.Function(**{name: frozen(value) for name, value in function.items()})
+        for function in case["functions"]
+    )
+    return stateful.Case(**fields)
+
+
+def run(case: Case) -> str | None:
+    from support import stateful
+
+    why = stateful.run(built(case))
+    return why if why is None else f"values: {why}"
+
+
+def shrink(case: Case) -> Iterator[Case]:
+    from support import stateful
+
+    for smaller in stateful._smaller(built(case)):
+        yield dataclasses.asdict(smaller)
+
+
+def key(case: Case) -> str:
+    return re.sub(r"\d", "#", repr([case["actions"], case["functions"]]))
+
+
+def source(case: Case) -> str:
+    return (
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from tests.soak.generators import stateful\n"
+        f"case = {case!r}\n"
+        "assert stateful.run(case) is None, stateful.run(case)"
+    )
