@@ -40,7 +40,7 @@ from kernelrt.errors import (
     UnknownNameError,
     VariableError,
 )
-from kernelrt.ir import Variable
+from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import (
@@ -95,7 +95,9 @@ __all__ = [
     "PlanBuildError",
     "PlanBusyError",
     "PlanReleasedError",
+    "Real",
     "ShapeError",
+    "Size",
     "SpecError",
     "Tensor",
     "UnknownNameError",

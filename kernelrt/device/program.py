@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.size import Size, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,9 +96,10 @@ class ProgramSpec:
     host_parallel_safe: bool = True
     may_fail: bool = False
 
-    def add_var(self, var: UOp) -> Self:
+    def add_var(self, var: UOp | Size) -> Self:
         """Append a Variable to `vars` and its name to `var_names` (before ``core_id``)."""
-        if var.op is not Op.VAR:
+        var = plain(var)
+        if not isinstance(var, UOp) or var.op is not Op.VAR:
             raise SpecError(f"add_var: expected a Variable, not {var!r}")
         name = var.arg[0]
         if any(v.arg[0] == name and v is not var for v in self.vars):
@@ -268,14 +270,14 @@ class Loader(Protocol):
 
 
 def _check_sizes(argument: str, sizes: Sizes) -> Sizes:
-    checked: object = sizes
+    checked: object = plain(sizes)
     if not (
         isinstance(checked, tuple)
         and len(checked) == 3
         and all(isinstance(s, int | UOp) for s in checked)
     ):
         raise SpecError(f"{argument}: expected three ints or integer UOps, not {sizes!r}")
-    return sizes
+    return checked
 
 
 def _check_var_names(names: Sequence[str]) -> None:

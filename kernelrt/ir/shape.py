@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.span import span
 from kernelrt.ir.symbolic import simplify
-from kernelrt.ir.terms import factors, render, span
+from kernelrt.ir.terms import factors, render
 from kernelrt.ir.uop import Dim, UOp, const
 
 if TYPE_CHECKING:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp, toposort
 
 __all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "order", "ranges_of",
-           "render", "span"]
+           "render"]
 
 # A linear form: node -> coefficient, and the constant term.
 Linear = tuple[dict[UOp, int], int]
@@ -23,8 +22,6 @@ _FACTORS = 16
 #: Labels that are longer are replaced by their hash, and texts for people cut short.
 _LABEL = 96
 _TEXT = 2000
-#: Bounds are sought at the corners of so many Variables, over so many nodes, at most.
-_CORNERS, _NODES = 6, 100
 
 
 def linear(u: UOp) -> Linear:
@@ -121,45 +118,6 @@ def factors(u: UOp) -> list[UOp]:
         if len(stack) + len(out) > _FACTORS:
             return [u]
     return out
-
-
-def span(u: UOp) -> tuple[int, int]:
-    """Least and greatest value of an expression over Variables, the tightest that is known.
-
-    A polynomial that is linear in each of its Variables takes both at corners of their bounds.
-    """
-    low, high = u.bounds
-    nodes = list(toposort([u]))
-    variables = [n for n in nodes if n.op is Op.VAR]
-    if not variables or len(variables) > _CORNERS or len(nodes) > _NODES or not u.exact:
-        return low, high
-    degrees: dict[UOp, dict[UOp, int]] = {}
-    for node in nodes:
-        degree = degrees[node] = {node: 1} if node.op is Op.VAR else {}
-        if node.op not in (Op.VAR, Op.CONST, Op.ADD, Op.SUB, Op.NEG, Op.MUL):
-            return low, high
-        for s in node.src:
-            for variable, d in degrees[s].items():
-                more = degree.get(variable, 0)
-                degree[variable] = more + d if node.op is Op.MUL else max(more, d)
-        if max(degree.values(), default=0) > 1:
-            return low, high
-    found = [
-        _at(nodes, dict(zip(variables, corner, strict=True)))
-        for corner in itertools.product(*(v.bounds for v in variables))
-    ]
-    return max(low, min(found)), min(high, max(found))
-
-
-def _at(nodes: list[UOp], known: dict[UOp, int]) -> int:
-    done = dict(known)
-    for node in nodes:
-        if node.op is Op.CONST:
-            done[node] = int(node.arg)
-        elif node.op is not Op.VAR:
-            a, b = done[node.src[0]], done[node.src[-1]]
-            done[node] = {Op.ADD: a + b, Op.SUB: a - b, Op.MUL: a * b, Op.NEG: -a}[node.op]
-    return done[nodes[-1]]
 
 
 def render(u: UOp) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Dynamic", "SizedReplays", "check_dynamic", "generalize"]
 
 #: Argument name -> axis -> the Variable that stands for its size.
-Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp]]"
+Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
 
 MOST_SIZES: Final = 1024
 """How many combinations of sizes a plan remembers before it starts anew."""
@@ -41,7 +42,9 @@ def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]]:
         return {}
     given: Any = dynamic
     try:
-        out = {name: dict(axes.items()) for name, axes in given.items()}
+        out = {
+            name: {axis: plain(v) for axis, v in axes.items()} for name, axes in given.items()
+        }
     except AttributeError:
         raise DTypeError(f"dynamic: expected a mapping such as {_FORM}, not {dynamic!r}") from None
     named: dict[str, UOp] = {}

@@ -271,7 +271,7 @@ def _refuse(name: str, leaf: object) -> Any:
 def spec_of(leaf: Any) -> Spec:
     """What a normalized leaf is to a plan."""
     if isinstance(leaf, Tensor):
-        return Array(leaf.dtype, leaf.shape)
+        return Array(leaf.dtype, leaf.dims)
     if isinstance(leaf, np.ndarray):
         return Array(dt.from_numpy(leaf.dtype), leaf.shape)
     if type(leaf) is float:

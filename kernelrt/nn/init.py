@@ -126,7 +126,7 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
         raise ShapeError(
             f"tensor: fan-in and fan-out need at least two axes, not shape {tensor.shape}"
         )
-    sizes = [dim_max(d) for d in tensor.shape]
+    sizes = [dim_max(d) for d in tensor.dims]
     taps = math.prod(sizes[2:])
     return max(1, sizes[1] * taps), max(1, sizes[0] * taps)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
 from kernelrt.tensor.creation import empty
@@ -83,10 +83,10 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        if not x.ndim or x.shape[-1] != self.in_features:
+        if not x.ndim or not same(x.dims[-1], self.in_features):
             raise ShapeError(
                 f"Linear({self.in_features}, {self.out_features}): expected an input of shape "
-                f"(..., {self.in_features}), not {format_shape(x.shape)}"
+                f"(..., {self.in_features}), not {format_shape(x.dims)}"
             )
         return x.linear(self.weight, self.bias)
 

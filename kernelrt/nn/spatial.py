@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
@@ -95,10 +95,10 @@ class Conv2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
-        if x.ndim != 4 or x.shape[1] != self.in_channels:
+        if x.ndim != 4 or not same(x.dims[1], self.in_channels):
             raise ShapeError(
                 f"Conv2d({self.in_channels}, {self.out_channels}, ...): expected an input of shape "
-                f"(batch, {self.in_channels}, rows, columns), not {format_shape(x.shape)}"
+                f"(batch, {self.in_channels}, rows, columns), not {format_shape(x.dims)}"
             )
         return x.conv2d(
             self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups

@@ -161,7 +161,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def _describe(name: str, tensor: Tensor) -> str:
-    return f"{name!r} ({tensor.dtype.name} of shape {format_shape(tensor.shape)})"
+    return f"{name!r} ({tensor.dtype.name} of shape {format_shape(tensor.dims)})"
 
 
 def _fitting(name: str, value: object, target: Tensor) -> Tensor:
@@ -169,8 +169,8 @@ def _fitting(name: str, value: object, target: Tensor) -> Tensor:
     source = value.detach() if isinstance(value, Tensor) else _read(name, value)
     if source.shape != target.shape:
         raise ShapeError(
-            f"{name!r} has shape {format_shape(source.shape)}, expected "
-            f"{format_shape(target.shape)}"
+            f"{name!r} has shape {format_shape(source.dims)}, expected "
+            f"{format_shape(target.dims)}"
         )
     if not (source.dtype.is_float <= target.dtype.is_float):
         raise DTypeError(f"{name!r} holds {source.dtype.name}, expected {target.dtype.name}")

@@ -8,6 +8,7 @@ from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DeviceError, PlanBuildError
 from kernelrt.ir import UOp
+from kernelrt.ir.size import plain
 from kernelrt.runtime import order
 from kernelrt.runtime.cost import largest
 from kernelrt.runtime.kernel import CachedKernel
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.ir import Dim
+    from kernelrt.ir.size import Size
     from kernelrt.schedule.types import Decision, Intermediate
 
 __all__ = ["ExecutionPlanBuilder"]
@@ -195,7 +197,7 @@ class ExecutionPlanBuilder:
         self,
         destination: int,
         source: int,
-        nbytes: Dim | None = None,
+        nbytes: Dim | Size | None = None,
         *,
         dependencies: Iterable[int] = (),
     ) -> int:
@@ -204,7 +206,9 @@ class ExecutionPlanBuilder:
             self._check_index("source", source)
             nbytes = self._layout.entries[source].nbytes
         return self.add_op(
-            PreparedCopy(self._new_id(), (destination, source), nbytes, tuple(dependencies))
+            PreparedCopy(
+                self._new_id(), (destination, source), plain(nbytes), tuple(dependencies)
+            )
         )
 
     def add_custom(
@@ -213,7 +217,7 @@ class ExecutionPlanBuilder:
         buffer_indices: Sequence[int],
         outputs: Sequence[int] = (),
         *,
-        variables: Sequence[UOp] = (),
+        variables: Sequence[UOp | Size] = (),
         dependencies: Iterable[int] = (),
     ) -> int:
         """Add a call into Python; see PreparedCustomFunction. Returns its id."""
@@ -223,7 +227,7 @@ class ExecutionPlanBuilder:
                 function,
                 tuple(buffer_indices),
                 tuple(outputs),
-                tuple(variables),
+                plain(tuple(variables)),
                 tuple(dependencies),
             )
         )

@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.program import Program
     from kernelrt.dtype import DType
+    from kernelrt.ir.size import Size
 
 __all__ = ["CachedKernel", "FunctionProgram", "address_of"]
 
@@ -165,7 +167,7 @@ class CachedKernel:
         spec: CompiledSpec,
         outs: Sequence[int],
         *,
-        variables: Sequence[UOp] = (),
+        variables: Sequence[UOp | Size] = (),
         device: str = "CPU",
         may_fail: bool = False,
         host_parallel_safe: bool = True,
@@ -180,7 +182,7 @@ class CachedKernel:
             What to load.
         outs : sequence of int
             Slots that it stores to.
-        variables : sequence of UOp
+        variables : sequence of Variable
             Bounds of what `spec.var_names` names; those of the AST are known already.
         may_fail : bool
             It takes the plan's status word (``int64_t *``) as one more, last slot, and stores
@@ -196,6 +198,7 @@ class CachedKernel:
         from kernelrt.device.registry import opened
 
         inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
+        bound: tuple[UOp, ...] = plain(tuple(variables))
         slots = spec.buf_count - may_fail
         bad = [slot for slot in outs if not 0 <= slot < slots]
         if bad:
@@ -207,7 +210,7 @@ class CachedKernel:
             code=spec.src or "",
             entry_point=spec.name,
             ast=spec.ast,
-            vars=tuple(dict.fromkeys([*variables, *inside])),
+            vars=tuple(dict.fromkeys([*bound, *inside])),
             var_names=spec.var_names,
             globals=tuple(range(slots)),
             outs=tuple(sorted(set(outs))),
@@ -230,7 +233,7 @@ class CachedKernel:
         outs: Sequence[int],
         *,
         var_names: Sequence[str] | None = None,
-        variables: Sequence[UOp] = (),
+        variables: Sequence[UOp | Size] = (),
         global_size: Sizes | None = None,
         **options: Any,
     ) -> Self:
@@ -264,7 +267,8 @@ class CachedKernel:
         >>> CachedKernel.from_source("one", src, 1, [0]).entry_point
         'one'
         """
-        names = [v.arg[0] for v in variables] if var_names is None else var_names
+        bound: tuple[UOp, ...] = plain(tuple(variables))
+        names = [v.arg[0] for v in bound] if var_names is None else var_names
         spec = CompiledSpec.from_source_with_sizes(
             name, src, _opaque(name), names, global_size, None, buf_count
         )
@@ -279,7 +283,7 @@ class CachedKernel:
         *,
         name: str | None = None,
         var_names: Sequence[str] | None = None,
-        variables: Sequence[UOp] = (),
+        variables: Sequence[UOp | Size] = (),
         global_size: Sizes | None = None,
         may_fail: bool = False,
         host_parallel_safe: bool = False,
@@ -309,14 +313,15 @@ class CachedKernel:
         if bad:
             raise PlanBuildError(f"kernel {name!r}: outs {bad} lie outside its {buf_count} slots")
         slots = tuple(range(buf_count - may_fail))
-        names = [v.arg[0] for v in variables] if var_names is None else var_names
+        bound: tuple[UOp, ...] = plain(tuple(variables))
+        names = [v.arg[0] for v in bound] if var_names is None else var_names
         return cls(
             program=FunctionProgram(name, address, function),
             device="CPU",
             code="",
             entry_point=name,
             ast=_opaque(name),
-            vars=tuple(variables),
+            vars=bound,
             var_names=tuple(names),
             globals=slots,
             outs=tuple(sorted(set(outs))),
@@ -324,7 +329,7 @@ class CachedKernel:
             buf_count=buf_count,
             host_parallel_safe=host_parallel_safe,
             may_fail=may_fail,
-            global_size=global_size or _SINGLE,
+            global_size=plain(global_size) or _SINGLE,
             flops=flops,
             bytes=bytes,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kernelrt.device.program import CORE_ID
 from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
 from kernelrt.ir.origin import Origin, summary
+from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class PreparedCopy:
     dependencies: tuple[int, ...] = ()
     _place: _Place = field(default_factory=_Place, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        self.nbytes = plain(self.nbytes)
+
     @property
     def label(self) -> str:
         """What errors call this op."""
@@ -294,6 +298,7 @@ class PreparedCustomFunction:
     _place: _Place = field(default_factory=_Place, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.variables = plain(tuple(self.variables))
         if not callable(self.function):
             raise PlanBuildError(f"{self.label}: function: {self.function!r} cannot be called")
         bad = [i for i in self.output_indices if not 0 <= i < len(self.buffer_indices)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.device.program import CORE_ID
 from kernelrt.errors import PlanBuildError, VariableError
 from kernelrt.ir import Dim, UOp
+from kernelrt.ir.size import plain
 from kernelrt.runtime.ops import (
     PreparedCopy,
     PreparedCustomFunction,
@@ -206,8 +207,9 @@ def merge_updates(given: object, keywords: Mapping[str, Any]) -> dict[str, Any]:
             f"expected a mapping, (name, value) pairs or keywords, not {type(given).__name__}"
         )
     out: dict[str, Any] = {}
-    for name, value in (*pairs, *keywords.items()):
+    for given_name, value in (*pairs, *keywords.items()):
         # A Variable may stand for its name.
+        name = plain(given_name)
         key = name.arg[0] if isinstance(name, UOp) and isinstance(name.arg, tuple) else name
         if not isinstance(key, str):
             raise VariableError(f"expected the name of a variable, not {name!r}")

@@ -113,8 +113,8 @@ class ActivationMethods(ElementwiseMethods):
         """``clamp(self + 3, 0, 6) / 6``; the gradient at -3 and at 3 is 0."""
         x = self._of(self._as_float())
         out = ((x + 3) / 6).uop
-        out = build.where(x.uop.alu(Op.LE, build.full(-3, x.dtype, x.shape)), 0, out)
-        return self._of(build.where(build.full(3, x.dtype, x.shape).alu(Op.LE, x.uop), 1, out))
+        out = build.where(x.uop.alu(Op.LE, build.full(-3, x.dtype, x.dims)), 0, out)
+        return self._of(build.where(build.full(3, x.dtype, x.dims).alu(Op.LE, x.uop), 1, out))
 
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""

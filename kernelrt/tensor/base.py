@@ -14,6 +14,7 @@ from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
+from kernelrt.ir.size import Size, as_size, plain
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, gradient_operands, history, mark
 
@@ -223,8 +224,14 @@ class TensorBase(ArrayHandle):
     # ---- what it is
 
     @property
-    def shape(self) -> tuple[Dim, ...]:
-        """Size of each axis: an int, or an expression over Variables."""
+    def shape(self) -> tuple[int | Size, ...]:
+        """Size of each axis: an int, or a Size where it is known at run time only."""
+        known = self._shape
+        return tuple(map(as_size, self.dims)) if known is None else known
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Size of each axis as expressions have it: an int, or a node over Variables."""
         known = self._shape
         if known is not None:
             return known
@@ -243,7 +250,7 @@ class TensorBase(ArrayHandle):
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return len(self.dims)
 
     @property
     def device(self) -> str:
@@ -257,15 +264,15 @@ class TensorBase(ArrayHandle):
 
     def dim(self) -> int:
         """Number of axes."""
-        return len(self.shape)
+        return len(self.dims)
 
-    def size(self, dim: int | None = None) -> Dim | tuple[Dim, ...]:
+    def size(self, dim: int | None = None) -> int | Size | tuple[int | Size, ...]:
         """The shape, or the size of axis `dim`."""
         return self.shape if dim is None else self.shape[axis_of(dim, self.ndim)]
 
-    def numel(self) -> Dim:
+    def numel(self) -> int | Size:
         """Number of elements."""
-        return prod(self.shape)
+        return as_size(prod(self.dims))
 
     def element_size(self) -> int:
         """Bytes of one element."""
@@ -344,10 +351,10 @@ class TensorBase(ArrayHandle):
         if value is not None:
             if not isinstance(value, TensorBase):
                 raise DTypeError(f"grad: expected a Tensor or None, not {type(value).__name__}")
-            if not build.same_shape(value.shape, self.shape) or value.dtype is not self.dtype:
+            if not build.same_shape(value.dims, self.dims) or value.dtype is not self.dtype:
                 raise ShapeError(
-                    f"grad: expected {self.dtype.name} of shape {format_shape(self.shape)}, not "
-                    f"{value.dtype.name} of shape {format_shape(value.shape)}"
+                    f"grad: expected {self.dtype.name} of shape {format_shape(self.dims)}, not "
+                    f"{value.dtype.name} of shape {format_shape(value.dims)}"
                 )
         grads.write(self, value)
 
@@ -392,7 +399,7 @@ class TensorBase(ArrayHandle):
 
 
 class _Weak:
-    """An integer expression over Variables, which takes part in promotion as a Python int."""
+    """An expression over Variables, which takes part in promotion as Python's numbers do."""
 
     __slots__ = ("node",)
 
@@ -412,8 +419,9 @@ def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
         value = value.item()  # a NumPy scalar is as weak as Python's
     if isinstance(value, bool | int | float):
         return value
+    value = plain(value)
     if isinstance(value, UOp):
-        return _Weak(_expression(value, name))
+        return _Weak(value if value.dtype.is_float else _expression(value, name))
     if isinstance(value, TensorBase | np.ndarray):
         return tensor._lift(value, name).uop
     raise DTypeError(
@@ -453,9 +461,16 @@ def _result_type(values: Sequence[_Value]) -> DType:
             result = dt.promote(result, point)
     for value in values:
         if not isinstance(value, UOp):
-            result = dt.of_scalar(0 if isinstance(value, _Weak) else value, result)
+            result = dt.of_scalar(_example(value), result)
     assert result is not None
     return result
+
+
+def _example(value: _Weak | bool | float) -> bool | float:
+    """A Python number that promotes as `value` does."""
+    if isinstance(value, _Weak):
+        return 0.0 if value.node.dtype.is_float else 0
+    return value
 
 
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
@@ -516,7 +531,7 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
     if len(args) == 1 and isinstance(args[0], tuple | list):
         args = args[0]
     out: list[Dim] = []
-    for d in args:
+    for d in map(plain, args):
         if isinstance(d, UOp):
             out.append(_expression(d, name))
         elif isinstance(d, int | np.integer) and not isinstance(d, bool):

@@ -83,10 +83,10 @@ class ContractionMethods(IndexingMethods):
     def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
         """``self @ weight.T + bias``, for a weight of shape (out, in)."""
         w = self._lift(weight, "weight")
-        if w.ndim != 2 or self.ndim == 0 or not same(self.shape[-1], w.shape[1]):
+        if w.ndim != 2 or self.ndim == 0 or not same(self.dims[-1], w.dims[1]):
             raise ShapeError(
-                f"weight: expected shape (out, {self.shape[-1] if self.ndim else 'in'}) for an "
-                f"input of shape {format_shape(self.shape)}, not {format_shape(w.shape)}"
+                f"weight: expected shape (out, {self.dims[-1] if self.ndim else 'in'}) for an "
+                f"input of shape {format_shape(self.dims)}, not {format_shape(w.dims)}"
             )
         out = self.matmul(w.t())
         return out if bias is None else out + bias
@@ -156,9 +156,9 @@ class ContractionMethods(IndexingMethods):
         if bias is None:
             return out
         b = self._lift(bias, "bias")
-        if b.ndim != 1 or not same(b.shape[0], w.shape[0]):
+        if b.ndim != 1 or not same(b.dims[0], w.dims[0]):
             raise ShapeError(
-                f"bias: expected shape {format_shape((w.shape[0],))}, not {format_shape(b.shape)}"
+                f"bias: expected shape {format_shape((w.dims[0],))}, not {format_shape(b.dims)}"
             )
         return out + b.reshape(-1, *(1,) * n)
 

@@ -76,7 +76,7 @@ class ConversionMethods(LossMethods):
             return value
         if self.numel() != 1:
             raise ShapeError(
-                f"{asked}: the tensor has shape {format_shape(self.shape)}, not one element; "
+                f"{asked}: the tensor has shape {format_shape(self.dims)}, not one element; "
                 "index or reduce it first"
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
@@ -131,7 +131,7 @@ class ConversionMethods(LossMethods):
     def __bool__(self) -> builtins.bool:
         if self.numel() != 1:
             raise ShapeError(
-                f"bool: the truth of a tensor of shape {format_shape(self.shape)} is ambiguous; "
+                f"bool: the truth of a tensor of shape {format_shape(self.dims)} is ambiguous; "
                 "use any() or all(), and maximum() or minimum() for max() or min()"
             )
         asked = "bool(), which if, while, and, not, min() and max() ask,"
@@ -152,12 +152,12 @@ class ConversionMethods(LossMethods):
         return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)
 
     def __repr__(self) -> str:
-        head = f"shape={format_shape(self.shape)}, dtype={self.dtype.name}"
+        head = f"shape={format_shape(self.dims)}, dtype={self.dtype.name}"
         if self.requires_grad:
             head += ", requires_grad=True"
         if is_tracing() or (self._born is not None and not self.is_realized):
             return f"<Tensor, traced, {head}>"
-        if not all(isinstance(d, int) for d in self.shape):
+        if not all(isinstance(d, int) for d in self.dims):
             return f"<Tensor, {head}>"
         if self.numel() > 1000:
             return f"<Tensor, {head}>" if self.is_realized else f"<Tensor, lazy, {head}>"

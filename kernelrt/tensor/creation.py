@@ -12,6 +12,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DeviceError, DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod, same
+from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
 from kernelrt.tensor.base import TensorBase, shape_of, storage_node
 
@@ -49,8 +50,10 @@ def from_data(
     if isinstance(data, TensorBase):
         node = UOp(Op.CONTIGUOUS, data.dtype, (data.uop,))
         return kind._of(node if dtype is None else node.cast(dt.parse(dtype)))
+    data = plain(data)
     if isinstance(data, UOp):
-        node = build.scalar(data, dt.int64 if dtype is None else dt.parse(dtype))
+        usual = dt.float32 if data.dtype.is_float else dt.int64
+        node = build.scalar(data, usual if dtype is None else dt.parse(dtype))
         return kind._of(node)
     wanted = None if dtype is None else dt.parse(dtype)
     array = _as_array(data, name)
@@ -220,16 +223,17 @@ def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
 
 
 def full(
-    size: Any, fill_value: bool | float, dtype: object = None, device: object = None,
+    size: Any, fill_value: bool | float | Size | Real, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A tensor of shape `size` with `fill_value` everywhere."""
     check_device(device)
     shape = check_shape((size,))
-    if not isinstance(fill_value, bool | int | float | np.generic):
+    value = fill_value.item() if isinstance(fill_value, np.generic) else plain(fill_value)
+    if not isinstance(value, bool | int | float | UOp):
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
-    value = fill_value.item() if isinstance(fill_value, np.generic) else fill_value
-    wanted = dt.of_scalar(value) if dtype is None else dt.parse(dtype)
+    example = (0.0 if value.dtype.is_float else 0) if isinstance(value, UOp) else value
+    wanted = dt.of_scalar(example) if dtype is None else dt.parse(dtype)
     if isinstance(value, int) and wanted.is_int and not dt.holds(wanted, value):
         raise DTypeError(
             f"fill_value: {value} is no {wanted.name}, which goes from {wanted.min} to {wanted.max}"
@@ -296,6 +300,7 @@ def arange(
 
     They are int64 if all arguments are integers, else float32, unless told otherwise.
     """
+    start, end = plain(start), plain(end)
     if end is None:
         start, end = 0, start
     if step == 0:

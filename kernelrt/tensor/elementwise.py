@@ -316,7 +316,7 @@ class ElementwiseMethods(TensorBase):
         for above, below in ((True, False), (False, True)):
             if self._is_beyond(other, below=below):
                 holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
-                return self._of(build.full(holds, dt.bool_, self.shape))
+                return self._of(build.full(holds, dt.bool_, self.dims))
         a, b = self._unify(("other", other))
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
@@ -372,13 +372,13 @@ class ElementwiseMethods(TensorBase):
     def isinf(self) -> Self:
         """Whether each element is infinite."""
         if not self.dtype.is_float:
-            return self._of(build.full(False, dt.bool_, self.shape))
+            return self._of(build.full(False, dt.bool_, self.dims))
         return self.abs().eq(math.inf)
 
     def isfinite(self) -> Self:
         """Whether each element is neither infinite nor NaN."""
         if not self.dtype.is_float:
-            return self._of(build.full(True, dt.bool_, self.shape))
+            return self._of(build.full(True, dt.bool_, self.dims))
         return self.abs() < math.inf
 
     def where(self, condition: Operand, other: Operand) -> Self:

@@ -83,18 +83,18 @@ def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
             "tensors it is computed from, as in x.float()"
         )
     if gradient is None:
-        if not same(prod(tensor.shape), 1):
+        if not same(prod(tensor.dims), 1):
             raise GradientError(
-                f"{name}: the tensor has shape {format_shape(tensor.shape)}; reduce it to one "
+                f"{name}: the tensor has shape {format_shape(tensor.dims)}; reduce it to one "
                 "element, as in loss.mean(), or pass gradient="
             )
-        return build.full(1, tensor.dtype, tensor.shape)
+        return build.full(1, tensor.dtype, tensor.dims)
     if not isinstance(gradient, type(tensor)):
         raise DTypeError(f"gradient: expected a Tensor, not {type(gradient).__name__}")
-    if not build.same_shape(gradient.shape, tensor.shape):
+    if not build.same_shape(gradient.dims, tensor.dims):
         raise ShapeError(
-            f"gradient: expected the shape {format_shape(tensor.shape)} of the tensor, not "
-            f"{format_shape(gradient.shape)}"
+            f"gradient: expected the shape {format_shape(tensor.dims)} of the tensor, not "
+            f"{format_shape(gradient.dims)}"
         )
     return gradient.uop.cast(tensor.dtype)
 
@@ -190,6 +190,6 @@ def grad(
         assert t._leaf is not None
         node = found.get(t._leaf)
         if node is None:
-            node = build.full(0, t.dtype, t.shape)
+            node = build.full(0, t.dtype, t.dims)
         out.append(type(t)._of(node if create_graph else detach(node)))
     return tuple(out) if several else out[0]

@@ -58,7 +58,7 @@ class Home:
     __slots__ = ("__weakref__", "_shape", "_tenant", "buffer")
 
     def __init__(self, owner: TensorBase) -> None:
-        assert is_static(owner.shape)
+        assert is_static(owner.dims)
         self._shape = cast("tuple[int, ...]", owner.shape)
         self.buffer = Buffer(math.prod(self._shape), owner.dtype)
         self._tenant: weakref.ref[TensorBase] | None = None

@@ -9,7 +9,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape
+from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.base import Operand, TensorBase, axis_of
 from kernelrt.tensor.reduction import ReductionMethods
@@ -54,7 +55,7 @@ class IndexingMethods(ReductionMethods):
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""
-        size = self.shape[axis]
+        size = self.dims[axis]
         start = _position(item, size, axis)
         node = self.uop
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
@@ -65,7 +66,7 @@ class IndexingMethods(ReductionMethods):
         )
 
     def _slice(self, axis: int, item: slice) -> Self:
-        size = self.shape[axis]
+        size = self.dims[axis]
         step = 1 if item.step is None else item.step
         if not isinstance(step, int | np.integer) or step == 0:
             raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
@@ -90,15 +91,15 @@ class IndexingMethods(ReductionMethods):
         count = len(range(start, stop, step))
         if count == 0:
             return self.narrow(axis, 0, 0)
-        out = self
+        out, size = self, self._static_size(axis, "a slice with a step")
         if step < 0:
-            out = out.flip(axis)
-            start, step = int(self.shape[axis]) - 1 - start, -step  # type: ignore[arg-type]
+            out, start, step = out.flip(axis), size - 1 - start, -step
         # Every step-th element is the first column of rows of length step.
-        out = out.narrow(axis, start, min(count * step, int(out.shape[axis]) - start))  # type: ignore[arg-type]
-        short = count * step - int(out.shape[axis])  # type: ignore[arg-type]
+        length = min(count * step, size - start)
+        out = out.narrow(axis, start, length)
+        short = count * step - length
         out = out._pad([(0, short if a == axis else 0) for a in range(out.ndim)])
-        shape = (*out.shape[:axis], count, step, *out.shape[axis + 1 :])
+        shape = (*out.dims[:axis], count, step, *out.dims[axis + 1 :])
         return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
 
     def _index_tensor(self, item: Any) -> IndexingMethods:
@@ -114,7 +115,7 @@ class IndexingMethods(ReductionMethods):
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
         """Index by tensors: their common shape takes the place of the axes they stand for."""
-        shape = broadcast(*(t.shape for _, t in tensors))
+        shape = broadcast(*(t.dims for _, t in tensors))
         axes = [a for a, _ in tensors]
         adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
         node = self.uop
@@ -162,10 +163,10 @@ class IndexingMethods(ReductionMethods):
         if index.ndim != self.ndim:
             raise ShapeError(f"indices: expected {self.ndim} axes, not {index.ndim}")
         shape = broadcast(
-            tuple(1 if a == axis else d for a, d in enumerate(self.shape)),
-            tuple(1 if a == axis else d for a, d in enumerate(index.shape)),
+            tuple(1 if a == axis else d for a, d in enumerate(self.dims)),
+            tuple(1 if a == axis else d for a, d in enumerate(index.dims)),
         )
-        wide = self.expand(tuple(self.shape[a] if a == axis else d for a, d in enumerate(shape)))
+        wide = self.expand(tuple(self.dims[a] if a == axis else d for a, d in enumerate(shape)))
         index = index.expand(tuple(index.shape[a] if a == axis else d for a, d in enumerate(shape)))
         return wide.gather(axis, index)
 
@@ -180,11 +181,11 @@ class IndexingMethods(ReductionMethods):
         shape = places[0].shape
         if values.ndim != self.ndim or any(
             dim_max(have) < dim_max(need)
-            for have, need in zip(values.shape, shape, strict=True)
+            for have, need in zip(values.dims, shape, strict=True)
         ):
             raise ShapeError(
                 f"src: expected at least the shape {format_shape(shape)} of index, not "
-                f"{format_shape(values.shape)}"
+                f"{format_shape(values.dims)}"
             )
         if values.dtype is not self.dtype:
             raise DTypeError(
@@ -200,15 +201,15 @@ class IndexingMethods(ReductionMethods):
         if not places.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {places.dtype.name}")
         if places.ndim != self.ndim or any(
-            a != axis and dim_max(d) > dim_max(self.shape[a]) for a, d in enumerate(places.shape)
+            a != axis and dim_max(d) > dim_max(self.dims[a]) for a, d in enumerate(places.dims)
         ):
             raise ShapeError(
                 f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
-                f"{format_shape(self.shape)}, not {format_shape(places.shape)}"
+                f"{format_shape(self.dims)}, not {format_shape(places.dims)}"
             )
         node = places.uop.cast(dt.int64)
         return [
-            build.bound(node, self.shape[a]) if a == axis else build.iota_along(node.shape, a)
+            build.bound(node, self.dims[a]) if a == axis else build.iota_along(node.shape, a)
             for a in range(self.ndim)
         ]
 
@@ -219,9 +220,9 @@ class IndexingMethods(ReductionMethods):
         if places.ndim > 1 or not places.dtype.is_int:
             raise ShapeError(
                 f"index: expected a vector of integers, not {places.dtype.name} of shape "
-                f"{format_shape(places.shape)}"
+                f"{format_shape(places.dims)}"
             )
-        checked = self._of(build.bound(places.uop.cast(dt.int64), self.shape[axis]))
+        checked = self._of(build.bound(places.uop.cast(dt.int64), self.dims[axis]))
         return self._take([(axis, checked.reshape(-1))])
 
     def embedding(self, weight: TensorBase) -> Any:
@@ -237,7 +238,7 @@ class IndexingMethods(ReductionMethods):
             raise ShapeError(f"weight: expected 2 axes, not {table.ndim}")
         if not self.dtype.is_int:
             raise DTypeError(f"embedding: expected integers, not {self.dtype.name}")
-        index = self._of(build.bound(self.uop.cast(dt.int64), table.shape[0]))
+        index = self._of(build.bound(self.uop.cast(dt.int64), table.dims[0]))
         return table._take([(0, index)])
 
     def one_hot(self, num_classes: int) -> Self:
@@ -284,8 +285,8 @@ class IndexingMethods(ReductionMethods):
                 "would leave the result open; use scatter_add, or where with a mask"
             )
         # Where the selection has gone says which elements it covers: zeros in, ones out.
-        places = self._of(build.reshape(build.iota(self.numel()), self.shape))[index]
-        covered, filled = self._spread(items, new.cast(self.dtype).expand(places.shape))
+        places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
+        covered, filled = self._spread(items, new.cast(self.dtype).expand(places.dims))
         self._assign(self._of(build.where(covered.uop, filled.uop, self.uop)))
 
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
@@ -300,7 +301,7 @@ class IndexingMethods(ReductionMethods):
         for item in items:
             if item is None:
                 continue
-            size = self.shape[axis]
+            size = self.dims[axis]
             if not isinstance(item, slice):
                 start = _position(item, size, axis)
                 before, behind, step = start, build.difference(size, build.total((start, 1))), 1
@@ -339,7 +340,7 @@ def _dilate(x: UOp, axis: int, step: int) -> UOp:
 
 def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
     """The size that each item has in `value`: integers, which drop their axis, count 1."""
-    sizes = iter(value.shape)
+    sizes = iter(value.dims)
     return [1 if _is_number(i) else next(sizes) for i in items]
 
 
@@ -367,6 +368,7 @@ def _spelled_out(index: Any, rank: int) -> list[Any]:
 
 def _position(item: object, size: Dim, axis: int) -> Dim:
     """A checked position, counted from the front."""
+    item = plain(item)
     if isinstance(item, UOp):
         room = build.difference(size, item)
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
@@ -391,6 +393,7 @@ def _position(item: object, size: Dim, axis: int) -> Dim:
 
 def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
     """One end of a slice: numbers are clipped to the axis as in Python."""
+    item = plain(item)
     if item is None:
         return default
     if isinstance(item, UOp):

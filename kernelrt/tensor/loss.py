@@ -46,10 +46,10 @@ class LossMethods(PoolingMethods):
         """
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         n = len(sizes)
-        if n == 0 or n > self.ndim or not build.same_shape(self.shape[-n:], tuple(sizes)):
+        if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], tuple(sizes)):
             raise ShapeError(
                 f"normalized_shape: {tuple(sizes)} are not the last axes of "
-                f"{format_shape(self.shape)}"
+                f"{format_shape(self.dims)}"
             )
         axes = tuple(range(self.ndim - n, self.ndim))
         out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0].cast(self.dtype))
@@ -66,9 +66,9 @@ class LossMethods(PoolingMethods):
         if num_groups < 1 or channels % num_groups:
             raise ShapeError(f"num_groups: {num_groups} does not divide {channels} channels")
         x = self._of(self._wide("group_norm"))
-        grouped = x.reshape(self.shape[0], num_groups, channels // num_groups, *self.shape[2:])
+        grouped = x.reshape(self.dims[0], num_groups, channels // num_groups, *self.dims[2:])
         axes = tuple(range(2, grouped.ndim))
-        out = self._of(normalize(grouped.uop, axes, eps)[0].cast(self.dtype)).reshape(self.shape)
+        out = self._of(normalize(grouped.uop, axes, eps)[0].cast(self.dtype)).reshape(self.dims)
         return out._scaled(weight, bias, (channels,), (1,) * (self.ndim - 2))
 
     def rms_norm(
@@ -91,10 +91,10 @@ class LossMethods(PoolingMethods):
             if value is None:
                 continue
             other = self._lift(value, name)
-            if not build.same_shape(other.shape, shape):
+            if not build.same_shape(other.dims, shape):
                 raise ShapeError(
                     f"{name}: expected shape {format_shape(shape)}, not "
-                    f"{format_shape(other.shape)}"
+                    f"{format_shape(other.dims)}"
                 )
             other = other.reshape(*shape, *behind)
             out = out * other if name == "weight" else out + other
@@ -193,7 +193,7 @@ class LossMethods(PoolingMethods):
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
         given = self._lift(target, "target")
-        if given.dtype.is_float and build.same_shape(given.shape, self.shape):
+        if given.dtype.is_float and build.same_shape(given.dims, self.dims):
             return self._probability_loss(given, weight, reduction, label_smoothing, axis)
         smooth = label_smoothing
         if smooth and weight is not None:
@@ -232,7 +232,7 @@ class LossMethods(PoolingMethods):
     ) -> tuple[UOp, UOp, Self | None]:
         """Each sample's score of its class, the class, and which to ignore: their class is 0."""
         rows = tuple(d for a, d in enumerate(x.shape) if a != axis)
-        if build.same_shape(target.shape, x.shape) and x.shape:
+        if build.same_shape(target.dims, x.shape) and x.shape:
             floats = " or floats, as in y.float()," if name == "cross_entropy" else ""
             raise ShapeError(
                 f"target: expected class numbers of shape {format_shape(rows)}{floats} for scores "
@@ -241,10 +241,10 @@ class LossMethods(PoolingMethods):
             )
         if not target.dtype.is_int:
             check_labels(target.uop, x.shape[axis], f"{name}: target")
-        if not build.same_shape(target.shape, rows):
+        if not build.same_shape(target.dims, rows):
             raise ShapeError(
                 f"target: expected shape {format_shape(rows)} for scores of shape "
-                f"{format_shape(x.shape)}, not {format_shape(target.shape)}"
+                f"{format_shape(x.shape)}, not {format_shape(target.dims)}"
             )
         labels, ignored = target.uop.cast(dt.int64), None
         if ignore_index is not None and dt.holds(target.dtype, ignore_index):
@@ -284,9 +284,9 @@ class LossMethods(PoolingMethods):
     ) -> Self:  # fmt: skip
         """Smoothed cross entropy with weights of classes."""
         table = self._class_weights(weight)
-        line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
+        line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
         scores = self.cast(self.dtype.accumulator).log_softmax(axis)
-        even = -(scores * table.reshape(line)).sum(axis) / float(_size(self.shape[axis]))
+        even = -(scores * table.reshape(line)).sum(axis) / float(_size(self.dims[axis]))
         picked, labels, ignored = self._chosen(
             scores.uop, target, axis, ignore_index, "cross_entropy"
         )
@@ -303,10 +303,10 @@ class LossMethods(PoolingMethods):
         """Cross entropy with the probabilities of all classes."""
         target = target.cast(self.dtype.accumulator)
         if smooth:
-            target = target * (1 - smooth) + smooth / _size(self.shape[axis])
+            target = target * (1 - smooth) + smooth / _size(self.dims[axis])
         scores = self.cast(self.dtype.accumulator).log_softmax(axis)
         if weight is not None:
-            line = tuple(self.shape[axis] if a == axis else 1 for a in range(self.ndim))
+            line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
             scores = scores * self._class_weights(weight).reshape(line)
         return (-(scores * target).sum(axis))._reduced(reduction).cast(self.dtype)
 
@@ -314,10 +314,10 @@ class LossMethods(PoolingMethods):
         """This tensor and a target of the same shape."""
         x = self._of(self._floats(name))
         y = self._lift(target, "target")
-        if not build.same_shape(x.shape, y.shape):
+        if not build.same_shape(x.dims, y.dims):
             raise ShapeError(
-                f"target: expected the shape {format_shape(x.shape)} of the input, not "
-                f"{format_shape(y.shape)}"
+                f"target: expected the shape {format_shape(x.dims)} of the input, not "
+                f"{format_shape(y.dims)}"
             )
         return x, y
 

@@ -9,6 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import (
+    dim_span,
     format_shape,
     format_size,
     is_static,
@@ -16,6 +17,7 @@ from kernelrt.ir.shape import (
     prod,
     same,
 )
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
@@ -55,16 +57,16 @@ class MovementMethods(ActivationMethods):
             )
         if unknown:
             known = [d for i, d in enumerate(shape) if i not in unknown]
-            size = missing_size(self.shape, known)
+            size = missing_size(self.dims, known)
             shape = tuple(size if i in unknown and size is not None else d
                           for i, d in enumerate(shape))  # fmt: skip
         if any(isinstance(d, int) and d < 0 for d in shape) or not same(
-            prod(self.shape), prod(shape)
+            prod(self.dims), prod(shape)
         ):
             raise ShapeError(
-                f"shape: {format_shape(self.shape)} has {format_size(prod(self.shape))} elements "
+                f"shape: {format_shape(self.dims)} has {format_size(prod(self.dims))} elements "
                 f"and cannot become {format_shape(shape)}"
-                + ("" if is_static(self.shape) else " for all values of its Variables")
+                + ("" if is_static(self.dims) else " for all values of its Variables")
             )
         return shape
 
@@ -80,30 +82,30 @@ class MovementMethods(ActivationMethods):
         last = axis_of(end_dim, self.ndim, "end_dim")
         if first > last:
             raise ShapeError(f"start_dim: axis {start_dim} comes behind end_dim {end_dim}")
-        joined = prod(self.shape[first : last + 1])
-        return self.reshape(*self.shape[:first], joined, *self.shape[last + 1 :])
+        joined = prod(self.dims[first : last + 1])
+        return self.reshape(*self.dims[:first], joined, *self.dims[last + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
         """Axis `dim` as several axes of `sizes`; one may be -1."""
         axis = axis_of(dim, self.ndim)
-        shape = list(sizes)
+        shape = [plain(d) for d in sizes]
         if -1 in shape:
             i = shape.index(-1)
-            size = missing_size([self.shape[axis]], (d for k, d in enumerate(shape) if k != i))
+            size = missing_size([self.dims[axis]], (d for k, d in enumerate(shape) if k != i))
             shape[i] = -1 if size is None else size
-        return self.reshape(*self.shape[:axis], *shape, *self.shape[axis + 1 :])
+        return self.reshape(*self.dims[:axis], *shape, *self.dims[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
         """Without its axes of size 1, or without those of `dim` that have size 1."""
         axes = axes_of(dim, self.ndim)
         return self.reshape(
-            tuple(d for i, d in enumerate(self.shape) if i not in axes or not same(d, 1))
+            tuple(d for i, d in enumerate(self.dims) if i not in axes or not same(d, 1))
         )
 
     def unsqueeze(self, dim: int) -> Self:
         """With a new axis of size 1 at `dim`."""
         axis = axis_of(dim, self.ndim + 1)
-        return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
+        return self.reshape(*self.dims[:axis], 1, *self.dims[axis:])
 
     def expand(self, *shape: Any) -> Self:
         """Axes of size 1 repeated to `shape`; -1 keeps a size, new axes come first."""
@@ -111,9 +113,9 @@ class MovementMethods(ActivationMethods):
         missing = len(wanted) - self.ndim
         if missing < 0:
             raise ShapeError(
-                f"shape: {format_shape(wanted)} has fewer axes than {format_shape(self.shape)}"
+                f"shape: {format_shape(wanted)} has fewer axes than {format_shape(self.dims)}"
             )
-        old = (1,) * missing + self.shape
+        old = (1,) * missing + self.dims
         new = tuple(
             o if isinstance(w, int) and w == -1 and i >= missing else w
             for i, (o, w) in enumerate(zip(old, wanted, strict=True))
@@ -122,7 +124,7 @@ class MovementMethods(ActivationMethods):
             isinstance(n, int) and n < 0 for n in new
         ):
             raise ShapeError(
-                f"shape: {format_shape(self.shape)} does not expand to {format_shape(wanted)}; "
+                f"shape: {format_shape(self.dims)} does not expand to {format_shape(wanted)}; "
                 "only axes of size 1 can grow"
             )
         return self._of(build.broadcast_to(self.uop, new))
@@ -145,7 +147,7 @@ class MovementMethods(ActivationMethods):
             )
         if any(isinstance(c, int) and c < 0 for c in counts):
             raise ShapeError(f"repeats: expected numbers of at least 0, not {counts}")
-        shape = (1,) * missing + self.shape
+        shape = (1,) * missing + self.dims
         # (n, m) becomes (1, n, 1, m), grows to (r, n, s, m) and is read as (r * n, s * m).
         pairs = [x for d in shape for x in (1, d)]
         grown = [x for c, d in zip(counts, shape, strict=True) for x in (c, d)]
@@ -158,7 +160,7 @@ class MovementMethods(ActivationMethods):
     def repeat_interleave(self, repeats: int, dim: int) -> Self:
         """Each slice along `dim` laid out `repeats` times in a row."""
         axis = axis_of(dim, self.ndim)
-        before, behind = self.shape[: axis + 1], self.shape[axis + 1 :]
+        before, behind = self.dims[: axis + 1], self.dims[axis + 1 :]
         grown = self.reshape(*before, 1, *behind).expand(*before, repeats, *behind)
         return grown.reshape(*before[:-1], prod((before[-1], repeats)), *behind)
 
@@ -231,7 +233,7 @@ class MovementMethods(ActivationMethods):
         return self._of(build.cat([p.uop for p in parts], axis))
 
     def _static_size(self, axis: int, name: str) -> int:
-        size = self.shape[axis]
+        size = self.dims[axis]
         if not isinstance(size, int):
             raise ShapeError(
                 f"{name}: axis {axis} has the size {format_shape((size,))} known only at run "
@@ -245,11 +247,11 @@ class MovementMethods(ActivationMethods):
         """`length` elements of axis `dim` from `start` on."""
         axis = axis_of(dim, self.ndim)
         node = self.uop
+        start, length = plain(start), plain(length)
         end = build.total((start, length))
         size = node.shape[axis]
-        low = start if isinstance(start, int) else start.vmin
         spare = build.difference(size, end)
-        if low < 0 or (spare if isinstance(spare, int) else spare.vmin) < 0:
+        if dim_span(start)[0] < 0 or dim_span(spare)[0] < 0:
             raise ShapeError(
                 f"start, length: {format_shape((start, end))} leaves axis {axis} of "
                 f"{format_shape(node.shape)}"
@@ -310,7 +312,7 @@ class MovementMethods(ActivationMethods):
         rows = self._static_size(self.ndim - 2, "diagonal")
         columns = self._static_size(self.ndim - 1, "diagonal")
         down, right = max(-offset, 0), max(offset, 0)
-        n, lead = min(rows - down, columns - right), self.shape[:-2]
+        n, lead = min(rows - down, columns - right), self.dims[:-2]
         if n <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
         # In row-major order the diagonal is every (columns + 1)-th element: padded to whole rows
@@ -351,7 +353,7 @@ class MovementMethods(ActivationMethods):
             low: Dim = -lo if isinstance(lo, int) and lo < 0 else 0
             high = build.total((d, hi)) if isinstance(hi, int) and hi < 0 else d
             room = build.difference(high, low)
-            if isinstance(room, int) and room < 0:
+            if dim_span(room)[0] < 0:
                 raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
             cut.append((low, high))
         node = build.shrink(node, cut)
@@ -419,11 +421,11 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     for i, part in enumerate(parts):
         if part.ndim != first.ndim or not all(
             a == axis or same(d, e)
-            for a, (d, e) in enumerate(zip(part.shape, first.shape, strict=True))
+            for a, (d, e) in enumerate(zip(part.dims, first.dims, strict=True))
         ):
             raise ShapeError(
-                f"tensors[{i}]: shape {format_shape(part.shape)} does not fit "
-                f"{format_shape(first.shape)}; all axes but {axis} must agree"
+                f"tensors[{i}]: shape {format_shape(part.dims)} does not fit "
+                f"{format_shape(first.dims)}; all axes but {axis} must agree"
             )
     return cast("Tensor", first._of(build.cat([p.uop for p in parts], axis)))
 
@@ -434,10 +436,10 @@ def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     first = parts[0]
     axis = axis_of(dim, first.ndim + 1)
     for i, part in enumerate(parts):
-        if not build.same_shape(part.shape, first.shape):
+        if not build.same_shape(part.dims, first.dims):
             raise ShapeError(
-                f"tensors[{i}]: shape {format_shape(part.shape)} is not the "
-                f"{format_shape(first.shape)} of tensors[0]"
+                f"tensors[{i}]: shape {format_shape(part.dims)} is not the "
+                f"{format_shape(first.dims)} of tensors[0]"
             )
     return cat([p.unsqueeze(axis) for p in parts], axis)
 

@@ -70,7 +70,7 @@ class PoolingMethods(ContractionMethods):
         total = build.reduce(seen, Op.ADD, taps)
         if pad_counts or not any(per_axis(padding, n, "padding")):
             return self._of(build.div(total, math.prod(per_axis(kernel, n, "kernel_size"))))
-        ones = x._of(build.full(1, x.dtype, x.shape))
+        ones = x._of(build.full(1, x.dtype, x.dims))
         inside, _ = ones._windows(n, name, kernel, stride, padding, 1, 0)
         return self._of(total.alu(Op.DIV, build.reduce(inside, Op.ADD, taps)))
 

@@ -161,9 +161,9 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
 
 
 def _check_static(tensor: TensorBase) -> None:
-    if not is_static(tensor.shape):
+    if not is_static(tensor.dims):
         raise VariableError(
-            f"a tensor of shape {format_shape(tensor.shape)} has no value before its Variables "
+            f"a tensor of shape {format_shape(tensor.dims)} has no value before its Variables "
             "have; prepare() it and pass them to execute_with_vars, or use jit(dynamic=...)"
         )
 
@@ -193,7 +193,7 @@ def _attempt(targets: Sequence[TensorBase], commits: Sequence[TensorBase]) -> bo
     chosen = {id(t): t for t in targets}
     if commits:
         written = _written(commits)
-        lazy = [t for t in state.watched.members() if not t.is_realized and is_static(t.shape)]
+        lazy = [t for t in state.watched.members() if not t.is_realized and is_static(t.dims)]
         found = _readers(lazy, written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}

@@ -191,15 +191,15 @@ class ReductionMethods(MovementMethods):
 
     def _check_filled(self, name: str, dim: Dims) -> None:
         for axis in axes_of(dim, self.ndim):
-            least, most = dim_span(self.shape[axis])
+            least, most = dim_span(self.dims[axis])
             if most <= 0:
                 raise ShapeError(
-                    f"{name}: axis {axis} of {format_shape(self.shape)} is empty and has no such "
+                    f"{name}: axis {axis} of {format_shape(self.dims)} is empty and has no such "
                     "element"
                 )
             if least <= 0:
                 raise VariableError(
-                    f"{name}: axis {axis} of {format_shape(self.shape)} may be empty and have no "
+                    f"{name}: axis {axis} of {format_shape(self.dims)} may be empty and have no "
                     "such element; give its Variable a lower bound that leaves some"
                 )
 
@@ -278,7 +278,7 @@ class ReductionMethods(MovementMethods):
         size = self._static_size(self.ndim - 1, "cumsum")
         if size <= block:
             return self._running_windows(size)
-        lead = self.shape[:-1]
+        lead = self.dims[:-1]
         blocks = -(-size // block)
         rows = self.pad((0, blocks * block - size)).reshape(*lead, blocks, block)
         within = rows._running_windows(block)

@@ -116,7 +116,7 @@ class Tensor(ConversionMethods):
         node = self._floats("dropout")
         if p == 1:
             return self * 0
-        drop = random.bernoulli(self.shape, p)
+        drop = random.bernoulli(self.dims, p)
         return self._of(build.where(drop.uop, 0, build.mul(node, 1 / (1 - p))))
 
     # ---- state
@@ -152,14 +152,14 @@ class Tensor(ConversionMethods):
     copy_ = assign
 
     def _fitted(self, target: Self) -> Self:
-        shape = target.shape
+        shape = target.dims
         fits = all(
             same(d, e) or same(d, 1)
-            for d, e in zip(self.shape[::-1], shape[::-1], strict=False)
+            for d, e in zip(self.dims[::-1], shape[::-1], strict=False)
         )
         if self.ndim > len(shape) or not fits:
             raise ShapeError(
-                f"value: shape {format_shape(self.shape)} does not broadcast to the "
+                f"value: shape {format_shape(self.dims)} does not broadcast to the "
                 f"{format_shape(shape)} of the tensor"
             )
         if self.dtype is not target.dtype and self.dtype.kind > target.dtype.kind:
@@ -175,7 +175,7 @@ class Tensor(ConversionMethods):
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements."""
-        return self.assign(self._of(build.full(value, self.dtype, self.shape)))
+        return self.assign(self._of(build.full(value, self.dtype, self.dims)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         bits = self.cast(dt.float32).numpy() if self.dtype is dt.bfloat16 else self.numpy()

@@ -121,7 +121,7 @@ class Trace:
             return
         if any(other is not tensor for other in self._written.meeting(region_of(buffer))):
             raise JitError(
-                f"a tensor of shape {format_shape(tensor.shape)} {does} after another tensor over "
+                f"a tensor of shape {format_shape(tensor.dims)} {does} after another tensor over "
                 "the same memory was assigned to in the traced function; use one of the two, or a "
                 "copy made with clone() outside"
             )

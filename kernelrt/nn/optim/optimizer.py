@@ -174,7 +174,7 @@ def ones_state(count: int) -> Tensor:
 
 def zeros_state(like: Tensor) -> Tensor:
     """Zeros of the shape and type of `like`, with storage."""
-    shape = tuple(dim_max(d) for d in like.shape)
+    shape = tuple(dim_max(d) for d in like.dims)
     return _with_storage(np.zeros(shape, np.float32), like.dtype)
 
 

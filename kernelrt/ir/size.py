@@ -1,0 +1,383 @@
+"""Sizes that are known at run time, as users see them.
+
+Inside, a dimension is an int or a UOp over Variables, and UOps are compared by identity. A user who
+asks ``x.shape[0] > 3`` means the number. :class:`Size` answers where the bounds of the Variables
+settle it and raises VariableError where they do not: a function is traced once for all sizes.
+"""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.errors import VariableError
+from kernelrt.ir import uop
+from kernelrt.ir.ops import Op
+from kernelrt.ir.shape import as_dim, as_uop, dim_span, format_size
+from kernelrt.ir.terms import render
+from kernelrt.ir.uop import UOp, const, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kernelrt.ir.uop import Dim
+
+__all__ = ["Real", "Size", "Variable", "as_size", "plain"]
+
+
+def as_size(dim: Dim) -> int | Size:
+    """A dimension as users see it."""
+    return Size(dim) if isinstance(dim, UOp) else dim
+
+
+def plain(value: Any) -> Any:
+    """`value`, or the node that a Size or Real stands for; sequences item by item."""
+    if isinstance(value, Size | Real):
+        return value.uop
+    if type(value) in (tuple, list) and any(isinstance(v, Size | Real) for v in value):
+        return type(value)(plain(v) for v in value)
+    return value
+
+
+class _Expression:
+    """What a Size and a Real have in common."""
+
+    __slots__ = ("uop",)
+
+    #: NumPy leaves arithmetic with its scalars to this class.
+    __array_ufunc__ = None
+
+    uop: UOp
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value."""
+        return dim_span(self.uop)
+
+    def __repr__(self) -> str:
+        return render(self.uop)
+
+    def __float__(self) -> float:
+        raise _undecided("float", self.uop)
+
+    def real(self) -> UOp:
+        """This as a float64 node."""
+        node = self.uop
+        return node if node.dtype.is_float else node.cast(dt.float64)
+
+    def _with(self, op: Op, other: object, *, turned: bool = False) -> Any:
+        """`op` of this and a number, over the real numbers."""
+        if isinstance(other, _Expression):
+            node = other.real()
+        elif isinstance(other, bool) or not isinstance(other, numbers.Real):
+            return NotImplemented
+        else:
+            node = const(float(other), dt.float64)
+        a, b = (node, self.real()) if turned else (self.real(), node)
+        return Real(a.alu(op, b))
+
+    def __truediv__(self, other: object) -> Any:
+        return self._with(Op.DIV, other)
+
+    def __rtruediv__(self, other: object) -> Any:
+        return self._with(Op.DIV, other, turned=True)
+
+    def __rpow__(self, other: object) -> Any:
+        return self._with(Op.POW, other, turned=True)
+
+
+class Real(_Expression):
+    """A real number worked out from sizes at run time, such as ``1 / x.shape[0]``.
+
+    It takes part in arithmetic with numbers, sizes and tensors as a Python float does:
+    ``x * (1 / n)`` has the type of `x`. ``kernelrt.tensor(r)`` makes a tensor of it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, uop: UOp) -> None:
+        self.uop = uop
+
+    def __add__(self, other: object) -> Any:
+        return self._with(Op.ADD, other)
+
+    def __radd__(self, other: object) -> Any:
+        return self._with(Op.ADD, other, turned=True)
+
+    def __sub__(self, other: object) -> Any:
+        return self._with(Op.SUB, other)
+
+    def __rsub__(self, other: object) -> Any:
+        return self._with(Op.SUB, other, turned=True)
+
+    def __mul__(self, other: object) -> Any:
+        return self._with(Op.MUL, other)
+
+    def __rmul__(self, other: object) -> Any:
+        return self._with(Op.MUL, other, turned=True)
+
+    def __pow__(self, other: object) -> Any:
+        return self._with(Op.POW, other)
+
+    def __neg__(self) -> Real:
+        return Real(-self.uop)
+
+    def __bool__(self) -> bool:
+        raise _undecided("bool", self.uop)
+
+    def __lt__(self, other: object) -> bool:
+        raise _undecided("<", self.uop)
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Real) and other.uop is self.uop:
+            return True
+        if isinstance(other, int | float | _Expression):
+            raise _undecided("==", self.uop)
+        return False
+
+    def __hash__(self) -> int:
+        return hash(self.uop)
+
+
+class Size(_Expression):
+    """A whole number known at run time: the size of a dynamic axis, or arithmetic on such.
+
+    Arithmetic with integers gives sizes (or an int where the result is known), with floats and
+    under ``/`` a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min`` are decided where the
+    bounds of the Variables settle them.
+
+    Raises
+    ------
+    VariableError
+        Python asks for a decision or a number that differs with the size.
+
+    Examples
+    --------
+    >>> n = Variable("n", 1, 40)
+    >>> n, n * 2 + 1, n // 2, (n // 2).bounds
+    (n, (n * 2) + 1, n // 2, (0, 20))
+    >>> n > 0, n == 0, n * 2 - n == n
+    (True, False, True)
+    """
+
+    __slots__ = ()
+
+    def __init__(self, uop: UOp) -> None:
+        self.uop = uop
+
+    # ---- arithmetic
+
+    def _whole(self, op: Op, other: object, *, turned: bool = False) -> Any:
+        node = _as_node(other)
+        if node is None:
+            return self._with(op, other, turned=turned)
+        a, b = (node, self.uop) if turned else (self.uop, node)
+        if op in (Op.IDIV, Op.MOD):
+            low, high = dim_span(as_dim(b))
+            if low == high == 0:
+                raise ZeroDivisionError(f"{format_size(as_dim(a))} divided by 0")
+            if low <= 0 <= high:
+                raise VariableError(
+                    f"{render(a)} is divided by {render(b)}, which may be 0: it goes from {low} to "
+                    f"{high}; narrow the bounds of {_variables(b)}"
+                )
+        return as_size(as_dim(a.alu(op, b)))
+
+    def __add__(self, other: object) -> Any:
+        return self._whole(Op.ADD, other)
+
+    def __radd__(self, other: object) -> Any:
+        return self._whole(Op.ADD, other, turned=True)
+
+    def __sub__(self, other: object) -> Any:
+        return self._whole(Op.SUB, other)
+
+    def __rsub__(self, other: object) -> Any:
+        return self._whole(Op.SUB, other, turned=True)
+
+    def __mul__(self, other: object) -> Any:
+        return self._whole(Op.MUL, other)
+
+    def __rmul__(self, other: object) -> Any:
+        return self._whole(Op.MUL, other, turned=True)
+
+    def __floordiv__(self, other: object) -> Any:
+        return NotImplemented if _as_node(other) is None else self._whole(Op.IDIV, other)
+
+    def __rfloordiv__(self, other: object) -> Any:
+        if _as_node(other) is None:
+            return NotImplemented
+        return self._whole(Op.IDIV, other, turned=True)
+
+    def __mod__(self, other: object) -> Any:
+        return NotImplemented if _as_node(other) is None else self._whole(Op.MOD, other)
+
+    def __rmod__(self, other: object) -> Any:
+        if _as_node(other) is None:
+            return NotImplemented
+        return self._whole(Op.MOD, other, turned=True)
+
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __pow__(self, other: object) -> Any:
+        if isinstance(other, int) and not isinstance(other, bool) and 0 <= other < 8:
+            out: Any = 1
+            for _ in range(other):
+                out = self * out
+            return out
+        return self._with(Op.POW, other)
+
+    def __neg__(self) -> Any:
+        return as_size(as_dim(-self.uop))
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    # ---- decisions
+
+    def _decide(
+        self, sign: str, other: object, certain: Callable[[int, int], bool | None]
+    ) -> Any:
+        """What `certain` says of the bounds of this minus `other`."""
+        if isinstance(other, float) and other.is_integer():
+            other = int(other)
+        node = _as_node(other)
+        if node is None:
+            return NotImplemented
+        low, high = dim_span(as_dim(self.uop - node))
+        found = certain(low, high)
+        if found is None:
+            raise _undecided(f"{sign} {format_size(as_dim(node))}", self.uop, node)
+        return found
+
+    def __lt__(self, other: object) -> bool:
+        found: bool = self._decide(
+            "<", other, lambda low, high: True if high < 0 else False if low >= 0 else None
+        )
+        return found
+
+    def __le__(self, other: object) -> bool:
+        found: bool = self._decide(
+            "<=", other, lambda low, high: True if high <= 0 else False if low > 0 else None
+        )
+        return found
+
+    def __gt__(self, other: object) -> bool:
+        found: bool = self._decide(
+            ">", other, lambda low, high: True if low > 0 else False if high <= 0 else None
+        )
+        return found
+
+    def __ge__(self, other: object) -> bool:
+        found: bool = self._decide(
+            ">=", other, lambda low, high: True if low >= 0 else False if high < 0 else None
+        )
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        found: bool = self._decide("==", other, _are_equal)
+        return found
+
+    def __ne__(self, other: object) -> bool:
+        found = self.__eq__(other)
+        return found if found is NotImplemented else not found
+
+    def __hash__(self) -> int:
+        low, high = self.bounds
+        return hash(low) if low == high else hash(self.uop)
+
+    def __bool__(self) -> bool:
+        low, high = self.bounds
+        if low > 0 or high < 0:
+            return True
+        if low == high:
+            return False
+        raise _undecided("bool", self.uop)
+
+    def __index__(self) -> int:
+        low, high = self.bounds
+        if low == high:
+            return low
+        raise _undecided("int", self.uop)
+
+    def __int__(self) -> int:
+        return operator.index(self)
+
+    def __float__(self) -> float:
+        low, high = self.bounds
+        if low == high:
+            return float(low)
+        raise _undecided("float", self.uop)
+
+
+def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the public noun
+    """A whole number known at run time, between two inclusive bounds.
+
+    Parameters
+    ----------
+    name : str
+        How ``execute_with_vars`` names it; an identifier other than ``core_id``.
+    min_val, max_val : int
+        Inclusive bounds.
+
+    Raises
+    ------
+    VariableError
+        The name cannot be one, or the bounds are turned round.
+
+    Examples
+    --------
+    >>> batch = Variable("batch", 1, 256)
+    >>> (batch * 4).bounds
+    (4, 1024)
+    """
+    return Size(uop.Variable(name, min_val, max_val))
+
+
+def _are_equal(low: int, high: int) -> bool | None:
+    if low == high == 0:
+        return True
+    return False if low > 0 or high < 0 else None
+
+
+def _as_node(value: object) -> UOp | None:
+    """A whole number, or an expression of one, as a node."""
+    if isinstance(value, Size):
+        return value.uop
+    if isinstance(value, UOp):
+        return value if value.dtype is dt.int64 else None
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    if getattr(value, "shape", ()) != ():
+        return None
+    return as_uop(int(operator.index(value)))
+
+
+def _variables(*nodes: UOp) -> str:
+    found: Iterable[UOp] = dict.fromkeys(n for n in toposort(nodes) if n.op is Op.VAR)
+    return ", ".join(f"Variable {n.arg[0]!r} ({n.arg[1]} to {n.arg[2]})" for n in found)
+
+
+def _undecided(question: str, *nodes: UOp) -> VariableError:
+    text = render(nodes[0])
+    asked = f"{question}({text})" if question.isalpha() else f"{text} {question}"
+    numbers = "a Python number" if question in ("int", "float") else "a decision"
+    instead = (
+        "compute with it as it is, as in x / n or n ** 0.5, or make a tensor of it with "
+        "kernelrt.tensor(n)"
+        if question in ("int", "float")
+        else "decide inside with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
+    )
+    return VariableError(
+        f"{asked}: {numbers} is needed while the size is open: {_variables(*nodes)} "
+        f"leaves it between values that differ, and one trace serves them all; {instead}, narrow "
+        "the bounds, or leave the axis out of dynamic to get a plan for each size"
+    )

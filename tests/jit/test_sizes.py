@@ -1,0 +1,182 @@
+"""Sizes known at run time, as Python sees them: arithmetic, decisions, and refusals to decide."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernelrt as krt
+from kernelrt.errors import IndexBoundsError, KernelrtError, ShapeError, VariableError
+from kernelrt.ir.size import plain
+from kernelrt.runtime.sizes import evaluate
+
+LIMIT = 12
+N, M = krt.Variable("n", 1, LIMIT), krt.Variable("m", 2, 6)
+VALUES = [(n, m) for n in range(1, LIMIT + 1) for m in range(2, 7)]
+
+leaves = st.one_of(st.sampled_from(["n", "n", "m"]), st.integers(-3, 9))
+
+
+def extend(inner):
+    return st.one_of(
+        st.tuples(st.sampled_from(["+", "-", "*"]), inner, inner),
+        st.tuples(st.sampled_from(["//", "%"]), inner, st.integers(1, 5)),
+    )
+
+
+trees = st.recursive(leaves, extend, max_leaves=6)
+OPERATORS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod,
+}  # fmt: skip
+
+
+ORDER = (operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def value(tree, n, m):
+    if isinstance(tree, tuple):
+        return OPERATORS[tree[0]](value(tree[1], n, m), value(tree[2], n, m))
+    return {"n": n, "m": m}.get(tree, tree)
+
+
+@given(trees, trees)
+@settings(max_examples=300, deadline=None)
+def test_decisions_hold_for_all_sizes_or_are_refused(a, b):
+    mine, theirs = value(a, N, M), value(b, N, M)
+    for n, m in VALUES:
+        assert evaluate(plain(mine), {"n": n, "m": m}) == value(a, n, m)
+    for decide in (*ORDER, operator.eq, operator.ne, max, min, lambda x, _: bool(x)):
+        truths = {decide(value(a, n, m), value(b, n, m)) for n, m in VALUES}
+        try:
+            found = decide(mine, theirs)
+        except VariableError:
+            # Whether two sizes never meet takes more than bounds.
+            assert len(truths) > 1 or decide not in ORDER
+            continue
+        for n, m in VALUES:
+            at = {"n": n, "m": m}
+            now = found if isinstance(found, bool) else evaluate(plain(found), at)
+            assert now == decide(value(a, n, m), value(b, n, m))
+
+
+def half(a):
+    return len(a) // 2
+
+
+# What of the tensor x, and what of the array a with as many elements.
+PROGRAMS = {
+    "mean": (lambda x: x.sum() / x.shape[0], lambda a: a.sum() / len(a)),
+    "reciprocal": (lambda x: x * (1 / x.shape[0]), lambda a: a / len(a)),
+    "root": (lambda x: x * x.shape[0] ** 0.5, lambda a: a * math.sqrt(len(a))),
+    "square": (lambda x: x * x.shape[0] ** 2, lambda a: a * len(a) ** 2),
+    "of numbers": (lambda x: x + (2.5 - x.shape[0]) / 3, lambda a: a + (2.5 - len(a)) / 3),
+    "power": (lambda x: x * 2.0 ** -x.shape[0], lambda a: a * 2.0 ** -len(a)),
+    "remainder": (lambda x: x + x.shape[0] % 3, lambda a: a + len(a) % 3),
+    "first half": (lambda x: x[: x.shape[0] // 2].sum(), lambda a: a[: half(a)].sum()),
+    "second half": (lambda x: x[x.shape[0] // 2 :] * 2, lambda a: a[half(a) :] * 2),
+    "last": (lambda x: x[x.shape[0] - 1], lambda a: a[-1]),
+    "middle": (lambda x: x[(x.shape[0] - 1) // 2], lambda a: a[(len(a) - 1) // 2]),
+    "narrow": (lambda x: x.narrow(0, x.shape[0] // 3, 1), lambda a: a[len(a) // 3 :][:1]),
+    "two rows": (lambda x: krt.cat([x, x]).reshape(2, -1) * 2, lambda a: np.stack([a, a]) * 2),
+    "flat": (lambda x: x.expand(3, x.shape[0]).reshape(-1), lambda a: np.tile(a, 3)),
+    "numel": (lambda x: x / x.numel(), lambda a: a / a.size),
+    "size": (lambda x: x / x.size(0), lambda a: a / a.size),
+    "at least one": (lambda x: x / max(x.shape[0], 1), lambda a: a / len(a)),
+    "never none": (lambda x: x if x.shape[0] > 0 else -x, lambda a: a),
+    "is itself": (lambda x: x if x.shape == (x * 2).shape else -x, lambda a: a),
+    "is even": (lambda x: krt.where(krt.tensor(x.shape[0]) % 2 == 0, x, -x),
+                lambda a: a if len(a) % 2 == 0 else -a),
+    "at least two": (lambda x: x.sum() / krt.tensor(x.shape[0]).maximum(2),
+                     lambda a: a.sum() / max(len(a), 2)),
+    "full": (lambda x: krt.full((3,), x.shape[0]) + x[0], lambda a: np.full(3, len(a)) + a[0]),
+    "zeros": (lambda x: krt.zeros(x.shape[0], 2).sum(1) + x, lambda a: a),
+    "positions": (lambda x: x * krt.arange(x.shape[0]), lambda a: a * np.arange(len(a))),
+    "tensor of a number": (lambda x: krt.tensor(1 / x.shape[0], dtype=x.dtype) * x, lambda a: a / len(a)),
+    "padded": (lambda x: x.pad((0, x.shape[0])), lambda a: np.pad(a, (0, len(a)))),
+    "a NumPy scalar": (lambda x: x * (np.float32(2) * x.shape[0]), lambda a: a * 2 * len(a)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_programs_compute_with_sizes(name, dtype):
+    op, truth = PROGRAMS[name]
+    f = krt.jit(op, dynamic={"x": {0: N}})
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 8, LIMIT):
+        a = rng.standard_normal(n).astype(dtype)
+        got = f(a)
+        assert got.dtype.name == dtype
+        np.testing.assert_allclose(got.numpy(), truth(a.astype(np.float64)),
+                                   rtol=1e-5 if dtype == "float32" else 1e-13)  # fmt: skip
+    assert f.retraces == 0
+
+
+REFUSED = {
+    "bool(n - 3)": lambda x: x if x.shape[0] - 3 else -x,
+    "n > 3": lambda x: x if x.shape[0] > 3 else -x,
+    "3 > n": lambda x: x if 3 > x.shape[0] else -x,  # noqa: SIM300
+    "n == 4": lambda x: x if x.shape[0] == 4 else -x,
+    "n != 4": lambda x: x if x.shape[0] != 4 else -x,
+    "max(n, 2)": lambda x: x / max(x.shape[0], 2),
+    "min(n, 2)": lambda x: x / min(x.shape[0], 2),
+    "float(n)": lambda x: x / float(x.shape[0]),
+    "sqrt(n)": lambda x: x / math.sqrt(x.shape[0]),
+    "int(n)": lambda x: x / int(x.shape[0]),
+    "range(n)": lambda x: sum(x[i] for i in range(x.shape[0])),
+    "np.zeros(n)": lambda x: x + np.zeros(x.shape[0]),
+    "1 / n > 0.5": lambda x: x if 1 / x.shape[0] > 0.5 else -x,
+    "shape == (4,)": lambda x: x if x.shape == (4,) else -x,
+    "a Variable": lambda x: x if N == 4 else -x,
+    "n // (n - 3)": lambda x: x * (x.shape[0] // (x.shape[0] - 3)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_differs_with_the_size_is_refused(name):
+    f = krt.jit(REFUSED[name], dynamic={"x": {0: N}})
+    with pytest.raises(VariableError, match=r"Variable 'n' \(1 to 12\)"):
+        f(np.ones(8, np.float32))
+
+
+def test_a_narrower_variable_settles_it():
+    some = krt.Variable("some", 4, 9)
+    f = krt.jit(lambda x: x / max(x.shape[0], 2) if x.shape[0] > 3 else x, dynamic={"x": {0: some}})
+    assert f(np.ones(5, np.float32)).tolist() == pytest.approx([0.2] * 5)
+
+
+def test_shapes_that_are_not_certain_are_refused():
+    for f in (lambda x: x.reshape(2, -1), lambda x: x.reshape(3, x.shape[0] // 3)):
+        with pytest.raises(ShapeError, match="for all values of its Variables"):
+            krt.jit(f, dynamic={"x": {0: N}})(np.ones(6, np.float32))
+    with pytest.raises(IndexBoundsError, match="narrow the bounds"):
+        krt.jit(lambda x: x[: x.shape[0] + 1], dynamic={"x": {0: N}})(np.ones(6, np.float32))
+
+
+def test_sizes_are_values():
+    assert repr(N) == str(N) == "n"
+    assert f"{(N, 5)}" == "(n, 5)"
+    assert N * 2 - N == N
+    assert hash(N + 1) == hash(1 + N)
+    assert {N: 1}[krt.Variable("n", 1, LIMIT)] == 1
+    assert (N * 2).bounds == (2, 24)
+    assert (N // 2).bounds == (0, 6)
+    assert (N - N // 2).bounds == (1, 6)
+    assert (N * (M - 2)).bounds == (0, 48)
+    assert (N - N, type(N - N)) == (0, int)
+    assert operator.index(krt.Variable("k", 3, 3)) == 3
+    assert N != "n"
+    assert N is not None
+    for wrong in (lambda: N + "a", lambda: N * None, lambda: N / "a"):
+        with pytest.raises(TypeError):
+            wrong()
+    for wrong in (lambda: N // 0, lambda: N % 0):
+        with pytest.raises(ZeroDivisionError):
+            wrong()
+    assert issubclass(VariableError, KernelrtError)
