@@ -97,7 +97,8 @@ PROGRAMS = {
     "full": (lambda x: krt.full((3,), x.shape[0]) + x[0], lambda a: np.full(3, len(a)) + a[0]),
     "zeros": (lambda x: krt.zeros(x.shape[0], 2).sum(1) + x, lambda a: a),
     "positions": (lambda x: x * krt.arange(x.shape[0]), lambda a: a * np.arange(len(a))),
-    "tensor of a number": (lambda x: krt.tensor(1 / x.shape[0], dtype=x.dtype) * x, lambda a: a / len(a)),
+    "tensor of a number": (lambda x: krt.tensor(1 / x.shape[0], dtype=x.dtype) * x,
+                           lambda a: a / len(a)),
     "padded": (lambda x: x.pad((0, x.shape[0])), lambda a: np.pad(a, (0, len(a)))),
     "a NumPy scalar": (lambda x: x * (np.float32(2) * x.shape[0]), lambda a: a * 2 * len(a)),
 }  # fmt: skip
