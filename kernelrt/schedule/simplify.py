@@ -311,9 +311,15 @@ def _cast(u: UOp) -> UOp | None:
     x = u.src[0]
     if x.dtype is u.dtype:
         return x
-    if x.op is Op.CAST and _holds(x.dtype, x.src[0].dtype):
-        return x.src[0] if x.src[0].dtype is u.dtype else UOp(Op.CAST, u.dtype, x.src)
-    return None
+    if x.op is not Op.CAST or not _holds(x.dtype, x.src[0].dtype):
+        return None
+    source = x.src[0].dtype
+    if source is u.dtype:
+        return x.src[0]
+    # From a float an integer saturates, from an integer it wraps.
+    if x.dtype.is_float and u.dtype.is_int and not _holds(u.dtype, source):
+        return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
+    return UOp(Op.CAST, u.dtype, x.src)
 
 
 _MANTISSA = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
