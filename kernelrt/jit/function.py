@@ -196,11 +196,13 @@ class JitFunction(JitCore, Generic[R]):
         leaves = [normalize(name, leaf) for name, leaf in named]
         actual = tuple(spec_of(leaf) for leaf in leaves)
         specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
+        variant = self._known(call, specs)
+        # No lock is held while the function runs: it may wait for a thread that calls another.
+        made = self._make(call, specs, leaves) if variant is None else None
         with state.lock:
-            known = self._variants.get((call, specs), ())
-            variant = next((v for v in known if v.fits()), None)
-            if variant is None:
-                variant = self._make(call, specs, leaves)
+            variant = variant or self._known(call, specs) or made
+            assert variant is not None
+            if variant is made:
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._order.append(variant)
                 self._traced += 1
@@ -214,11 +216,18 @@ class JitFunction(JitCore, Generic[R]):
                 self._add_replay(replay)
         return variant, leaves, replay
 
+    def _known(self, call: Call, specs: tuple[Spec, ...]) -> _Variant | None:
+        """The plan for these arguments, if it was made."""
+        with state.lock:
+            known = self._variants.get((call, specs), ())
+            return next((v for v in known if v.fits()), None)
+
     def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
         traced = trace(
             self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
-        plan = execute.prepare(traced.nodes, traced.commits)
+        with state.lock:
+            plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
             plan.set_threads(self._threads)
         way = Way(traced.targets)

@@ -125,14 +125,37 @@ def flatten_arguments(
     return Template((_Node(tuple, len(named)), *nodes)), leaves
 
 
+class _End:
+    """On the stack below the items of a container: all of them were visited."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: int) -> None:
+        self.container = container
+
+
 def _walk(
     stack: list[tuple[str, object]],
 ) -> tuple[list[_Node | None], list[tuple[str, object]]]:
     nodes: list[_Node | None] = []
     leaves: list[tuple[str, object]] = []
+    above: set[int] = set()
     while stack:
         path, item = stack.pop()
         kind = type(item)
+        if kind is _End:
+            assert isinstance(item, _End)
+            above.discard(item.container)
+            continue
+        if kind in (list, dict):
+            # Whatever contains itself does so through one of these.
+            if id(item) in above:
+                raise JitError(
+                    f"{path}: the {kind.__name__} contains itself; expected nested lists, tuples "
+                    "and dicts with an end"
+                )
+            above.add(id(item))
+            stack.append((path, _End(id(item))))
         if kind is dict:
             assert isinstance(item, dict)
             keys = tuple(item)

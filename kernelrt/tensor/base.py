@@ -116,6 +116,9 @@ class TensorBase(ArrayHandle):
             trace = state.local.trace
             if trace is not None:
                 trace.check_alone(self, "is read")
+                assigned = trace.assigned_to(self)
+                if assigned is not None:
+                    return assigned if state.local.grad else detach(assigned)
         node: UOp = self._uop
         return node if state.local.grad or self._plain else detach(node)
 
@@ -199,23 +202,24 @@ class TensorBase(ArrayHandle):
         if buffer is None and trace is not None and self._born is not trace:
             trace.admit(self)
             buffer = self._buffer
-        if buffer is not None:
-            if buffer.readonly:
-                raise ShapeError(
-                    "value: the tensor shares read-only memory and cannot be assigned to; copy "
-                    "it first with kernelrt.tensor"
-                )
-            if trace is not None:
-                trace.record(self)
+        if buffer is not None and buffer.readonly:
+            raise ShapeError(
+                "value: the tensor shares read-only memory and cannot be assigned to; copy "
+                "it first with kernelrt.tensor"
+            )
+        node = node if self._leaf is None else mark(node, self._leaf)
+        if buffer is not None and trace is not None:
+            trace.record(self, node)
+            return
         with state.lock:
             if state.changing is not None and buffer is not None:
                 from kernelrt.tensor.realize import check_settled
 
                 check_settled([self])
             self._plain = self._leaf is None
-            self._uop = node if self._leaf is None else mark(node, self._leaf)
+            self._uop = node
             state.births[0] += 1
-            if buffer is not None and trace is None:
+            if buffer is not None:
                 # The last assignment counts where tensors share memory, so it comes last.
                 state.pending.pop(id(self), None)
                 state.pending[id(self)] = self
@@ -303,7 +307,7 @@ class TensorBase(ArrayHandle):
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
                 touch()
-                self._uop = detach(self._uop)
+                self._mark(None)
                 state.leaves.pop(self._leaf, None)
                 self._leaf = None
             elif self.requires_grad:
@@ -322,9 +326,17 @@ class TensorBase(ArrayHandle):
             touch()
             self._leaf = Leaf()
             self._plain = False
-            self._uop = mark(node, self._leaf)
+            self._mark(self._leaf)
             state.leaves[self._leaf] = self
         return self
+
+    def _mark(self, token: object) -> None:
+        """Put a mark on the value, and on what was assigned in the trace that is active."""
+        trace = state.local.trace
+        assigned = None if trace is None else trace.assigned_to(self)
+        if trace is not None and assigned is not None:
+            trace.record(self, mark(assigned, token))
+        self._uop = mark(self._uop, token)
 
     @property
     def is_leaf(self) -> bool:

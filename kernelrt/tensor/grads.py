@@ -118,9 +118,7 @@ def read(tensor: TensorBase) -> TensorBase | None:
 def find(tensor: TensorBase) -> TensorBase | Spent | None:
     """As :func:`read`, with what stands for a gradient that was not kept."""
     trace = state.local.trace
-    if trace is not None:
-        trace.touch_grad(tensor, read=True)
-    held = tensor._grad
+    held = tensor._grad if trace is None else trace.grad_of(tensor)
     home: Home | None = getattr(tensor, "_home", None)
     if home is not None and home.tenant() is held:
         touch()  # plans that write here must look whether the tensor is still held
@@ -131,8 +129,9 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
     """Set the gradient of `tensor`, recorded by the active trace."""
     trace = state.local.trace
     if trace is not None:
-        trace.touch_grad(tensor, read=False)
-    elif tensor._grad is not value:
+        trace.set_grad(tensor, value)
+        return
+    if tensor._grad is not value:
         touch()
     tensor._grad = value
 

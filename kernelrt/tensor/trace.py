@@ -27,7 +27,7 @@ __all__ = ["Trace", "forbid", "is_tracing"]
 class _GradUse:
     """What a trace does with the ``grad`` of one tensor."""
 
-    __slots__ = ("before", "read", "start", "tensor", "used")
+    __slots__ = ("before", "now", "read", "start", "tensor", "used")
 
     def __init__(self, tensor: TensorBase, before: TensorBase | Spent | None, read: bool) -> None:
         self.tensor = tensor
@@ -35,6 +35,8 @@ class _GradUse:
         self.read = read
         #: What the function finds, over the home of the gradient.
         self.start: TensorBase | None = None
+        #: What it is here in the function.
+        self.now: TensorBase | Spent | None = before
         #: The value that an optimizer took.
         self.used: UOp | None = None
 
@@ -43,9 +45,9 @@ class Trace:
     """While it is entered, assignments of this thread are collected and nothing is computed.
 
     A tensor with storage that is assigned to within the trace becomes part of `assigned`; reads
-    that follow see the new expression. On the way out every such tensor reads its storage again:
-    the plan made of :meth:`commits` is what writes there. The ``grad`` of each tensor, too, is on
-    the way out what it was; :meth:`effects` says what the function does to it.
+    that follow, within the trace, see the new expression. The tensor itself stays as it is, so
+    other threads notice nothing: the plan made of :meth:`commits` is what writes its storage.
+    The same holds for the ``grad`` of each tensor; :meth:`effects` says what becomes of it.
 
     Raises
     ------
@@ -79,21 +81,22 @@ class Trace:
     ) -> None:
         state.local.trace = None
         state.tracing.discard(self)
-        for tensor, node in self._states.values():
-            tensor._uop = node
-        for use in self._grads.values():
-            use.tensor._grad = use.before
 
     @property
     def assigned(self) -> tuple[TensorBase, ...]:
         """The tensors with storage that were assigned to, in the order of first assignment."""
         return tuple(t for t, _ in self._states.values())
 
+    def assigned_to(self, tensor: TensorBase) -> UOp | None:
+        """What was assigned to `tensor` last, None if nothing was."""
+        found = self._states.get(id(tensor))
+        return None if found is None else found[1]
+
     def commits(self) -> list[tuple[UOp, UOp]]:
         """(storage, value) for each assigned tensor whose value changed; both flat."""
         out = []
-        tensors = self.assigned
-        for tensor, value in zip(tensors, strip(t._uop for t in tensors), strict=True):
+        values = strip(node for _, node in self._states.values())
+        for tensor, value in zip(self.assigned, values, strict=True):
             buffer = tensor._buffer
             assert buffer is not None
             buffer = self._elsewhere.get(id(tensor), buffer)
@@ -102,14 +105,14 @@ class Trace:
                 out.append((storage, flat))
         return out
 
-    def record(self, tensor: TensorBase) -> None:
-        """Note that `tensor`, which has storage, is about to be assigned to."""
+    def record(self, tensor: TensorBase, node: UOp) -> None:
+        """Note that `node` is assigned to `tensor`, which has storage."""
         self.check_alone(tensor, "is assigned to")
         if id(tensor) not in self._states:
-            self._states[id(tensor)] = tensor, tensor._uop
             buffer = tensor._buffer
             assert buffer is not None
             self._written.add(region_of(buffer), tensor)
+        self._states[id(tensor)] = tensor, node
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
         """Raise JitError if `tensor` shares memory with another that was assigned to.
@@ -137,16 +140,31 @@ class Trace:
         """What gradients were taken of."""
         return tuple(self._roots)
 
-    def touch_grad(self, tensor: TensorBase, *, read: bool) -> None:
-        """Note that the ``grad`` of `tensor` is about to be looked at, or else to be set."""
-        if tensor._born is self or id(tensor) in self._grads:
-            return
-        before = tensor._grad
-        self._grads[id(tensor)] = use = _GradUse(tensor, before, read)
-        if read and isinstance(before, ArrayHandle):
-            home = grads.home_of(tensor)
-            use.start = before if home.tenant() is before else home.over(tensor)
-            tensor._grad = use.start
+    def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
+        """The ``grad`` of `tensor` as the function finds it here."""
+        return self._use(tensor, read=True).now
+
+    def set_grad(self, tensor: TensorBase, value: TensorBase | None) -> None:
+        """Note that the ``grad`` of `tensor` is set."""
+        self._use(tensor, read=False).now = value
+
+    def _use(self, tensor: TensorBase, *, read: bool) -> _GradUse:
+        use = self._grads.get(id(tensor))
+        if use is None:
+            before = tensor._grad
+            self._grads[id(tensor)] = use = _GradUse(tensor, before, read)
+            if read and isinstance(before, ArrayHandle):
+                home = grads.home_of(tensor)
+                use.now = use.start = before if home.tenant() is before else home.over(tensor)
+        return use
+
+    def _value(self, tensor: object) -> UOp | None:
+        """The node of a gradient."""
+        if not isinstance(tensor, ArrayHandle):
+            return None
+        assigned = self._states.get(id(tensor))
+        node: UOp = tensor._uop
+        return node if assigned is None else assigned[1]
 
     def _apart(self, use: _GradUse) -> Buffer:
         """Other storage for what was assigned to the gradient that the function found."""
@@ -158,7 +176,7 @@ class Trace:
         """Note that an optimizer has taken the ``grad`` of `tensor` as it is now."""
         use = self._grads.get(id(tensor))
         if use is not None:
-            use.used = getattr(tensor._grad, "_uop", None)
+            use.used = self._value(use.now)
 
     def effects(
         self, name: str, arguments: Iterable[TensorBase], *, keep: bool
@@ -169,18 +187,21 @@ class Trace:
         `keep` says so. Those of `arguments` are nobody's.
         """
         own = {id(t) for t in arguments}
-        kept = [u for u in self._grads.values() if id(u.tensor) not in own]
+        kept = [
+            u for u in self._grads.values()
+            if id(u.tensor) not in own and u.tensor._born is not self
+        ]
         storages = {id(t._buffer) for t in arguments}
         effects: list[Effect] = []
         written: list[tuple[_GradUse, TensorBase]] = []
         for use in kept:
-            now = use.tensor._grad
+            now = use.now
             leaves: TensorBase | Spent | None = now
             made = False
             if isinstance(now, ArrayHandle) and (
                 now._born is self or id(now._buffer) in storages
             ):
-                made = keep or use.read or now._uop is not use.used
+                made = keep or use.read or self._value(now) is not use.used
                 leaves = None if made else grads.Spent(name)
                 if made:
                     written.append((use, now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -263,3 +264,51 @@ def test_an_index_out_of_range_is_told_with_the_name_of_its_argument():
     pick(np.array([0, 3]))
     with pytest.raises(krt.IndexBoundsError, match="argument 'rows' of pick"):
         pick(np.array([0, 4]))
+
+
+def test_a_traced_function_may_wait_for_a_thread_that_calls_others() -> None:
+    w = krt.tensor([1.0, 2.0])
+    known = krt.jit(lambda x: x + w)
+    new = krt.jit(lambda x: (x - w, w.assign(w + 1))[0])
+    one = np.ones(2, F32)
+    known(one)
+    with ThreadPoolExecutor(1) as pool:
+
+        @krt.jit
+        def outer(x):
+            w.assign(w * 10)
+            found = [pool.submit(lambda f=f: f(one).numpy()) for f in (known, new, lambda _: w * 1)]
+            return w * x, *(krt.tensor(f.result(timeout=60)) for f in found)
+
+        scaled, added, subtracted, read = outer(one)
+    assert added.tolist() == [2, 3]
+    assert subtracted.tolist() == [0, -1]
+    assert read.tolist() == [2, 3]
+    assert (scaled.tolist(), w.tolist()) == ([20, 30], [20, 30])
+
+
+def test_threads_that_call_a_new_function_at_once_get_one_plan() -> None:
+    f = krt.jit(lambda x: (x * 2).sum())
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: f(np.full(3, i, F32)).item(), range(16)))
+    assert found == [6 * i for i in range(16)]
+    assert len(f.plans) == 1
+
+
+def test_containers_that_contain_themselves_are_refused() -> None:
+    f = krt.jit(lambda x: x[0] * 2)
+    one = np.ones(2, F32)
+    shared = [one]
+    assert krt.jit(lambda x: x[0][0] + x[1][0])([shared, shared]).tolist() == [2, 2]
+    for loop in ([one], {"a": one, 0: one}):
+        f([one])
+        if isinstance(loop, list):
+            loop.append((loop,))
+        else:
+            loop["b"] = [loop]
+        with pytest.raises(krt.JitError, match=r"x\S+: the (list|dict) contains itself"):
+            f(loop)
+    endless: list = []
+    endless.append(endless)
+    with pytest.raises(krt.JitError, match=r"result\[0\]: the list contains itself"):
+        krt.jit(lambda: endless)()

@@ -211,7 +211,7 @@ class _World:
         if name == "first":
             return (a * x * self.carried).sum() / 4
         if name == "second":
-            return ((b * b * x).sum() + c * c).tanh() + (x * x).sum()
+            return (((b * b * x).sum() + c * c) / 16).tanh() * 4 + (x * x).sum()
         if name == "square":
             return (a * a).sum() * c * c / 8 + (b * x).sum() / 8
         return (self.gate(a) * x).sum() + (b * b).sum() * self.counted.detach() / 8
