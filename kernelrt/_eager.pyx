@@ -6,7 +6,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt._handle cimport ArrayHandle
+from kernelrt._handle cimport ArrayHandle, Roster
 from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
 from kernelrt._node cimport Node
@@ -209,8 +209,8 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
         handle.shape = <tuple> shape
         handle.nbytes = nbytes
         handle._uop = node
-        if not stays and handle.roster is not None:
-            handle.roster.discard(handle)
+        if not stays and handle.roster != NULL:
+            (<Roster> handle.roster).discard(handle)
     for entry, expected, node in resets:
         handle = <ArrayHandle> entry
         dropped.append(expected)

@@ -4,7 +4,7 @@
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_REFCNT
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -64,9 +64,10 @@ cdef class Roster:
     """Live handles, oldest first; nothing here runs Python code, so nothing comes in between."""
 
     def add(self, ArrayHandle handle not None):
-        if handle.roster is not None:
+        if handle.roster != NULL:
             return
-        handle.roster = self
+        Py_INCREF(self)
+        handle.roster = <PyObject *> self
         handle.older, handle.newer = self.newest, NULL
         if self.newest != NULL:
             (<ArrayHandle> self.newest).newer = <PyObject *> handle
@@ -76,9 +77,8 @@ cdef class Roster:
         self.count += 1
 
     def discard(self, ArrayHandle handle not None):
-        if handle.roster is self:
+        if handle.roster == <PyObject *> self:
             unlink(handle)
-            handle.roster = None
 
     def members(self):
         cdef list found = []
@@ -94,7 +94,7 @@ cdef class Roster:
 
 
 cdef void unlink(ArrayHandle handle) noexcept:
-    cdef Roster roster = handle.roster
+    cdef Roster roster = <Roster> handle.roster
     if handle.older != NULL:
         (<ArrayHandle> handle.older).newer = handle.newer
     else:
@@ -104,6 +104,8 @@ cdef void unlink(ArrayHandle handle) noexcept:
     else:
         roster.newest = handle.older
     roster.count -= 1
+    handle.roster = NULL
+    Py_DECREF(roster)
 
 
 cdef class ArrayHandle:
@@ -113,7 +115,7 @@ cdef class ArrayHandle:
         self.code = -1
 
     def __dealloc__(self):
-        if self.roster is not None:
+        if self.roster != NULL:
             unlink(self)
 
     @property

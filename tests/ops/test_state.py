@@ -322,3 +322,20 @@ def test_lazy_state_becomes_storage_when_a_trace_assigns_to_it():
         [(storage, _)] = trace.commits()
     assert storage.arg is m._buffer
     assert m.tolist() == [0, 0]
+
+
+def test_tensors_that_die_in_a_cycle_leave_the_registers():
+    class Node:
+        pass
+
+    gc.collect()
+    before = len(state.watched)
+    for _ in range(50):
+        node = Node()
+        node.me, node.tensor = node, krt.zeros(3) + 1
+        # Only the collector ends these, and it clears their fields before they are freed.
+        node.tensor._leaf = node
+        del node
+    gc.collect()
+    assert len(state.watched) == before
+    assert all(isinstance(t, krt.Tensor) for t in state.watched.members())
