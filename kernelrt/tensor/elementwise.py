@@ -95,7 +95,7 @@ class ElementwiseMethods(TensorBase):
             return quotient
         a, b = self._unify(("other", other), exact=True)
         if a.dtype.is_float:
-            return quotient.trunc()
+            return self._of(functions.step(quotient.uop.alu(Op.TRUNC), a, b))
         # Floor division is one too low where it rounded a negative quotient down.
         q = a.alu(Op.IDIV, b)
         inexact = q.alu(Op.MUL, b).ne(a).alu(Op.AND, q.alu(Op.LT, build.zeros_like(q)))

@@ -14,8 +14,8 @@ from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
 __all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "product", "quotient",
-           "remainder", "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "total",
-           "truncated_remainder", "whole_power"]  # fmt: skip
+           "remainder", "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "step",
+           "total", "truncated_remainder", "whole_power"]  # fmt: skip
 
 
 def total(a: UOp, b: UOp) -> UOp:
@@ -131,7 +131,12 @@ def sign(x: UOp) -> UOp:
     if x.dtype.is_bool or x.dtype.is_unsigned:
         return x.ne(zero).cast(x.dtype)
     out = build.where(zero.alu(Op.LT, x), 1, build.where(x.alu(Op.LT, zero), -1, zero))
-    return custom(out, _no_slope, x) if x.dtype.is_float else out
+    return step(out, x) if x.dtype.is_float else out
+
+
+def step(value: UOp, *inputs: UOp) -> UOp:
+    """A value that changes in steps only: its derivative by `inputs` is zero."""
+    return custom(value, _no_slope, *inputs)
 
 
 def _no_slope(node: UOp, _g: UOp, i: int) -> UOp:

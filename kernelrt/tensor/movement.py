@@ -225,6 +225,8 @@ class MovementMethods(ActivationMethods):
     def roll(self, shifts: int, dim: int) -> Self:
         """Moved by `shifts` along `dim`; what leaves one end enters at the other."""
         axis = axis_of(dim, self.ndim)
+        if self.ndim == 0:
+            return self
         size = self._static_size(axis, "roll")
         shift = shifts % size if size else 0
         if shift == 0:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeAlias, TypeVar,
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape
+from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.base import axes_of, axis_of
 from kernelrt.tensor.functions import sign
@@ -180,6 +180,8 @@ class ReductionMethods(MovementMethods):
         size = build.full(node.shape[axis], dt.int64, node.shape)
         first = build.where(hit, place, size)
         out = source._reduce(first, Op.MIN, axis, dim is not None and keepdim)
+        if self.ndim == 0:
+            return out.reshape(())
         return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
 
     def _check_one(self, name: str, dim: object) -> None:
@@ -228,6 +230,8 @@ class ReductionMethods(MovementMethods):
             self._check_filled("norm", dim)
         x = self._wide("norm")
         axes = axes_of(dim, self.ndim)
+        if p and same(build.volume(x.shape, axes), 1):
+            p = 1  # of one element, whose square could overflow or vanish
         out = custom(_norm(x, p, axes), _norm_rule, x, arg=(p, axes))
         return self._kept_or_dropped(out, dim, keepdim)
 

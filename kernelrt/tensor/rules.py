@@ -109,9 +109,8 @@ def _flat(u: UOp, _g: UOp, i: int) -> UOp:
 def _extremum(u: UOp, g: UOp, i: int) -> UOp:
     a, b = u.src
     x, other = (b, a) if i else (a, b)
-    ahead = other.alu(Op.LT, x) if u.op is Op.MAX else x.alu(Op.LT, other)
-    half = build.where(a.eq(b), build.mul(g, 0.5), 0)
-    return build.where(ahead, g, half)
+    behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LT, x)
+    return build.where(behind, 0, build.where(a.eq(b), build.mul(g, 0.5), g))
 
 
 def _where(u: UOp, g: UOp, i: int) -> UOp | None:
