@@ -60,15 +60,24 @@ class ElementwiseMethods(TensorBase):
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
         """``self + alpha * other``; a sum of bools is their or."""
-        if alpha != 1:
-            other = self._lift(other, "other") * alpha
-        return self._computed(functions.total, other)
+        if alpha == 1:
+            return self._computed(functions.total, other)
+        return self._with_multiple(functions.total, other, alpha)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
         """``self - alpha * other``."""
-        if alpha != 1:
-            other = self._lift(other, "other") * alpha
-        return self._computed(functions.difference, other)
+        if alpha == 1:
+            return self._computed(functions.difference, other)
+        return self._with_multiple(functions.difference, other, alpha)
+
+    def _with_multiple(
+        self, rule: Callable[[UOp, UOp], UOp], other: Operand, alpha: Number
+    ) -> Self:
+        a, b, c = self._unify(("other", other), ("alpha", alpha))
+        narrow, wide = a.dtype, a.dtype.accumulator
+        if not dt.holds(narrow, alpha):
+            a, b, c = a.cast(wide), b.cast(wide), build.full(alpha, wide, c.shape)
+        return self._of(rule(a, functions.product(b, c)).cast(narrow))
 
     def mul(self, other: Operand) -> Self:
         """``self * other``; a product of bools is their and."""

@@ -1,0 +1,24 @@
+"""One operation at a time: value, type, shape and gradients of a random call against torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.op_cases import generate, run
+from support.op_cases import smaller as shrink
+
+__all__ = ["generate", "key", "run", "shrink", "source"]
+
+
+def key(case: dict[str, Any]) -> str:
+    """Calls of one line with one type fail for one cause, most likely."""
+    return case["line"] + " ".join(v["dtype"] for v in case["inputs"].values())
+
+
+def source(case: dict[str, Any]) -> str:
+    """A program that fails where the case does."""
+    return (
+        "import sys\n\nsys.path.insert(0, 'tests')\n"
+        "from support.op_cases import run\n\n"
+        f"case = {case!r}\nmessage = run(case)\nassert message is None, message\n"
+    )

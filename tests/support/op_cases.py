@@ -1,0 +1,232 @@
+"""One random call of one operation, its value and its gradients, against torch.
+
+Truth is torch in float64 on the very numbers that the narrow tensors hold. How far a result may
+be off is counted in units of the last place of its type: a few of them, or a few times what
+torch is off when it computes in that type, or what moving the inputs by half a unit does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from support.op_draw import generate, smaller
+
+import kernelrt as krt
+
+__all__ = ["generate", "run", "smaller"]
+
+#: Units in the last place that a result may be off anyway, and multiples of torch's own error.
+UNITS, TIMES = 6.0, 4.0
+_DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
+_GREATEST = {name: float(torch.finfo(getattr(torch, name)).max) for name in _DIGITS}
+_LEAST = {name: float(torch.finfo(getattr(torch, name)).smallest_normal) for name in _DIGITS}
+
+
+class _Functions:
+    """``F.f(x)`` and ``T.f``: the function of a library, wherever it has it."""
+
+    def __init__(self, ours: bool) -> None:
+        self._ours = ours
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._ours:
+            return getattr(torch, name, None) or getattr(torch.nn.functional, name)
+        if hasattr(krt, name) and name != "tensor":
+            return getattr(krt, name)
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+class _Functional(_Functions):
+    def __getattr__(self, name: str) -> Any:
+        if not self._ours:
+            return getattr(torch.nn.functional, name, None) or getattr(torch, name)
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+def _numbers(given: dict[str, Any]) -> np.ndarray:
+    """The elements as float64, int64 or bool, rounded to their type."""
+    dtype = given["dtype"]
+    if dtype == "bool":
+        return np.array(given["data"], bool).reshape(given["shape"])
+    if dtype not in _DIGITS:
+        return np.array(given["data"], np.int64).reshape(given["shape"])
+    wide = torch.tensor([float(v) for v in given["data"]], dtype=torch.float64)
+    return wide.to(getattr(torch, dtype)).double().reshape(given["shape"]).numpy()
+
+
+def _evaluate(case: dict[str, Any], ours: bool, wide: bool, shift: int = 0) -> list[Any]:
+    """The result, and the gradients of the floating inputs, of one library."""
+    names: dict[str, Any] = {"T": _Functions(ours), "F": _Functional(ours), "np": np}
+    leaves = []
+    for name, given in case["inputs"].items():
+        numbers, dtype = _numbers(given), given["dtype"]
+        floating = dtype in _DIGITS
+        if ours:
+            leaf = krt.tensor(numbers).cast(dtype).realize()
+            leaf.requires_grad_(floating)
+        else:
+            if shift and floating:
+                numbers = _moved(numbers, _type(case), shift + 16 * ord(name))
+            kind = torch.float64 if wide and floating else getattr(torch, dtype)
+            leaf = torch.tensor(numbers).to(kind).requires_grad_(floating)
+        if floating:
+            leaves.append(leaf)
+        names[name] = eval(f"leaf{given['way']}", {"leaf": leaf})  # noqa: S307 - of our own
+    out = eval(case["line"], names)  # noqa: S307 - of our own
+    results = [out]
+    if _is_float(out) and out.requires_grad and leaves:
+        weights = np.random.default_rng(case["seed"]).integers(-8, 9, tuple(out.shape)) / 8
+        if shift:
+            weights = _moved(weights, _type(case), -shift & 0xFF)
+        if ours:
+            found = krt.grad(out, leaves, krt.tensor(weights).cast(out.dtype))
+        else:
+            found = torch.autograd.grad(
+                out, leaves, torch.tensor(weights).to(out.dtype), allow_unused=True,
+                materialize_grads=True,
+            )  # fmt: skip
+        results += list(found)
+    if ours:
+        krt.realize(*results)
+    return results
+
+
+def _type(case: dict[str, Any]) -> str:
+    return next(g["dtype"] for g in case["inputs"].values() if g["dtype"] in _DIGITS)
+
+
+def _moved(numbers: np.ndarray, dtype: str, seed: int) -> np.ndarray:
+    """Each number moved by a unit of its last place or less, equal ones of a tensor alike."""
+    levels, place = np.unique(numbers, return_inverse=True)
+    signs = np.random.default_rng(seed).choice([-1, 1], levels.size)
+    with np.errstate(all="ignore"):
+        moved = numbers * (1 + signs[place].reshape(numbers.shape) * 2.0 ** -_DIGITS[dtype])
+    return np.where(np.isfinite(numbers), moved, numbers)
+
+
+def _is_float(out: Any) -> bool:
+    return out.dtype.is_floating_point if isinstance(out, torch.Tensor) else out.dtype.is_float
+
+
+def _array(out: Any) -> np.ndarray:
+    if isinstance(out, torch.Tensor):
+        out = out.detach().resolve_conj()
+        return (out.double() if out.is_floating_point() else out).numpy()
+    return (out.double() if out.dtype.is_float else out).numpy()
+
+
+def run(case: dict[str, Any]) -> str | None:
+    """What is wrong with a case, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _run(case)
+
+
+def _run(case: dict[str, Any]) -> str | None:
+    try:
+        typed = _evaluate(case, ours=False, wide=False)
+    except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, OverflowError):
+        typed = None
+    try:
+        got = _evaluate(case, ours=True, wide=False)
+    except krt.KernelrtError as error:
+        if typed is None or _refused(case, error):
+            return None
+        return f"refused: {type(error).__name__}: {error}"
+    if typed is None:
+        return None
+    name = str(typed[0].dtype).removeprefix("torch.")
+    if got[0].dtype.name != name:
+        return f"dtype: {got[0].dtype.name}, torch has {name}"
+    if tuple(got[0].shape) != tuple(typed[0].shape):
+        return f"shape: {tuple(got[0].shape)}, torch has {tuple(typed[0].shape)}"
+    if len(got) != len(typed):
+        return f"gradient: {len(got) - 1} of {len(typed) - 1}"
+    if not _is_float(typed[0]):
+        a, b = _array(got[0]), _array(typed[0])
+        bad = a != b
+        return f"value: {a[bad][:3]} expected {b[bad][:3]}" if bad.any() else None
+    torch.set_default_dtype(torch.float64)
+    try:
+        truth = _evaluate(case, ours=False, wide=True)
+        return _close(case, got, typed, truth)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
+    """Whether an error is a decision that the documentation tells."""
+    text = str(error)
+    return any(words in text for words in (
+        " is no ", "bools have no", "integers to the power", "cast the tensor", "one more than",
+        "expected a floating type", "is empty and has no such element", "cast class numbers",
+        "does not fit in", "more than one value per channel", "cast them", "at most half",
+    ))  # fmt: skip
+
+
+def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[Any]) -> str | None:
+    moved: list[list[Any]] = []
+    for number, (g, p, t) in enumerate(zip(got, typed, truth, strict=True)):
+        dtype = g.dtype.name
+        value, peer, exact = _array(g), _array(p), _array(t)
+        bad = _beyond(value, peer, exact, dtype, None)
+        if bad.any() and any(v["dtype"] in _DIGITS for v in case["inputs"].values()):
+            moved = moved or [
+                _evaluate(case, ours=False, wide=True, shift=s) for s in (1, 2, 3, 4)
+            ]
+            with np.errstate(all="ignore"):
+                reach = np.max([np.abs(_array(m[number]) - exact) for m in moved], 0)
+            bad = _beyond(value, peer, exact, dtype, reach)
+        if number:
+            bad &= ~_undefined(case, number, bad.shape)
+        if bad.any():
+            what = "value" if number == 0 else f"gradient {number}"
+            at = np.argwhere(bad)[0].tolist()
+            return (
+                f"{what}: {value[bad][:3]} expected {exact[bad][:3]}, torch has {peer[bad][:3]} in "
+                f"{dtype}, at {at} and {int(bad.sum()) - 1} more"
+            )
+    return None
+
+
+def _undefined(case: dict[str, Any], number: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Where an input is NaN, which has no gradient that could be right or wrong."""
+    given = [v for v in case["inputs"].values() if v["dtype"] in _DIGITS][number - 1]
+    return np.isnan(_numbers(given)).reshape(shape)
+
+
+def _beyond(
+    value: np.ndarray, peer: np.ndarray, exact: np.ndarray, dtype: str, reach: np.ndarray | None
+) -> np.ndarray:
+    """Where `value` is too far from `exact`."""
+    unit, top, least = 2.0 ** -_DIGITS[dtype], _GREATEST[dtype], _LEAST[dtype]
+    with np.errstate(all="ignore"):
+        error = np.abs(peer - exact)
+        size = np.abs(exact)
+        allowed = UNITS * unit * np.maximum(size, least) + TIMES * np.where(
+            np.isfinite(error), error, 0
+        )
+        finite = np.isfinite(error)
+        if finite.any():
+            # What torch is off anywhere, relative to the result there, it may be off elsewhere.
+            share = np.max(np.where(finite & (size > least), error / size, 0), initial=0)
+            allowed = allowed + TIMES * share * size
+        if reach is not None:
+            allowed = allowed + 3 * np.where(np.isnan(reach), 0, reach)
+        if dtype == "float64":
+            # The oracle is no better than this where a gradient's terms cancel.
+            allowed = allowed + 2.0**-44
+        elif dtype == "float32":
+            allowed = allowed + least
+        near = np.abs(value - exact) <= allowed
+        same = (value == exact) | (np.isnan(value) & np.isnan(exact))
+        over = (size >= top * (1 - 4 * unit)) & (np.abs(value) >= top * (1 - 4 * unit)) & (
+            np.sign(value) == np.sign(exact))  # fmt: skip
+        # torch may overflow, or meet infinity minus infinity, where float64 does not.
+        alike = (value == peer) | (np.isnan(value) & np.isnan(peer)) | (
+            ~np.isfinite(exact) & (np.abs(value - peer) <= UNITS * unit * np.abs(peer))
+        )  # fmt: skip
+    return ~(near | same | over | alike)
