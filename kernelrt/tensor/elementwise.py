@@ -244,7 +244,7 @@ class ElementwiseMethods(TensorBase):
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
         """Elements below `min` raised to it, those above `max` lowered to it.
 
-        NaN stays. The gradient is one between the limits, both included, and zero outside. A
+        NaN stays, also as a limit. The gradient is one between the limits, both included, and zero outside. A
         number that no element of an integer type can pass is no limit.
 
         Raises
@@ -257,10 +257,10 @@ class ElementwiseMethods(TensorBase):
         out = self
         if min is not None and not self._is_beyond(min, below=True):
             x, low = out._unify(("min", min), exact=True)
-            out = out._of(build.where(x.alu(Op.LT, low), low, x))
+            out = out._of(build.where(_or_nan(x.alu(Op.LT, low), low), low, x))
         if max is not None and not self._is_beyond(max, below=False):
             x, high = out._unify(("max", max), exact=True)
-            out = out._of(build.where(high.alu(Op.LT, x), high, x))
+            out = out._of(build.where(_or_nan(high.alu(Op.LT, x), high), high, x))
         return out
 
     def _is_beyond(self, number: object, *, below: bool) -> bool:
@@ -506,6 +506,14 @@ class ElementwiseMethods(TensorBase):
         """``exp(self) - 1``, precise near zero."""
         x = self._as_float()
         return self._of(functions.expm1(x))
+
+
+def _or_nan(condition: UOp, limit: UOp) -> UOp:
+    """`condition`, or that `limit` is NaN."""
+    value = build.const_value(limit)
+    if not limit.dtype.is_float or (value is not None and value == value):
+        return condition
+    return condition.alu(Op.OR, limit.ne(limit))
 
 
 def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name
