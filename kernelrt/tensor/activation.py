@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.elementwise import ElementwiseMethods
-from kernelrt.tensor.functions import sigmoid, softplus
+from kernelrt.tensor.functions import expm1, sigmoid, softplus
 
 __all__ = ["ActivationMethods"]
 
@@ -40,32 +40,40 @@ class ActivationMethods(ElementwiseMethods):
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """The element where it is positive, else the element times `negative_slope`."""
-        x = self._floats("leaky_relu")
-        return self._of(
-            build.where(build.zeros_like(x).alu(Op.LT, x), x, build.mul(x, negative_slope))
-        )
+        self._floats("leaky_relu")
+
+        def rule(x: UOp) -> UOp:
+            positive = build.zeros_like(x).alu(Op.LT, x)
+            return build.where(positive, x, build.mul(x, negative_slope))
+
+        return self._widely(rule)
 
     def elu(self, alpha: float = 1.0) -> Self:
         """The element where it is positive, else ``alpha * (exp(x) - 1)``."""
-        x = self._floats("elu")
-        zero = build.zeros_like(x)
-        # The exponential of the positive part is not taken: it could overflow.
-        below = self._of(build.where(zero.alu(Op.LT, x), zero, x)).expm1() * alpha
-        return self._of(build.where(zero.alu(Op.LT, x), x, below.uop))
+        self._floats("elu")
+
+        def rule(x: UOp) -> UOp:
+            zero = build.zeros_like(x)
+            positive = zero.alu(Op.LT, x)
+            # The exponential of the positive part is not taken: it could overflow.
+            below = build.mul(expm1(build.where(positive, zero, x)), alpha)
+            return build.where(positive, x, below)
+
+        return self._widely(rule)
 
     def sigmoid(self) -> Self:
         """``1 / (1 + exp(-self))``."""
-        x = self._as_float()
-        return self._of(sigmoid(x))
+        return self._widely(sigmoid)
 
     def logsigmoid(self) -> Self:
         """``log(sigmoid(self))`` without overflow."""
-        return self._of(build.neg(softplus(build.neg(self._floats("logsigmoid")))))
+        self._floats("logsigmoid")
+        return self._widely(lambda x: build.neg(softplus(build.neg(x))))
 
     def silu(self) -> Self:
         """``self * sigmoid(self)``, also known as swish."""
-        x = self._floats("silu")
-        return self._of(x.alu(Op.MUL, sigmoid(x)))
+        self._floats("silu")
+        return self._widely(lambda x: x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
         """This tensor clamped to [min_val, max_val]; the gradient at the limits is 0."""
@@ -81,41 +89,53 @@ class ActivationMethods(ElementwiseMethods):
         approximate : "none" or "tanh"
             The definition by erf, or its approximation by tanh.
         """
-        x = self._floats("gelu")
-        if approximate == "none":
-            inner = build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
-        elif approximate == "tanh":
-            # Hendrycks and Gimpel, arXiv:1606.08415.
-            cubic = build.mul(build.mul(x, x.alu(Op.MUL, x)), 0.044715)
-            inner = build.mul(build.add(x, cubic), math.sqrt(2 / math.pi)).alu(Op.TANH)
-        else:
+        self._floats("gelu")
+        inner = {"none": _gelu_erf, "tanh": _gelu_tanh}.get(approximate)
+        if inner is None:
             raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
-        return self._of(build.mul(build.mul(x, 0.5), build.add(inner, 1)))
+        return self._widely(lambda x: build.mul(build.mul(x, 0.5), build.add(inner(x), 1)))
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """``log(1 + exp(beta * self)) / beta``, the element itself above `threshold`."""
-        x = self._floats("softplus")
-        scaled = build.mul(x, beta)
-        smooth = build.div(softplus(scaled), beta)
-        return self._of(
-            build.where(build.full(threshold, x.dtype, x.shape).alu(Op.LT, scaled), x, smooth)
-        )
+        self._floats("softplus")
+
+        def rule(x: UOp) -> UOp:
+            scaled = build.mul(x, beta)
+            beyond = build.full(threshold, x.dtype, x.shape).alu(Op.LT, scaled)
+            return build.where(beyond, x, build.div(softplus(scaled), beta))
+
+        return self._widely(rule)
 
     def mish(self) -> Self:
         """``self * tanh(softplus(self))``."""
-        return self * self._of(softplus(self._floats("mish"))).tanh()
+        self._floats("mish")
+        return self._widely(lambda x: x.alu(Op.MUL, softplus(x).alu(Op.TANH)))
 
     def softsign(self) -> Self:
         """``self / (1 + |self|)``."""
-        return self / (self.abs() + 1)
+        return self._widely(lambda x: x.alu(Op.DIV, build.add(x.alu(Op.ABS), 1)))
 
     def hardsigmoid(self) -> Self:
         """``clamp(self + 3, 0, 6) / 6``; the gradient at -3 and at 3 is 0."""
-        x = self._of(self._as_float())
-        out = ((x + 3) / 6).uop
-        out = build.where(x.uop.alu(Op.LE, build.full(-3, x.dtype, x.dims)), 0, out)
-        return self._of(build.where(build.full(3, x.dtype, x.dims).alu(Op.LE, x.uop), 1, out))
+        return self._widely(_hardsigmoid)
 
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""
-        return self * self.hardsigmoid()
+        return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
+
+
+def _gelu_erf(x: UOp) -> UOp:
+    return build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
+
+
+def _gelu_tanh(x: UOp) -> UOp:
+    # Hendrycks and Gimpel, arXiv:1606.08415.
+    cubic = build.mul(build.mul(x, x.alu(Op.MUL, x)), 0.044715)
+    return build.mul(build.add(x, cubic), math.sqrt(2 / math.pi)).alu(Op.TANH)
+
+
+def _hardsigmoid(x: UOp) -> UOp:
+    low, high = (build.full(v, x.dtype, x.shape) for v in (-3, 3))
+    out = build.div(build.add(x, 3), 6)
+    out = build.where(x.alu(Op.LE, low), 0, out)
+    return build.where(high.alu(Op.LE, x), 1, out)

@@ -244,8 +244,8 @@ class ElementwiseMethods(TensorBase):
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
         """Elements below `min` raised to it, those above `max` lowered to it.
 
-        NaN stays, also as a limit. The gradient is one between the limits, both included, and zero outside. A
-        number that no element of an integer type can pass is no limit.
+        NaN stays, also as a limit. The gradient is one between the limits, both included, and zero
+        outside. A number that no element of an integer type can pass is no limit.
 
         Raises
         ------
@@ -419,6 +419,11 @@ class ElementwiseMethods(TensorBase):
     def _function(self, op: Op) -> Self:
         return self._of(self._as_float().alu(op))
 
+    def _widely(self, rule: Callable[[UOp], UOp]) -> Self:
+        """A function of several ops, done in the type of sums and rounded once."""
+        x = self._as_float()
+        return self._of(rule(x.cast(x.dtype.accumulator)).cast(x.dtype))
+
     def _rounding(self, op: Op) -> Self:
         return self._unary(op) if self.dtype.is_float else self
 
@@ -437,11 +442,11 @@ class ElementwiseMethods(TensorBase):
 
     def log2(self) -> Self:
         """Logarithm to base 2."""
-        return self.log() * (1 / math.log(2))
+        return self._widely(lambda x: build.mul(x.alu(Op.LOG), 1 / math.log(2)))
 
     def log10(self) -> Self:
         """Logarithm to base 10."""
-        return self.log() * (1 / math.log(10))
+        return self._widely(lambda x: build.mul(x.alu(Op.LOG), 1 / math.log(10)))
 
     def sqrt(self) -> Self:
         """Square root."""
@@ -449,8 +454,7 @@ class ElementwiseMethods(TensorBase):
 
     def rsqrt(self) -> Self:
         """One over the square root."""
-        x = self._as_float()
-        return self._of(functions.rsqrt(x))
+        return self._widely(functions.rsqrt)
 
     def reciprocal(self) -> Self:
         """One over each element."""
@@ -471,7 +475,7 @@ class ElementwiseMethods(TensorBase):
 
     def tan(self) -> Self:
         """Tangent of radians."""
-        return self.sin() / self.cos()
+        return self._widely(lambda x: x.alu(Op.SIN).alu(Op.DIV, x.alu(Op.COS)))
 
     def tanh(self) -> Self:
         """Hyperbolic tangent."""
@@ -499,13 +503,11 @@ class ElementwiseMethods(TensorBase):
 
     def log1p(self) -> Self:
         """``log(1 + self)``, precise near zero."""
-        x = self._as_float()
-        return self._of(functions.log1p(x))
+        return self._widely(functions.log1p)
 
     def expm1(self) -> Self:
         """``exp(self) - 1``, precise near zero."""
-        x = self._as_float()
-        return self._of(functions.expm1(x))
+        return self._widely(functions.expm1)
 
 
 def _or_nan(condition: UOp, limit: UOp) -> UOp:

@@ -17,6 +17,7 @@ from kernelrt.tensor.reduction import log_total, normalize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand, TensorBase
 
 __all__ = ["LossMethods"]
@@ -52,8 +53,8 @@ class LossMethods(PoolingMethods):
                 f"{format_shape(self.dims)}"
             )
         axes = tuple(range(self.ndim - n, self.ndim))
-        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0].cast(self.dtype))
-        return out._scaled(weight, bias, tuple(sizes), ())
+        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0])
+        return out._scaled(self.dtype, weight, bias, tuple(sizes), ())
 
     def group_norm(
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
@@ -68,8 +69,8 @@ class LossMethods(PoolingMethods):
         x = self._of(self._wide("group_norm"))
         grouped = x.reshape(self.dims[0], num_groups, channels // num_groups, *self.dims[2:])
         axes = tuple(range(2, grouped.ndim))
-        out = self._of(normalize(grouped.uop, axes, eps)[0].cast(self.dtype)).reshape(self.dims)
-        return out._scaled(weight, bias, (channels,), (1,) * (self.ndim - 2))
+        out = self._of(normalize(grouped.uop, axes, eps)[0]).reshape(self.dims)
+        return out._scaled(self.dtype, weight, bias, (channels,), (1,) * (self.ndim - 2))
 
     def rms_norm(
         self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
@@ -79,13 +80,14 @@ class LossMethods(PoolingMethods):
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
         x = self._of(self._wide("rms_norm"))
         axes = tuple(range(-len(sizes), 0))
-        out = (x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()).cast(self.dtype)
-        return out._scaled(weight, None, tuple(sizes), ())
+        out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
+        return out._scaled(self.dtype, weight, None, tuple(sizes), ())
 
     def _scaled(
-        self, weight: TensorBase | None, bias: TensorBase | None, shape: tuple[int, ...],
-        behind: tuple[int, ...],
+        self, dtype: DType, weight: TensorBase | None, bias: TensorBase | None,
+        shape: tuple[int, ...], behind: tuple[int, ...],
     ) -> Self:  # fmt: skip
+        """Scaled and shifted in the type of sums, then rounded to `dtype` or a parameter's."""
         out = self
         for name, value in (("weight", weight), ("bias", bias)):
             if value is None:
@@ -96,9 +98,10 @@ class LossMethods(PoolingMethods):
                     f"{name}: expected shape {format_shape(shape)}, not "
                     f"{format_shape(other.dims)}"
                 )
+            dtype = dt.promote(dtype, other.dtype)
             other = other.reshape(*shape, *behind)
             out = out * other if name == "weight" else out + other
-        return out
+        return out.cast(dtype)
 
     def batch_norm(
         self, running_mean: TensorBase | None, running_var: TensorBase | None,
@@ -139,7 +142,7 @@ class LossMethods(PoolingMethods):
                     state = self._lift(running, "running")
                     mixed = state * (1 - momentum) + new.reshape(channels) * momentum
                     state._assign(mixed.cast(state.dtype))
-            return self._of(node.cast(self.dtype))._scaled(weight, bias, channels, behind)
+            return self._of(node)._scaled(self.dtype, weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(
                 "running_mean, running_var: needed outside training; pass training=True to use "
@@ -148,8 +151,8 @@ class LossMethods(PoolingMethods):
         mean_ = self._lift(running_mean, "running_mean").reshape(line)
         spread = self._lift(running_var, "running_var").reshape(line)
         out = (self._of(x) - mean_) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
-        out = out.cast(dt.promote(self.dtype, mean_.dtype, spread.dtype))
-        return out._scaled(weight, bias, channels, behind)
+        dtype = dt.promote(self.dtype, mean_.dtype, spread.dtype)
+        return out._scaled(dtype, weight, bias, channels, behind)
 
     # ---- losses
 
@@ -350,6 +353,7 @@ class LossMethods(PoolingMethods):
     ) -> Self:  # fmt: skip
         """Binary cross entropy of scores; `target` holds probabilities in the same shape."""
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
+        x = x.cast(x.dtype.accumulator)
         y = y.cast(x.dtype)
         if pos_weight is None:
             losses = self._of(softplus(x.uop)) - x * y
@@ -359,7 +363,7 @@ class LossMethods(PoolingMethods):
             losses = (1 - y) * x + (1 + (factor - 1) * y) * below
         if weight is not None:
             losses = losses * weight
-        return losses._reduced(reduction)
+        return losses._reduced(reduction).cast(self.dtype)
 
     def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
         """Divergence of probabilities `target` from these log-probabilities.

@@ -101,8 +101,8 @@ ROWS: list[Row] = [
           "x.argmax(); x.argmin(); x.argmax({d}, {k}); x.argmin({d}, {k})", "fi", "full", "ties"),
     *rows("x.any().bool(); x.all().bool(); x.any({d}, {k}).bool(); x.all({d}, {k}).bool()", "fib",
           values="ties"),
-    *rows("x.sum({d}); x.amax({d}); x.mean({d}); x.softmax({d}); x.var({d}); x.std({d}); "
-          "x.norm(2, {d})", "f", "full", "any"),
+    *rows("x.sum({d}); x.amax({d}).detach(); x.mean({d}); x.softmax({d}); x.var({d}); "
+          "x.std({d}); x.norm(2, {d}).detach()", "f", "full", "any"),
     # movement
     *rows("x.reshape(-1); x.flatten(); x.T if x.ndim == 2 else x; x.unsqueeze({u}); x.squeeze(); "
           "x.squeeze({d}); x.transpose({d}, {e}); x.swapaxes({d}, {e}); x.movedim({d}, {e}); "
