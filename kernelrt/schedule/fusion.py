@@ -167,11 +167,13 @@ class _Walk:
     def _gets_buffer(self, node: UOp, accesses: _Accesses) -> bool:
         if node in self._forced:
             return True
-        if node.op in FREE or self._work[node] == 0:
+        if node.op in FREE:
             return False
         if any(group.size >= MAX_KERNEL_NODES for group, _ in accesses):
             self._note(node, "global", "the kernel that reads it is full")
             return True
+        if self._work[node] == 0:
+            return False
         refusal = self._refusal(node, accesses)
         if refusal is not None:
             self._note(node, "global", refusal)

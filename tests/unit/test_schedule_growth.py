@@ -3,13 +3,73 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-from support.graphs import Memory, add, cat, check, expand, flip, mul, pad, reduce, reshape, shrink
+import pytest
+from support.graphs import (
+    Memory,
+    add,
+    alu,
+    cat,
+    check,
+    expand,
+    flip,
+    gather,
+    iota,
+    mul,
+    pad,
+    reduce,
+    reshape,
+    shrink,
+)  # fmt: skip
 
-from kernelrt.ir import Op, toposort
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import schedule
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MEM = Memory(3)
+X = MEM.random(4)
+
+
+def chain(depth: int) -> UOp:
+    x = X
+    for _ in range(depth):
+        x = add(mul(x, 0.5), X)
+    return x
+
+
+def reductions(depth: int) -> UOp:
+    x = X
+    for _ in range(depth):
+        x = add(x, expand(reduce(x, Op.ADD, 0, keep=True), (4,)))
+    return x
+
+
+def positions(depth: int) -> UOp:
+    """Index arithmetic, which costs nothing while it is shallow."""
+    i = iota(4)
+    for _ in range(depth):
+        i = alu(Op.MOD, alu(Op.ADD, alu(Op.MUL, i, 3), 1), 4)
+    return gather(X, i)
+
+
+@pytest.mark.parametrize("build", [chain, reductions, positions])
+def test_time_grows_with_the_graph(build: Callable[[int], UOp]) -> None:
+    def seconds(depth: int) -> float:
+        node = build(depth)
+        started = time.process_time()
+        schedule([node])
+        return time.process_time() - started
+
+    seconds(100)
+    small = max(seconds(500), 0.05)
+    assert seconds(4000) < 24 * small
+
+
+def test_no_depth_is_too_deep() -> None:
+    assert schedule([chain(30_000)]).kernels
 
 
 def test_a_part_of_what_repeats_is_found_once() -> None:
