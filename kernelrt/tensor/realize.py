@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kernelrt._eager import CHANGED, UNFIT
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import HOST, Region, RegionMap, region_of
-from kernelrt.errors import PlanBusyError, VariableError
+from kernelrt.errors import IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, state
@@ -230,7 +230,10 @@ def _compute(
         try:
             if commits:
                 state.changing = _written(commits) if before is None else before
-            outcome = entry.run(buffers, results, fresh, resets)
+            try:
+                outcome = entry.run(buffers, results, fresh, resets)
+            except IndexBoundsError:
+                outcome = UNFIT  # the plan may be that of other lines: one made anew names these
             if outcome == UNFIT:
                 entry = execute.plans.make(key, nodes, writes, buffers)
                 outcome = entry.run(buffers, results, fresh, resets)

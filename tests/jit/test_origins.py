@@ -188,3 +188,25 @@ def test_a_call_that_raises_leaves_the_layer():
         Broken()(krt.ones(1))
     (launch,) = krt.jit(lambda x: x + 1).plan(np.ones(3, np.float32)).prepared_kernels
     assert {o.layer for o in launch.origins} == {""}
+
+
+@pytest.mark.parametrize("n", [2, 600])
+def test_equal_expressions_outside_of_jit_each_name_their_own_line(n):
+    weight = krt.randn(4, 3).realize()
+
+    def first(rows):
+        return weight[rows].numpy()
+
+    def second(rows):
+        return weight[rows].numpy()
+
+    for bad in (0, 9):
+        for function in (first, second):
+            rows = krt.tensor(np.full(n, bad))
+            if not bad:
+                function(rows)
+                continue
+            place = f"test_origins.py:{line_of(function, 'weight[rows]')}"
+            with pytest.raises(krt.IndexBoundsError, match=place) as caught:
+                function(rows)
+            assert caught.value.index == bad
