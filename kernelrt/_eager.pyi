@@ -19,7 +19,7 @@ CHANGED: Final[int]
 #: A handle, the node it had, its data (owner, export, address, dtype code, shape, bytes), the node
 #: it gets, and whether it stays watched. Nothing happens if it has data or another node by then.
 Fresh: TypeAlias = tuple[
-    ArrayHandle, UOp, Memory | Buffer, memoryview | None, int, int, tuple[int, ...], int,
+    ArrayHandle, UOp | None, Memory | Buffer, memoryview | None, int, int, tuple[int, ...], int,
     UOp | None, bool,
 ]
 #: A handle whose assignment is carried out, the node that was pending, and the one it gets.

@@ -55,6 +55,9 @@ def survey(
     structure, and the histories behind them; it gives None if one of those is stale.
     """
 
+def was_surveyed(node: UOp) -> bool:
+    """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
+
 def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _name_ops(buffer: Op, detach: Op) -> None: ...
 def _name_marks(kept: type, leaf: type, stale: type, custom: type) -> None: ...

@@ -501,6 +501,10 @@ cdef class Survey:
         return self.made, self.buffers, self.leaves
 
 
+def was_surveyed(Node node not None):
+    return node.visit == walks
+
+
 def survey(list roots, bint deep=False):
     cdef Survey walk = Survey(deep)
     cdef Node node

@@ -177,6 +177,12 @@ class TensorBase(ArrayHandle):
             self, node, buffer, buffer.hold(), place, dtype.code, shape, buffer.nbytes, new, kept,
         )  # fmt: skip
 
+    def _storage(self) -> UOp:
+        """The BUFFER node of a tensor that has data."""
+        buffer = self._buffer
+        assert buffer is not None
+        return UOp(Op.BUFFER, buffer.dtype, (), buffer)
+
     def _move(self, buffer: Buffer) -> None:
         """Go on with `buffer`, which holds the same elements, as the storage."""
         shape = self._shape

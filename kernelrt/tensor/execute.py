@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt._memory import Memory
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["Entry", "PlanCache", "plans", "prepare"]
+__all__ = ["Entry", "PlanCache", "entry", "plans", "prepare"]
 
 #: Results of at least this size are written where they will lie; smaller ones are copied there.
 BIND_FROM_BYTES: Final = 2048
@@ -86,12 +86,15 @@ class Entry:
         Elements and type of each result.
     nbytes : int
         The memory that it keeps.
+    notes : tuple of int
+        What else whoever made it wants to know when it is found again.
     """
 
     prepared: Prepared | None
     sources: tuple[int | _Constant | _Copy, ...]
     sizes: tuple[tuple[int, dt.DType], ...]
     nbytes: int
+    notes: tuple[int, ...] = ()
 
     def results(self, buffers: Sequence[UOp]) -> list[Memory]:
         """Memory for each result; those that take no plan are in it already."""
@@ -170,13 +173,18 @@ class PlanCache:
         found = survey([*values, *(u for pair in commits for u in pair)])
         assert found is not None
         key = len(values), found[0]
+        entry = self.get(key)
+        if entry is None:
+            entry = self.make(key, values, commits, found[1])
+        return entry, found[1], key
+
+    def get(self, key: Hashable) -> Entry | None:
+        """Give what is kept by a key."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
             self.hits += 1
-        else:
-            entry = self.make(key, values, commits, found[1])
-        return entry, found[1], key
+        return entry
 
     def make(
         self,
@@ -184,10 +192,11 @@ class PlanCache:
         values: Sequence[UOp],
         commits: Sequence[tuple[UOp, UOp]],
         buffers: Sequence[UOp],
+        notes: tuple[int, ...] = (),
     ) -> Entry:
-        """Make a plan for the graphs and keep it."""
+        """Make a plan for the graphs, which read no other than these buffers, and keep it."""
         self.misses += 1
-        entry = _plan(values, commits, buffers)
+        entry = replace(_plan(values, commits, buffers), notes=notes)
         self._drop(key)
         if entry.nbytes <= self.most_bytes // 4:
             self._entries[key] = entry
@@ -200,6 +209,11 @@ class PlanCache:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._nbytes -= entry.nbytes
+
+
+def entry(commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]) -> Entry:
+    """A plan of one's own that only writes, and reads no other than these buffers."""
+    return _plan((), commits, buffers)
 
 
 def _plan(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from kernelrt._node import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, prod, same
-from kernelrt.tensor import build, grads, state
+from kernelrt.tensor import build, execute, grads, state
 from kernelrt.tensor.marks import Custom, Leaf, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
@@ -117,12 +118,19 @@ def backward(
     tensor: TensorBase, gradient: TensorBase | None = None, *, create_graph: bool = False
 ) -> None:
     """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
-    found = _flow(tensor, _seed(tensor, gradient, "backward"), "backward")
-    # Tensors before the first assignment: each keeps its value whatever is committed from then on.
+    seed = _seed(tensor, gradient, "backward")
+    now = None
+    if gradient is None and not create_graph and state.local.trace is None:
+        now = _computed(tensor, seed)
+    if now is None:
+        found = _flow(tensor, seed, "backward")
+        # Tensors before the first assignment: each keeps its value whatever is committed later.
+        now = [
+            (leaf, type(tensor)._of(node if create_graph else detach(node)))
+            for leaf, node in found.items()
+        ]
     new_by_target = [
-        (target, type(target)._of(node if create_graph else detach(node)))
-        for leaf, node in found.items()
-        if (target := state.leaves.get(leaf)) is not None
+        (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
     for target, new in new_by_target:
         held = grads.find(target)
@@ -134,6 +142,62 @@ def backward(
             target.grad = held._of(build.add(held.uop, new.uop))
         else:
             held._assign(held._of(build.add(held.uop, new.uop)))
+
+
+def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | None:
+    """The gradients, computed now, with whatever the user still holds of the graph.
+
+    A graph of the same structure has the same gradients up to the buffers it reads, so in a loop
+    no rule is applied again. None for what has no data yet, or a history that is stale.
+    """
+    with state.enable_grad():
+        node = tensor.uop
+    with state.lock:
+        found = survey([node], True)
+        if found is None:
+            return None
+        held = [
+            t for t in state.watched.members()
+            if t is not tensor
+            and not t.is_realized
+            and t._uop is not None
+            and was_surveyed(t._uop)
+        ]  # fmt: skip
+        wanted = [*held, *([] if tensor.is_realized else [tensor])]
+        nodes = [t._uop for t in wanted]
+        if held:
+            found = survey([*nodes, node], True)
+            assert found is not None
+        key = "backward", len(nodes), found[0]
+        buffers, leaves = found[1], cast("list[Leaf]", found[2])
+        entry = execute.plans.get(key)
+        if entry is None:
+            if any(n.op is Op.VAR for n in toposort([node, *nodes])):
+                return None
+            by_leaf = _flow(tensor, seed, "backward")
+            places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
+            values = [*nodes, *(by_leaf[leaves[i]] for i in places)]
+            entry = execute.plans.make(key, values, (), buffers, places)
+        results = entry.results(buffers)
+        fresh = [
+            t._settlement(n, r, stale=False)
+            for t, n, r in zip(wanted, nodes, results, strict=False)
+        ]
+        new = []
+        sizes = entry.sizes[len(nodes) :]
+        for i, data, (size, dtype) in zip(
+            entry.notes, results[len(nodes) :], sizes, strict=True
+        ):
+            gradient = type(tensor).__new__(type(tensor))
+            new.append((leaves[i], gradient))
+            target = state.leaves.get(leaves[i])
+            shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)
+            nbytes = size * dtype.itemsize
+            fresh.append(
+                (gradient, None, data, None, data.address, dtype.code, shape, nbytes, None, False)
+            )
+        entry.run(buffers, results, fresh, [])
+    return new
 
 
 @overload

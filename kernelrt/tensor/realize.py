@@ -96,18 +96,15 @@ def materialize(tensors: Sequence[TensorBase]) -> None:
         _compute(tensors, (), set())
 
 
-def before_writes(buffers: Iterable[Buffer]) -> None:
+def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> None:
     """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
 
     Whoever executes a plan with commits calls this first, unless nothing is watched. So a
-    tensor keeps the value it had when its expression was written.
+    tensor keeps the value it had when its expression was written. `targets` are computed along.
     """
     written = Written(buffers)
     with state.lock:
-        lazy = [t for t in state.watched.members() if not t.is_realized]
-        readers = _readers(lazy, written)
-        _compute(readers, (), set(map(id, readers)))
-        _expire(written)
+        _run([t for t in targets if not t.is_realized], written=written)
 
 
 def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
@@ -168,14 +165,17 @@ def _check_static(tensor: TensorBase) -> None:
         )
 
 
-def _run(targets: list[TensorBase], apart: Collection[int] = ()) -> None:
+def _run(
+    targets: list[TensorBase], apart: Collection[int] = (), written: Written | None = None
+) -> None:
     """Compute `targets` and what is pending; tensors that read what changes come along.
 
-    Assignments to tensors whose identity is in `apart` stay pending.
+    Assignments to tensors whose identity is in `apart` stay pending. What is in `written` is going
+    to change, too.
     """
     check_settled(targets)
     commits = [t for key, t in list(state.pending.items()) if key not in apart]
-    while not _attempt(targets, commits):
+    while not _attempt(targets, commits, written):
         targets = [t for t in targets if not t.is_realized]
         commits = [t for key, t in list(state.pending.items()) if key not in apart]
 
@@ -187,19 +187,26 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
         raise PlanBusyError(BUSY)
 
 
-def _attempt(targets: Sequence[TensorBase], commits: Sequence[TensorBase]) -> bool:
+def _attempt(
+    targets: Sequence[TensorBase], commits: Sequence[TensorBase], more: Written | None
+) -> bool:
     """Do what `_run` does; False, with nothing done, if the assignments changed meanwhile."""
     readers: set[int] = set()
     chosen = {id(t): t for t in targets}
-    if commits:
-        written = _written(commits)
-        lazy = [t for t in state.watched.members() if not t.is_realized and is_static(t.dims)]
+    written = None
+    if commits or more is not None:
+        written = _written(commits, more)
+        # What the collector has begun to clear has no node any more.
+        lazy = [
+            t for t in state.watched.members()
+            if not t.is_realized and t._uop is not None and is_static(t.dims)
+        ]  # fmt: skip
         found = _readers(lazy, written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     if not _compute(list(chosen.values()), commits, readers):
         return False
-    if commits:
+    if written is not None:
         _expire(written)
     return True
 
@@ -341,9 +348,16 @@ class Written:
             self.spans.add((region.start, region.stop))
 
 
-def _written(tensors: Iterable[TensorBase]) -> Written:
-    """The memory of `tensors`."""
-    return Written(b for t in tensors if (b := t._memory) is not None)
+def _written(tensors: Sequence[TensorBase], more: Written | None = None) -> Written:
+    """The memory of `tensors`, and `more`."""
+    if more is not None and not tensors:
+        return more
+    found = Written(b for t in tensors if (b := t._memory) is not None)
+    if more is not None:
+        for start, stop in more.spans:
+            found.regions.add(Region(HOST, start, stop), None)
+        found.spans |= more.spans
+    return found
 
 
 def _overlaps(buffer: object, written: Written) -> bool:

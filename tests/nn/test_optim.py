@@ -283,3 +283,68 @@ def test_optimizers_can_be_copied_with_their_model() -> None:
         assert not np.array_equal(other["model"].weight.numpy(), before)
         assert np.array_equal(model.weight.numpy(), before)
         assert opt.lr == 0.1
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: nn.optim.SGD(p, 0.1), lambda p: nn.optim.SGD(p, 0.1, 0.9, dampening=0.5),
+    lambda p: nn.optim.Adam(p, 0.1), lambda p: nn.optim.AdamW(p, 0.1),
+])  # fmt: skip
+def test_steps_that_are_run_again_are_those_that_a_trace_makes(make) -> None:
+    """Other sets of gradients, other numbers and another learning rate, eager against jitted."""
+
+    def train(wrap) -> list[np.ndarray]:
+        krt.manual_seed(3)
+        a, b = krt.randn(3, requires_grad=True), krt.randn(2, 3, requires_grad=True)
+        opt = make([a, b])
+
+        @wrap
+        def both(x):
+            opt.zero_grad()
+            (a * x + b).square().mean().backward()
+            opt.step()
+
+        @wrap
+        def one(x):
+            opt.zero_grad()
+            (b * x).square().mean().backward()
+            opt.step()
+
+        x = np.array([1, 2, 3], np.float32)
+        for i in range(6):
+            (one if i == 2 else both)(krt.tensor(x + i))
+            if i == 3:
+                opt.lr = 0.01
+                opt.weight_decay = 0.1
+        return [t.numpy() for t in opt.state_dict().values()] + [a.numpy(), b.numpy()]
+
+    for got, expected in zip(train(lambda f: f), train(krt.jit), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_where_parameters_share_memory_or_lend_it_to_a_gradient() -> None:
+    memory = np.array([1, 2, 3], np.float32)
+    a = krt.from_numpy(memory).requires_grad_()
+    opt = nn.optim.SGD([a], 0.5)
+    for _ in range(3):
+        a.grad = a.detach()
+        opt.step()
+    np.testing.assert_allclose(a.numpy(), np.array([1, 2, 3]) / 8)
+    a.grad = krt.from_numpy(memory)
+    opt.step()
+    np.testing.assert_allclose(a.numpy(), np.array([1, 2, 3]) / 16)
+
+
+def test_an_update_of_ones_own_is_asked_each_time() -> None:
+    class Counted(nn.optim.SGD):
+        def _update(self, active):
+            self._steps_taken = getattr(self, "_steps_taken", 0) + 1
+            for _, param, grad in active:
+                param.assign(param - grad * float(self._steps_taken))
+
+    w = krt.zeros(2, requires_grad=True)
+    opt = Counted([w], 0.1)
+    for _ in range(3):
+        opt.zero_grad()
+        w.sum().backward()
+        opt.step()
+    assert w.tolist() == [-6, -6]

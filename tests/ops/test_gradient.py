@@ -209,11 +209,14 @@ def test_a_deep_graph_does_not_meet_the_recursion_limit():
     y = x
     for _ in range(3000):
         y = (y + x).tanh()
-    y.sum().backward()
+    y.sum().backward(create_graph=True)
     assert len(ops(x.grad)) > 3000
 
 
 # ---- the size of gradient graphs
+
+
+# With create_graph the gradients are graphs; without it they would be computed by now.
 
 
 def ops(tensor):
@@ -244,10 +247,10 @@ def test_gradients_of_a_convolution_are_single_contractions():
 
 def test_no_products_with_one_and_no_sums_of_repeated_values():
     x = krt.tensor(np.ones((7, 5)), requires_grad=True)
-    x.mean().backward()
+    x.mean().backward(create_graph=True)
     assert set(ops(x.grad)) <= {Op.CONST, Op.RESHAPE, Op.EXPAND}
     b = krt.tensor(np.ones(5), requires_grad=True)
-    (krt.tensor(np.ones((7, 5))) + b).sum().backward()
+    (krt.tensor(np.ones((7, 5))) + b).sum().backward(create_graph=True)
     assert Op.REDUCE_AXIS not in ops(b.grad)
     assert b.grad.tolist() == [7] * 5
 
@@ -258,6 +261,45 @@ def test_relu_and_tanh_use_their_outputs():
                      lambda t: t.sigmoid()):  # fmt: skip
         x.grad = None
         y = function(x)
-        y.sum().backward()
+        y.sum().backward(create_graph=True)
         (inner,) = strip([y.uop])
         assert inner in set(toposort(strip([x.grad.uop])))
+
+
+def test_gradients_of_a_graph_that_comes_again():
+    """Other data, other leaves and what the user holds of the graph, each time anew."""
+    rng = np.random.default_rng(5)
+    for i in range(6):
+        a, b = rng.standard_normal((2, 4))
+        x = krt.tensor(a, requires_grad=True)
+        y = krt.tensor(b, requires_grad=i % 3 > 0)
+        inner = x * y
+        held = inner if i % 2 else None
+        loss = (inner.tanh() * 2).sum()
+        del inner
+        loss.backward()
+        slope = 2 * (1 - np.tanh(a * b) ** 2)
+        np.testing.assert_allclose(x.grad.numpy(), slope * b, rtol=1e-9)
+        if y.requires_grad:
+            np.testing.assert_allclose(y.grad.numpy(), slope * a, rtol=1e-9)
+        else:
+            assert y.grad is None
+        if held is not None:
+            assert held.is_realized
+            np.testing.assert_allclose(held.numpy(), a * b, rtol=1e-9)
+            held.sum().backward()
+            np.testing.assert_allclose(x.grad.numpy(), slope * b + b, rtol=1e-9)
+        assert loss.item() == pytest.approx(2 * np.tanh(a * b).sum())
+
+
+def test_gradients_that_add_up_do_not_become_longer_graphs():
+    from kernelrt.tensor.execute import plans
+
+    w = krt.tensor([1.0, 2.0], requires_grad=True)
+    for i in range(12):
+        if i == 4:
+            misses = plans.misses
+        (w * w).sum().backward()
+        krt.realize()
+    assert plans.misses == misses
+    assert w.grad.tolist() == [24, 48]

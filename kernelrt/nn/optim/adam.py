@@ -12,7 +12,7 @@ from kernelrt.tensor.base import assign_all
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from kernelrt.tensor import Tensor
 
@@ -73,6 +73,12 @@ class Adam(Optimizer):
         self._power1.assign(tensor(np.power(self.betas[0], steps)))
         self._power2.assign(tensor(np.power(self.betas[1], steps)))
         self._powers_of = self.betas
+
+    def _numbers(self) -> Hashable:
+        # What the update of a class derived from these depends on is not known.
+        if type(self) not in (Adam, AdamW):
+            return None
+        return self.betas, self.eps, self.weight_decay
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         beta1, beta2 = self.betas

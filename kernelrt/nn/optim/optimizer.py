@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import dim_max
 from kernelrt.nn import state
 from kernelrt.nn.optim.hyper import Hyper, non_negative
+from kernelrt.nn.optim.steps import Steps
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
 from kernelrt.tensor.state import births, local, no_grad
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from kernelrt.device.buffer import Buffer
 
 __all__ = ["Optimizer"]
@@ -116,12 +120,25 @@ class Optimizer(Hyper):
                 for i, param in enumerate(self.params)
                 if (grad := param.grad) is not None
             ]
-            if active:
+            numbers = self._numbers()
+            if not active:
+                pass
+            elif numbers is None or is_tracing():
                 self._update(active)
+            else:
+                self._steps.run(active, numbers)
             trace = local.trace
             if trace is not None:
                 for _, param, _ in active:
                     trace.use_up(param)
+
+    def _numbers(self) -> Hashable:
+        """The Python values that updates are made with; None if they may depend on others."""
+        return None
+
+    @functools.cached_property
+    def _steps(self) -> Steps:
+        return Steps(self._update)
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         """Assign to each parameter in (index, parameter, gradient), and to the state."""
@@ -157,7 +174,7 @@ class Optimizer(Hyper):
 
     def __getstate__(self) -> dict[str, Any]:
         # The count is that of this process; a copy looks again.
-        return {**self.__dict__, "_births": -1}
+        return {**{k: v for k, v in self.__dict__.items() if k != "_steps"}, "_births": -1}
 
     def __repr__(self) -> str:
         names = ", ".join(f"{k}={v!r}" for k, v in self._options().items())

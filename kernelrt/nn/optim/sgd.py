@@ -13,7 +13,7 @@ from kernelrt.tensor.base import assign_all
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator
 
     from kernelrt.tensor import Tensor
 
@@ -81,6 +81,11 @@ class SGD(Optimizer):
             if self._shares is None:
                 self._shares = ones_state(len(self.params))
             self._shares.assign(tensor(shares))
+
+    def _numbers(self) -> Hashable:
+        if type(self) is not SGD:
+            return None  # what the update of a derived class depends on is not known
+        return self.momentum, self.dampening, self.weight_decay, self.nesterov
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         new: list[tuple[Tensor, Tensor]] = []

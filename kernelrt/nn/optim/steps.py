@@ -1,0 +1,119 @@
+"""Steps outside of jit as plans: made once for each set of gradients, and run from then on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from kernelrt._node import survey
+from kernelrt.device.buffer import Buffer
+from kernelrt.tensor import Tensor, Trace, execute, state
+from kernelrt.tensor.realize import Written, before_writes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from kernelrt.ir import UOp
+
+    #: Index of a parameter, the parameter, its gradient.
+    Active = list[tuple[int, Tensor, Tensor]]
+
+__all__ = ["Steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A plan that updates parameters and state in place.
+
+    Attributes
+    ----------
+    entry : Entry
+        The plan.
+    buffers : tuple
+        The BUFFER nodes it takes; in the place of each gradient, which one it is.
+    targets : tuple of (Tensor, Buffer)
+        What it assigns to, and where that lay when it was made.
+    written : Written
+        The memory of these.
+    """
+
+    entry: execute.Entry
+    buffers: tuple[UOp | int, ...]
+    targets: tuple[tuple[Tensor, Buffer], ...]
+    written: Written
+
+    def fits(self) -> bool:
+        """Whether everything lies where it lay."""
+        return all(tensor._memory is buffer for tensor, buffer in self.targets)
+
+
+class Steps:
+    """The plans of one optimizer.
+
+    Parameters
+    ----------
+    update : callable
+        Assigns to parameters and state, given (index, parameter, gradient) of each.
+    """
+
+    most = 8
+
+    def __init__(self, update: Callable[[Active], None]) -> None:
+        self._update = update
+        self._steps: dict[Hashable, _Step] = {}
+
+    def run(self, active: Active, numbers: Hashable) -> None:
+        """Update the parameters in `active`.
+
+        Parameters
+        ----------
+        active : list of (int, Tensor, Tensor)
+            Index of a parameter, the parameter, its gradient.
+        numbers : hashable
+            The Python values that an update is made with.
+        """
+        key = numbers, tuple([(i, id(param)) for i, param, _ in active])
+        with state.lock:
+            step = self._steps.get(key)
+            if step is None or not step.fits():
+                while len(self._steps) >= self.most:
+                    self._steps.pop(next(iter(self._steps)))
+                step = self._steps[key] = self._made(active)
+            gradients = [grad for _, _, grad in active]
+            if state.pending or len(state.watched):
+                before_writes([b for _, b in step.targets], gradients)
+            nodes: list[Any] = [
+                gradients[b]._storage() if isinstance(b, int) else b for b in step.buffers
+            ]
+            before = state.changing
+            try:
+                state.changing = step.written if before is None else before
+                outcome = step.entry.run(nodes, [], [], [])
+            finally:
+                state.changing = before
+        if outcome:  # something that changes shares memory with something else that is read
+            self._update(active)
+
+    def _made(self, active: Active) -> _Step:
+        places = [
+            grad._over(Buffer(math.prod(shape), grad.dtype), shape)
+            for grad, shape in [(g, cast("tuple[int, ...]", g.shape)) for _, _, g in active]
+        ]
+        with Trace() as trace, state.no_grad():
+            self._update(
+                [(i, p, place) for (i, p, _), place in zip(active, places, strict=True)]
+            )
+            commits = trace.commits()
+            targets = [t for t in trace.assigned if t._memory is not None]
+        found = survey([u for pair in commits for u in pair])
+        assert found is not None
+        buffers = found[1]
+        entry = execute.entry(commits, buffers)
+        where = {id(place._memory): i for i, place in enumerate(places)}
+        return _Step(
+            entry,
+            tuple(where.get(id(b.arg), b) for b in buffers),
+            tuple((cast("Tensor", t), t._memory) for t in targets),
+            Written(storage.arg for storage, _ in commits),
+        )
