@@ -31,6 +31,7 @@ from kernelrt.errors import (
     IndexBoundsError,
     JitError,
     KernelrtError,
+    KernelrtWarning,
     OutOfMemoryError,
     PlanBuildError,
     PlanBusyError,
@@ -77,7 +78,7 @@ from kernelrt.tensor.random import (
 )
 from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
-from kernelrt.threads import num_threads
+from kernelrt.threads import check_environment, num_threads
 
 __all__ = [
     "BufferReleasedError",
@@ -91,6 +92,7 @@ __all__ = [
     "IndexBoundsError",
     "JitError",
     "KernelrtError",
+    "KernelrtWarning",
     "OutOfMemoryError",
     "PlanBuildError",
     "PlanBusyError",
@@ -160,3 +162,5 @@ __all__ = [
     "zeros_like",
 ]
 
+check_environment()
+del check_environment

@@ -17,6 +17,7 @@ __all__ = [
     "IndexBoundsError",
     "JitError",
     "KernelrtError",
+    "KernelrtWarning",
     "OutOfMemoryError",
     "PlanBuildError",
     "PlanBusyError",
@@ -31,6 +32,10 @@ __all__ = [
 
 class KernelrtError(Exception):
     """Base class of every error that kernelrt raises on purpose."""
+
+
+class KernelrtWarning(UserWarning):
+    """Something works, but hardly as it was meant."""
 
 
 class ShapeError(KernelrtError, ValueError):

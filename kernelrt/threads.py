@@ -1,16 +1,19 @@
-"""The number of threads, for a while."""
+"""The number of threads, for a while; and what the environment says of it."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt.errors import KernelrtWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["num_threads"]
+__all__ = ["check_environment", "num_threads"]
 
 
 @contextmanager
@@ -34,3 +37,15 @@ def num_threads(n: int) -> Iterator[None]:
         yield
     finally:
         set_num_threads(before)
+
+
+def check_environment() -> None:
+    """Warn of a ``KERNELRT_THREADS`` that is no number of threads."""
+    text = os.environ.get("KERNELRT_THREADS", "")
+    if text and not (text.strip().isdecimal() and int(text) > 0):
+        warnings.warn(
+            f"KERNELRT_THREADS: expected a whole number of at least 1, not {text!r}; it is ignored "
+            f"and {get_num_threads()} threads are used",
+            KernelrtWarning,
+            stacklevel=2,
+        )

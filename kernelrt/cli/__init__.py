@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     digits.add_argument("--batch", type=_count, default=64, metavar="N", help="images a step")
     digits.add_argument("--lr", type=_rate, default=2e-3, metavar="X", help="Adam's learning rate")
     digits.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="for weights, dropout and the order"
+        "--seed", type=_seed, default=0, metavar="N", help="for weights, dropout and the order"
     )
     digits.add_argument(
         "--threads", type=_count, default=None, metavar="N", help="at most so many threads"
@@ -127,6 +127,16 @@ def _count(text: str) -> int:
         raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected at least 1, not {value}")
+    return value
+
+
+def _seed(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"expected at least 0, not {value}")
     return value
 
 

@@ -348,7 +348,7 @@ class JitFunction(JitCore, Generic[R]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self.instance is not None:
             return _jitted_method, (self.instance, self._attribute)
-        return JitFunction, (self._fn,)
+        return _jitted, (self._fn, self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -357,6 +357,10 @@ class JitFunction(JitCore, Generic[R]):
 
     def __repr__(self) -> str:
         return f"<jit {self._name}, {len(self._order)} plans>"
+
+
+def _jitted(fn: Callable[..., object], options: dict[str, Any]) -> JitFunction[Any]:
+    return JitFunction(fn, **options)
 
 
 def _jitted_method(instance: object, name: str) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
 from kernelrt.errors import DTypeError
 from kernelrt.nn import modes, state, tree
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
 __all__ = ["Module", "ModuleList", "Sequential"]
+
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Forward(Protocol[P, R_co]):
+    """What calling a module takes and gives: what its forward does."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Module:
@@ -35,7 +45,7 @@ class Module:
     ['inner.0.weight', 'inner.0.bias']
     """
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call :meth:`forward`."""
         outer = local.scope
         local.scope = Scope(outer, self)
@@ -175,11 +185,12 @@ class Sequential(Module):
             named = {str(i): layer for i, layer in enumerate(layers)}
         self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
         """Apply all layers to `x`."""
+        result = x
         for layer in self._layers.values():
-            x = layer(x)
-        return x
+            result = layer(result)
+        return cast("Tensor", result)
 
     def append(self, layer: Layer) -> Self:
         """Add a layer at the end."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
-from kernelrt.errors import PlanBuildError
+from kernelrt.errors import CopyError, PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
@@ -122,6 +122,18 @@ class CachedKernel:
                 f"kernel {self.entry_point!r}: a global_size of {self.global_size} calls it more "
                 f"than once; it needs {CORE_ID!r} as its last variable to tell the calls apart"
             )
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self  # nothing about it changes
+
+    def __reduce__(self) -> Any:
+        raise CopyError(
+            f"the kernel {self.entry_point} stands for code in this process and cannot be pickled; "
+            "save what was measured of it, as in [(p.name, p.elapsed) for p in profiles]"
+        )
 
     @property
     def address(self) -> int:

@@ -6,7 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
@@ -187,12 +187,19 @@ class Tensor(ConversionMethods):
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         forbid("copy.deepcopy()")
+        if self.requires_grad and not self.is_leaf:
+            raise GradientError(
+                "deepcopy: the tensor is the result of operations that gradients pass through, "
+                "which a copy has no part in; copy .detach(), or clone() to stay part of them"
+            )
         self._realized()
         buffer = self._buffer  # gives a result of a replay its node, too
         assert buffer is not None
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._leaf is not None:
             twin.requires_grad_()
+            held = self._grad
+            twin._grad = copy.deepcopy(held, memo) if isinstance(held, Tensor) else held
         memo[id(self)] = twin
         return twin
 

@@ -180,3 +180,12 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
         progress.show("epoch 1/2")
         progress.clear()
         assert ("epoch 1/2" in stream.text) == terminal
+
+
+def test_a_seed_and_a_thread_count_that_are_none_are_told() -> None:
+    done = run("digits", "--seed", "-1")
+    assert done.returncode == 2
+    assert "argument --seed: expected at least 0, not -1" in done.stderr
+    done = run("env", KERNELRT_THREADS="banana")
+    assert done.returncode == 0
+    assert "KERNELRT_THREADS: expected a whole number of at least 1, not 'banana'" in done.stderr
