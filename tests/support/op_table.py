@@ -44,8 +44,8 @@ ROWS: list[Row] = [
     *rows("x.floor(); x.ceil(); x.trunc(); x.round(); x.isnan(); x.isinf(); x.isfinite(); "
           "x.logical_not(); x.clone(); x.contiguous(); x.detach() * x; x.relu()", "fi"),
     *rows("x.exp(); x.exp2(); x.log(); x.log2(); x.log10(); x.log1p(); x.expm1(); x.sqrt(); "
-          "x.rsqrt(); x.reciprocal(); x.sin(); x.cos(); x.tanh(); x.erf(); x.sigmoid(); "
-          "F.softsign(x)", "fi"),
+          "x.rsqrt(); x.reciprocal(); x.sin(); x.cos(); x.tanh(); x.erf(); x.sigmoid()", "fi"),
+    *rows("F.softsign(x)"),
     *rows("F.hardsigmoid(x.float())", "fi"),  # torch's gradient has the digits of float32
     *rows("x.tan()", "fi", values="unit"),
     *rows("F.relu6(x); F.hardtanh(x); F.hardtanh(x, -0.5, 2); F.leaky_relu(x); "
