@@ -41,7 +41,7 @@ static krt_status check_shape(const krt_op *op, size_t index, krt_fault *fault)
             return invalid(fault, index, "vals", "nbytes is negative");
     }
     for (size_t i = 0; i < op->n_bufs; ++i)
-        if (!op->bufs[i])
+        if (!op->bufs[i] && !(op->flags & KRT_MAY_FAIL))
             return invalid(fault, index, "bufs", "a buffer address is null");
     if (op->flags & ~(unsigned)KRT_ALL_FLAGS)
         return invalid(fault, index, "flags", "an unknown bit is set");
@@ -94,12 +94,13 @@ static void fill_rows(krt_plan *plan, const krt_record *record, const int64_t *v
 
 /* How large the tables of a plan must be. */
 typedef struct counts {
-    size_t pointers, deps, values, steps;
+    size_t pointers, deps, values, steps, status;
 } counts;
 
 static bool count_op(counts *total, const krt_op *op)
 {
     size_t capacity = op->chunks > 0 ? (size_t)op->chunks : 1;
+    total->status += (op->flags & KRT_MAY_FAIL) != 0;
     return krt_add_bytes(&total->pointers, op->n_bufs, 1) &&
            krt_add_bytes(&total->deps, op->n_deps, 1) &&
            krt_add_bytes(&total->values, op->n_vals, capacity) &&
@@ -120,8 +121,10 @@ static bool alloc_tables(krt_plan *plan, const counts *total)
     plan->deps = alloc_table(total->deps, sizeof *plan->deps);
     plan->rows = alloc_table(total->values, sizeof *plan->rows);
     plan->steps = alloc_table(total->steps, sizeof *plan->steps);
+    plan->status = alloc_table(total->status, sizeof *plan->status);
+    plan->n_status = total->status;
     return plan->records && plan->stops && plan->pointers && plan->deps && plan->rows &&
-           plan->steps;
+           plan->steps && plan->status;
 }
 
 static void fill_tables(krt_plan *plan, const krt_op *ops)
@@ -144,9 +147,11 @@ static void fill_tables(krt_plan *plan, const krt_op *ops)
             .core_slot = op->core_slot,
             .cost_ns = op->cost_ns,
             .cost_chunks = op->chunks > 0 ? op->chunks : 1,
+            .status = op->flags & KRT_MAY_FAIL ? plan->status + at.status : NULL,
         };
-        if (op->n_bufs)
-            memcpy(plan->pointers + at.pointers, op->bufs, op->n_bufs * sizeof *op->bufs);
+        for (size_t slot = 0; slot < op->n_bufs; ++slot)
+            plan->pointers[at.pointers + slot] =
+                op->bufs[slot] ? op->bufs[slot] : plan->records[i].status;
         if (op->n_deps)
             memcpy(plan->deps + at.deps, op->deps, op->n_deps * sizeof *op->deps);
         fill_rows(plan, plan->records + i, op->vals);
@@ -217,8 +222,8 @@ void krt_plan_lay_out(krt_plan *plan)
     plan->stale = false;
 }
 
-krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
-                           krt_plan **out, krt_fault *fault)
+krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
+                           krt_fault *fault)
 {
     counts total = {0};
     *out = NULL;
@@ -236,7 +241,6 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, kr
     if (!plan)
         return KRT_NO_MEMORY;
     plan->n_ops = n;
-    plan->status_word = status_word;
     plan->host = host;
     if (!alloc_tables(plan, &total)) {
         krt_plan_destroy(plan);
@@ -264,6 +268,7 @@ void krt_plan_destroy(krt_plan *plan)
     krt_free(plan->deps);
     krt_free(plan->rows);
     krt_free(plan->steps);
+    krt_free(plan->status);
     krt_free(plan);
 }
 
@@ -303,16 +308,27 @@ krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, vo
     return status;
 }
 
-krt_status krt_plan_set_pointer(krt_plan *plan, size_t op, size_t slot, void *address,
+static krt_status check_pointer(const krt_plan *plan, size_t op, size_t slot, const void *address,
                                 krt_fault *fault)
 {
     krt_status status = check_slot(plan, op, slot, true, fault);
-    if (status)
-        return status;
-    if (!address)
+    if (!status && !address)
         return invalid(fault, op, "address", "a buffer address is null");
+    return status;
+}
+
+static void put_pointer(krt_plan *plan, size_t op, size_t slot, void *address)
+{
     plan->pointers[plan->records[op].bufs + slot] = address;
-    return KRT_OK;
+}
+
+krt_status krt_plan_set_pointer(krt_plan *plan, size_t op, size_t slot, void *address,
+                                krt_fault *fault)
+{
+    krt_status status = check_pointer(plan, op, slot, address, fault);
+    if (!status)
+        put_pointer(plan, op, slot, address);
+    return status;
 }
 
 krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int64_t *out,
@@ -324,7 +340,7 @@ krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int6
     return status;
 }
 
-krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
+static krt_status check_value(const krt_plan *plan, size_t op, size_t slot, int64_t value,
                               krt_fault *fault)
 {
     krt_status status = check_slot(plan, op, slot, false, fault);
@@ -335,9 +351,23 @@ krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t va
         return invalid(fault, op, "slot", "core_id counts the chunks and is not to be set");
     if (record->kind == KRT_COPY && value < 0)
         return invalid(fault, op, "value", "nbytes is negative");
+    return KRT_OK;
+}
+
+static void put_value(krt_plan *plan, size_t op, size_t slot, int64_t value)
+{
+    const krt_record *record = plan->records + op;
     for (size_t chunk = 0; chunk < record->capacity; ++chunk)
         plan->rows[record->rows + chunk * record->n_vals + slot] = value;
-    return KRT_OK;
+}
+
+krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
+                              krt_fault *fault)
+{
+    krt_status status = check_value(plan, op, slot, value, fault);
+    if (!status)
+        put_value(plan, op, slot, value);
+    return status;
 }
 
 krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault)
@@ -380,22 +410,66 @@ static krt_status grow(krt_plan *plan, size_t op, size_t capacity)
     krt_free(old_rows);
     krt_free(plan->steps);
     plan->steps = steps;
+    plan->stale = true;
     return KRT_OK;
 }
 
-krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
+/* Check a number of chunks and make room for them. What was made stays: it changes nothing. */
+static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
 {
     if (op >= plan->n_ops)
         return invalid(fault, op, "op", "there is no such op");
-    krt_record *record = plan->records + op;
+    const krt_record *record = plan->records + op;
     if (record->kind == KRT_NOP)
         return invalid(fault, op, "op", "a NOP has no chunks");
     krt_status status = check_chunks(chunks, record->core_slot >= 0, op, fault);
     if (!status && (size_t)chunks > record->capacity)
         status = grow(plan, op, (size_t)chunks);
-    if (status)
-        return status;
-    record->chunks = (size_t)chunks;
+    return status;
+}
+
+static void put_chunks(krt_plan *plan, size_t op, int64_t chunks)
+{
+    plan->records[op].chunks = (size_t)chunks;
     plan->stale = true;
+}
+
+krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
+{
+    krt_status status = check_edit_chunks(plan, op, chunks, fault);
+    if (!status)
+        put_chunks(plan, op, chunks);
+    return status;
+}
+
+static void *address_of(const krt_edit *edit) { return (void *)(uintptr_t)edit->value; }
+
+static krt_status check_edit(krt_plan *plan, const krt_edit *edit, krt_fault *fault)
+{
+    switch (edit->kind) {
+    case KRT_SET_POINTER:
+        return check_pointer(plan, edit->op, edit->slot, address_of(edit), fault);
+    case KRT_SET_VALUE:
+        return check_value(plan, edit->op, edit->slot, edit->value, fault);
+    case KRT_SET_CHUNKS:
+        return check_edit_chunks(plan, edit->op, edit->value, fault);
+    }
+    return invalid(fault, edit->op, "kind", "must be a pointer, a value or chunks");
+}
+
+krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault)
+{
+    for (const krt_edit *edit = edits; edit != edits + n; ++edit) {
+        krt_status status = check_edit(plan, edit, fault);
+        if (status)
+            return status;
+    }
+    for (const krt_edit *edit = edits; edit != edits + n; ++edit)
+        if (edit->kind == KRT_SET_POINTER)
+            put_pointer(plan, edit->op, edit->slot, address_of(edit));
+        else if (edit->kind == KRT_SET_VALUE)
+            put_value(plan, edit->op, edit->slot, edit->value);
+        else
+            put_chunks(plan, edit->op, edit->value);
     return KRT_OK;
 }

@@ -16,6 +16,11 @@
 #define SPIN_NS 50000
 #define NAP_NS 20000000
 
+/* The caller looks for signals when this much was done by estimate. An estimate can be wrong, so
+ * each claim counts for something. */
+#define POLL_COST_US 1000
+#define LEAST_CLAIM_US 32
+
 /* ---- Claiming, finishing ----------------------------------------------------------------- */
 
 typedef struct claim {
@@ -63,8 +68,8 @@ static void push(krt_graph *graph, const krt_task *task)
     /* Sequentially consistent, hence also release: see krt_event. */
     atomic_store_explicit(&graph->ready[slot], task->op + 1, memory_order_seq_cst);
     uint32_t claims = task->chunks / task->grain;
-    krt_event_notify(&krt_workers_event, claims > 1 ? (int)claims : 1);
-    krt_event_notify(&krt_caller_event, 1);
+    krt_workers_notify(claims > 1 ? (int)claims : 1);
+    krt_event_notify(&krt_caller_event);
 }
 
 static void stop(krt_graph *graph, krt_status status, size_t op)
@@ -73,7 +78,7 @@ static void stop(krt_graph *graph, krt_status status, size_t op)
         return;
     graph->status = status;
     graph->failed_op = op;
-    krt_event_notify(&krt_caller_event, 1);
+    krt_event_notify(&krt_caller_event);
 }
 
 /* All chunks of `task` are done. Gives a successor that the calling thread should run next, so
@@ -81,8 +86,7 @@ static void stop(krt_graph *graph, krt_status status, size_t op)
 static krt_task *complete(krt_graph *graph, const krt_task *task)
 {
     krt_task *own = NULL;
-    if ((task->flags & KRT_MAY_FAIL) &&
-        __atomic_load_n(graph->plan->status_word, __ATOMIC_RELAXED)) {
+    if (task->status && __atomic_load_n(task->status, __ATOMIC_RELAXED)) {
         stop(graph, KRT_OUT_OF_BOUNDS, task->op);
         return NULL;
     }
@@ -100,7 +104,7 @@ static krt_task *complete(krt_graph *graph, const krt_task *task)
             push(graph, successor);
     }
     if (atomic_fetch_sub_explicit(&graph->unfinished, 1, memory_order_seq_cst) == 1)
-        krt_event_notify(&krt_caller_event, 1);
+        krt_event_notify(&krt_caller_event);
     return own;
 }
 
@@ -180,13 +184,26 @@ static bool something_is_ready(krt_graph *graph)
            atomic_load_explicit(&graph->ready[head], memory_order_seq_cst);
 }
 
+/* Whether the caller has done so much since it last looked for signals. */
+static bool is_time_to_poll(krt_graph *graph, const krt_task *task)
+{
+    graph->since_poll_us += task->claim_us;
+    if (graph->since_poll_us < POLL_COST_US)
+        return false;
+    graph->since_poll_us = 0;
+    return true;
+}
+
 /* Ask the host whether to stop, unless something was committed already. */
 static void poll_host(krt_graph *graph)
 {
     if (graph->deferred || atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING)
         return;
+    uint32_t forks = krt_fork_count();
     krt_status status = krt_plan_poll(graph->plan);
     uint32_t running = RUNNING;
+    if (!status && forks != krt_fork_count())
+        status = KRT_FORKED; /* a signal handler did; what workers had claimed is lost here */
     if (!status)
         return;
     if (!atomic_compare_exchange_strong_explicit(&graph->phase, &running, STOPPED,
@@ -207,7 +224,7 @@ static void caller_naps(krt_graph *graph)
 }
 
 /* A krt_work. */
-static bool share(void *context, int worker, uint32_t *ticket)
+static bool share(void *context, int worker)
 {
     krt_graph *graph = context;
     krt_spin spin = {0};
@@ -217,7 +234,7 @@ static bool share(void *context, int worker, uint32_t *ticket)
         if (own ? claim_from(own, &work) : claim_next(graph, &work)) {
             own = perform(graph, &work, worker);
             spin = (krt_spin){0};
-            if (worker == 0)
+            if (worker == 0 && is_time_to_poll(graph, work.task))
                 poll_host(graph);
         } else if (is_over(graph)) {
             return true;
@@ -227,10 +244,10 @@ static bool share(void *context, int worker, uint32_t *ticket)
             caller_naps(graph);
             poll_host(graph);
         } else {
-            *ticket = krt_event_prepare(&krt_workers_event);
+            krt_worker_prepare(worker);
             if (!is_over(graph) && !something_is_ready(graph))
                 return false;
-            krt_event_cancel(&krt_workers_event);
+            krt_worker_cancel(worker);
         }
     }
 }
@@ -275,7 +292,8 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
         action |= STOP_CHECK;
     if (record->flags & KRT_COMMIT)
         atomic_store_explicit(&graph->phase, COMMITTING, memory_order_relaxed);
-    if (atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
+    if (is_time_to_poll(graph, task) &&
+        atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
         action |= STOP_POLL;
     krt_status status = krt_plan_look_up(plan, op, action, &graph->failed_op);
     if (graph->samples)
@@ -306,12 +324,14 @@ krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed
     krt_status status = KRT_OK;
     graph->status = KRT_OK;
     graph->deferred = KRT_OK;
+    graph->since_poll_us = 0;
     graph->samples = samples;
     graph->origin_ns = samples ? krt_clock_ns() : 0;
     atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
         status = run_stage(graph, graph->stages + i);
     *failed_op = graph->failed_op;
+    plan->marked = plan->marked || status;
     return status ? status : graph->deferred;
 }
 
@@ -331,6 +351,8 @@ void krt_graph_lay_out(krt_plan *plan)
         task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
         if (task->grain > task->chunks)
             task->grain = task->chunks;
+        int64_t claim_us = chunk_cost / 1000 * task->grain + LEAST_CLAIM_US;
+        task->claim_us = claim_us > UINT16_MAX ? UINT16_MAX : (uint16_t)claim_us;
     }
     graph->choice.made_for = 0; /* the estimates are stale as well */
 }
@@ -373,7 +395,8 @@ static void link_tasks(krt_plan *plan)
         krt_task *task = graph->tasks + op;
         at += op == at->end;
         task->op = op;
-        task->flags = record->flags;
+        task->flags = (uint16_t)record->flags;
+        task->status = record->status;
         for (size_t i = 0; i < record->n_deps; ++i) {
             size_t dep = plan->deps[record->deps + i];
             ++graph->tasks[dep].n_successors;

@@ -18,8 +18,10 @@ typedef struct krt_task {
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
     const krt_step *steps;             /* NULL: nothing to run */
+    const int64_t *status; /* NULL: it cannot fail */
     uint32_t op;
-    unsigned flags;
+    uint16_t flags;
+    uint16_t claim_us; /* what a claim costs by estimate, rounded up */
 } krt_task;
 _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 
@@ -50,7 +52,7 @@ struct krt_graph {
     KRT_ALIGNED _Atomic uint32_t head; /* the first ready op with unclaimed chunks */
     KRT_ALIGNED _Atomic uint32_t tail; /* the end of the queue */
     KRT_ALIGNED _Atomic uint32_t unfinished;
-    _Atomic uint32_t phase;
+    KRT_ALIGNED _Atomic uint32_t phase;
     KRT_ALIGNED const krt_stage *stage; /* the one that runs */
     krt_plan *plan;
     krt_sample *samples;
@@ -58,6 +60,7 @@ struct krt_graph {
     krt_status status; /* why it stopped; written by whoever stopped it */
     size_t failed_op;
     krt_status deferred; /* an interrupt that came too late to stop for */
+    uint32_t since_poll_us; /* work of the caller since it last looked for signals */
 
     krt_task *tasks;
     _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */

@@ -18,10 +18,12 @@ typedef enum krt_status {
     KRT_NO_MEMORY,     /* an allocation failed; nothing was changed */
     KRT_INVALID,       /* an argument is out of range; see krt_fault or the function's comment */
     KRT_BUSY,          /* the calling thread is executing this very plan */
+    KRT_DEADLOCK,      /* whoever holds the lock waits for one that the calling thread holds */
     KRT_TIMEOUT,       /* another thread kept the lock for all of the time given */
-    KRT_OUT_OF_BOUNDS, /* an operation stored to the status word */
+    KRT_OUT_OF_BOUNDS, /* an operation stored to its status word */
     KRT_CUSTOM_FAILED, /* a custom function reported failure */
-    KRT_INTERRUPTED    /* the host asked to stop */
+    KRT_INTERRUPTED,   /* the host asked to stop */
+    KRT_FORKED         /* in a child: the threads that had parts of this run do not exist here */
 } krt_status;
 
 /* ---- Time and memory --------------------------------------------------------------------- */
@@ -47,12 +49,16 @@ typedef enum krt_kind {
 
 enum {
     KRT_HOST_PARALLEL_SAFE = 1, /* may run beside ops it is not ordered with */
-    KRT_MAY_FAIL = 2,           /* may store to the status word */
+    KRT_MAY_FAIL = 2,           /* may store to its status word */
     KRT_COMMIT = 4,             /* writes state that outlives the plan */
     KRT_ALL_FLAGS = 7
 };
 
-/* One operation as the host describes it. Arrays are read during krt_plan_create only. */
+/* One operation as the host describes it. Arrays are read during krt_plan_create only.
+ *
+ * Each op with KRT_MAY_FAIL has a status word of its own, an int64_t that is 0 when a run begins.
+ * A null address among its `bufs` stands for it. Several chunks may store there at once (atomic,
+ * in any order); what is stored is the host's business, as long as it is not 0. */
 typedef struct krt_op {
     krt_kind kind;
     krt_kernel fn;
@@ -86,31 +92,28 @@ typedef struct krt_host {
 
 /* A lock that outlives its plan, so that threads waiting for a turn never touch freed memory.
  * Zero-initialised means free. It knows about fork: a lock held by a thread that does not exist
- * in the child is free there. */
+ * in the child is free there. It stays where it is while it is held. */
 typedef struct krt_lock {
     _Atomic uint32_t word;
+    _Atomic uintptr_t holder; /* stands for the thread that holds it; 0: none */
+    struct krt_lock *below;   /* the lock that this thread took before; the holder's */
 } krt_lock;
 
-/* The proof of holding a lock, on the stack of the holder. */
-typedef struct krt_frame {
-    krt_lock *lock;
-    struct krt_frame *below;
-} krt_frame;
-
 /* Take `lock` for the calling thread, waiting up to `timeout_ns` (0: not at all).
- * KRT_BUSY: the calling thread holds it already. KRT_TIMEOUT: it is someone else's still. */
-krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns);
+ * KRT_BUSY: the calling thread holds it already. KRT_TIMEOUT: it is someone else's still.
+ * KRT_DEADLOCK: waiting would never end. */
+krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns);
 
-/* Give back the lock taken last by this thread, with its frame. */
-void krt_lock_release(krt_frame *frame);
+/* Give back a lock that this thread holds, in any order: coroutines may be interleaved. */
+void krt_lock_release(krt_lock *lock);
 
 typedef struct krt_plan krt_plan;
 
 /* Check and lay out `n` operations. On KRT_OK `*out` belongs to the caller; on KRT_INVALID
- * `*fault` says which op and field; KRT_NO_MEMORY leaves nothing behind. Buffer addresses, code
- * and `status_word` are borrowed for the life of the plan. Any thread. */
-krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
-                           krt_plan **out, krt_fault *fault);
+ * `*fault` says which op and field; KRT_NO_MEMORY leaves nothing behind. Buffer addresses and
+ * code are borrowed for the life of the plan. Any thread. */
+krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
+                           krt_fault *fault);
 
 /* Free a plan; NULL is allowed. Nobody may be using it. */
 void krt_plan_destroy(krt_plan *plan);
@@ -129,6 +132,22 @@ typedef struct krt_sample {
 /* krt_plan_execute that also fills `samples`, one an op. A function of its own, so that the
  * plain loop does not know that profiling exists. */
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op);
+
+/* What `op` stored to its status word in the last run; 0 for nothing, or where it has none. The
+ * caller holds the plan's lock since that run. */
+int64_t krt_plan_status(const krt_plan *plan, size_t op);
+
+/* One change of a plan: an address, a value in the rows of all chunks, or a number of chunks. */
+typedef enum krt_edit_kind { KRT_SET_POINTER, KRT_SET_VALUE, KRT_SET_CHUNKS } krt_edit_kind;
+typedef struct krt_edit {
+    krt_edit_kind kind;
+    size_t op, slot;
+    int64_t value; /* an address as its bits */
+} krt_edit;
+
+/* Make all of `n` changes, in order, or none. The caller holds the plan's lock. KRT_INVALID: one
+ * of them is not legal, and `*fault` says which. KRT_NO_MEMORY: for more chunks than ever. */
+krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault);
 
 /* Accessors. The caller holds the plan's lock for the setters. KRT_INVALID: `op` or `slot` does
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
@@ -162,6 +181,9 @@ int krt_pool_limit(void);
  * krt_pool_limit(). Takes effect with the next execute. Any thread. */
 int krt_get_num_threads(void);
 void krt_set_num_threads(int n);
+
+/* How often this process came out of a fork as the child. */
+uint32_t krt_fork_count(void);
 
 /* Whether a thread could not be started since the last call of this function. */
 bool krt_pool_take_start_failure(void);

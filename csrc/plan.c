@@ -4,6 +4,7 @@
 #include "platform.h"
 #include "pool.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #define POLL_INTERVAL_NS 20000000
@@ -16,18 +17,26 @@ enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, STATE = 3, EPOCH = 4 };
 
 static uint32_t epoch; /* changes in a forked child, before it has a second thread */
 
-static _Thread_local krt_frame *innermost;
+uint32_t krt_fork_count(void) { return epoch / EPOCH; }
 
-static void push(krt_frame *frame, krt_lock *lock)
+/* The lock taken last, and by `below` all that this thread holds. Its address stands for the
+ * thread, which lives as long as it holds anything. */
+static _Thread_local krt_lock *innermost;
+
+static uintptr_t myself(void) { return (uintptr_t)&innermost; }
+
+static void took(krt_lock *lock)
 {
-    *frame = (krt_frame){.lock = lock, .below = innermost};
-    innermost = frame;
+    krt_lock **mine = &innermost;
+    atomic_store_explicit(&lock->holder, (uintptr_t)mine, memory_order_relaxed);
+    lock->below = *mine;
+    *mine = lock;
 }
 
 static bool holds(const krt_lock *lock)
 {
-    for (const krt_frame *frame = innermost; frame; frame = frame->below)
-        if (frame->lock == lock)
+    for (const krt_lock *held = innermost; held; held = held->below)
+        if (held == lock)
             return true;
     return false;
 }
@@ -35,26 +44,101 @@ static bool holds(const krt_lock *lock)
 /* Whether the calling thread executes a plan from within a custom function of another. */
 static bool is_nested(void) { return innermost && innermost->below; }
 
-krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns)
+/* ---- Waiting for each other ---- */
+
+/* Threads that hold a lock and wait for another. Who comes last to a ring of them sees it. */
+typedef struct waiter {
+    uintptr_t thread;
+    const krt_lock *lock;
+    struct waiter *next;
+} waiter;
+
+static pthread_mutex_t waiters_mutex = PTHREAD_MUTEX_INITIALIZER;
+static waiter *waiters;
+
+static const waiter *waiter_of(uintptr_t thread)
+{
+    const waiter *at = waiters;
+    while (at && at->thread != thread)
+        at = at->next;
+    return at;
+}
+
+static bool waits_for_me(const krt_lock *lock)
+{
+    /* A chain of more locks than threads wait goes round a ring that is just being left. */
+    for (const waiter *left = waiters;; left = left->next) {
+        uintptr_t holder = atomic_load_explicit(&lock->holder, memory_order_relaxed);
+        if (holder == myself())
+            return true;
+        const waiter *next = holder ? waiter_of(holder) : NULL;
+        if (!next || !left)
+            return false;
+        lock = next->lock;
+    }
+}
+
+/* Whether waiting for `lock` may end; if so the calling thread is on the list. */
+static bool begin_waiting(waiter *self, const krt_lock *lock)
+{
+    *self = (waiter){.thread = myself(), .lock = lock};
+    if (!innermost)
+        return true;
+    pthread_mutex_lock(&waiters_mutex);
+    bool ends = !waits_for_me(lock);
+    if (ends) {
+        self->next = waiters;
+        waiters = self;
+    }
+    pthread_mutex_unlock(&waiters_mutex);
+    return ends;
+}
+
+static void end_waiting(const waiter *self)
+{
+    if (!innermost)
+        return;
+    pthread_mutex_lock(&waiters_mutex);
+    waiter **at = &waiters;
+    while (*at && *at != self)
+        at = &(*at)->next;
+    if (*at)
+        *at = self->next;
+    pthread_mutex_unlock(&waiters_mutex);
+}
+
+static krt_status wait_for(krt_lock *lock, uint32_t seen, int64_t timeout_ns);
+
+krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
 {
     uint32_t seen = epoch | FREE;
     if (atomic_compare_exchange_strong_explicit(&lock->word, &seen, epoch | HELD,
                                                 memory_order_acquire, memory_order_relaxed)) {
-        push(frame, lock);
+        took(lock);
         return KRT_OK;
     }
     if (holds(lock))
         return KRT_BUSY;
+    waiter self;
+    if (!begin_waiting(&self, lock))
+        return KRT_DEADLOCK;
+    krt_status status = wait_for(lock, seen, timeout_ns);
+    end_waiting(&self);
+    if (!status)
+        took(lock);
+    return status;
+}
+
+static krt_status wait_for(krt_lock *lock, uint32_t seen, int64_t timeout_ns)
+{
     int64_t deadline = krt_clock_ns() + timeout_ns;
     uint32_t state = HELD; /* after one wait: others may be waiting still */
     for (;;) {
         if ((seen & STATE) == FREE || (seen & ~(uint32_t)STATE) != epoch) {
             if (atomic_compare_exchange_weak_explicit(&lock->word, &seen, epoch | state,
                                                       memory_order_acquire,
-                                                      memory_order_relaxed)) {
-                push(frame, lock);
+                                                      memory_order_relaxed))
                 return KRT_OK;
-            }
             continue;
         }
         int64_t left = deadline - krt_clock_ns();
@@ -71,20 +155,29 @@ krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns
     }
 }
 
-void krt_lock_release(krt_frame *frame)
+void krt_lock_release(krt_lock *lock)
 {
-    krt_lock *lock = frame->lock;
-    innermost = frame->below;
+    krt_lock **at = &innermost;
+    while (*at != lock)
+        at = &(*at)->below;
+    *at = lock->below;
+    atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
     uint32_t was = atomic_exchange_explicit(&lock->word, epoch | FREE, memory_order_release);
     if ((was & STATE) == HELD_AND_WAITED_FOR)
         krt_wake(&lock->word, 1);
 }
 
-void krt_locks_after_fork(void)
+void krt_locks_before_fork(void) { pthread_mutex_lock(&waiters_mutex); }
+
+void krt_locks_after_fork(bool in_child)
 {
-    epoch += EPOCH;
-    for (krt_frame *frame = innermost; frame; frame = frame->below)
-        atomic_store_explicit(&frame->lock->word, epoch | HELD, memory_order_relaxed);
+    if (in_child) {
+        waiters = NULL; /* threads that do not exist here; this one was not waiting */
+        epoch += EPOCH;
+        for (krt_lock *held = innermost; held; held = held->below)
+            atomic_store_explicit(&held->word, epoch | HELD, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&waiters_mutex);
 }
 
 /* ---- The loop ---------------------------------------------------------------------------- */
@@ -104,7 +197,7 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *
     *failed_op = op;
     if (action & STOP_CUSTOM)
         status = plan->host.custom(plan->host.self, op);
-    if (!status && (action & STOP_CHECK) && *plan->status_word)
+    if (!status && (action & STOP_CHECK) && krt_plan_status(plan, op))
         status = KRT_OUT_OF_BOUNDS;
     if (!status && (action & STOP_POLL))
         status = krt_plan_poll(plan);
@@ -115,13 +208,15 @@ static krt_status run_serial(krt_plan *plan, size_t *failed_op)
 {
     const krt_step *step = plan->steps;
     for (const krt_stop *stop = plan->stops;; ++stop) {
-        for (const krt_step *end = stop->end; step != end; ++step)
+        for (const krt_step *last = stop->end; step != last; ++step)
             step->fn(step->bufs, step->vals);
         if (stop->action == STOP_END)
             return KRT_OK;
         krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
-        if (status)
+        if (status) {
+            plan->marked = true;
             return status;
+        }
     }
 }
 
@@ -130,7 +225,16 @@ static void begin(krt_plan *plan)
 {
     if (plan->stale)
         krt_plan_lay_out(plan);
-    *plan->status_word = 0;
+    if (plan->marked) {
+        memset(plan->status, 0, plan->n_status * sizeof *plan->status);
+        plan->marked = false;
+    }
+}
+
+int64_t krt_plan_status(const krt_plan *plan, size_t op)
+{
+    const int64_t *word = op < plan->n_ops ? plan->records[op].status : NULL;
+    return word ? __atomic_load_n(word, __ATOMIC_RELAXED) : 0;
 }
 
 /* How many threads to run on: 1 unless more are estimated to pay. */
@@ -172,20 +276,22 @@ static krt_status run_serial_profiled(krt_plan *plan, krt_sample *samples, size_
         krt_status status = KRT_OK;
         if (record->kind != KRT_CUSTOM) {
             const krt_step *step = plan->steps + record->first_step;
-            for (const krt_step *end = step + record->chunks; step != end; ++step)
+            for (const krt_step *last = step + record->chunks; step != last; ++step)
                 step->fn(step->bufs, step->vals);
         }
         if (stop->op == op) {
             status = krt_plan_look_up(plan, op, stop->action, failed_op);
             ++stop;
         }
-        int64_t end = krt_clock_ns();
+        int64_t now = krt_clock_ns();
         samples[op] = (krt_sample){.start_ns = start - origin,
-                                   .elapsed_ns = end - start,
+                                   .elapsed_ns = now - start,
                                    .chunks = (int64_t)record->chunks};
-        if (status)
+        if (status) {
+            plan->marked = true;
             return status;
-        start = end;
+        }
+        start = now;
     }
     return KRT_OK;
 }

@@ -39,17 +39,18 @@ typedef struct krt_record {
     int64_t cost_ns;   /* of cost_chunks chunks */
     int64_t cost_chunks;
     size_t first_step; /* where its chunks lie in steps, `chunks` of them */
+    int64_t *status;   /* its status word; NULL: it cannot fail */
 } krt_record;
 
 typedef struct krt_graph krt_graph;
 
 struct krt_plan {
     krt_stop *stops;
-    int64_t *status_word;
     krt_host host;
     int64_t cost_ns;
     int64_t last_poll_ns;
     bool stale;      /* chunk counts changed: steps and stops must be laid out again */
+    bool marked;     /* a run did not end well: status words may be set */
     int max_threads; /* 0: as many as the process has */
     krt_graph *graph; /* NULL: no two of its ops may ever run together */
 
@@ -59,6 +60,8 @@ struct krt_plan {
     size_t *deps;
     int64_t *rows;
     krt_step *steps;
+    int64_t *status; /* the status words, `n_status` of them */
+    size_t n_status;
 };
 
 /* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */

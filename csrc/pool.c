@@ -6,10 +6,10 @@
 
 #include "krt.h"
 
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 /* A worker that finds no region spins this long for the next one: longer than the Python between
  * two steps of a training loop, shorter than anyone notices on a power meter. */
@@ -18,8 +18,9 @@
 /* How long a caller spins for workers to leave before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
 
-/* Kernels keep scratch of some tens of KB on the stack. */
-#define STACK_BYTES (1 << 20)
+/* A worker's stack is as large as the main thread's: what runs serially runs on a worker. */
+#define USUAL_STACK_BYTES (8 << 20)
+#define LEAST_STACK_BYTES (1 << 20)
 
 #define MAX_THREADS 1024
 
@@ -76,7 +77,6 @@ void krt_test_set_pool_limit(int threads) { limit = threads; }
 
 /* ---- Sleep and spin ---------------------------------------------------------------------- */
 
-krt_event krt_workers_event;
 krt_event krt_caller_event;
 
 uint32_t krt_event_prepare(krt_event *event)
@@ -96,12 +96,48 @@ void krt_event_sleep(krt_event *event, uint32_t ticket, int64_t timeout_ns)
     krt_event_cancel(event);
 }
 
-void krt_event_notify(krt_event *event, int count)
+void krt_event_notify(krt_event *event)
 {
     if (!atomic_load_explicit(&event->sleepers, memory_order_seq_cst))
         return;
     atomic_fetch_add_explicit(&event->count, 1, memory_order_seq_cst);
-    krt_wake(&event->count, count);
+    krt_wake(&event->count, 1);
+}
+
+/* Where a worker sleeps, on a line of its own. */
+typedef struct bed {
+    KRT_ALIGNED _Atomic uint32_t taken; /* 1: its worker sleeps or is about to */
+} bed;
+
+static bed beds[MAX_THREADS];
+static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* beds that are taken */
+
+void krt_worker_prepare(int worker)
+{
+    atomic_store_explicit(&beds[worker].taken, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&sleeping_workers, 1, memory_order_seq_cst);
+}
+
+/* Empty a bed. False: somebody else was quicker. */
+static bool empty(bed *at)
+{
+    if (!atomic_load_explicit(&at->taken, memory_order_relaxed) ||
+        !atomic_exchange_explicit(&at->taken, 0, memory_order_acq_rel))
+        return false;
+    atomic_fetch_sub_explicit(&sleeping_workers, 1, memory_order_relaxed);
+    return true;
+}
+
+void krt_worker_cancel(int worker) { empty(beds + worker); }
+
+#ifdef KRT_TEST_HOOKS
+uint32_t krt_test_sleeping_workers(void) { return sleeping_workers; }
+#endif
+
+static void sleep_until_called(int worker)
+{
+    while (atomic_load_explicit(&beds[worker].taken, memory_order_acquire))
+        krt_wait(&beds[worker].taken, 1, -1);
 }
 
 bool krt_spin_once(krt_spin *spin, int64_t limit_ns)
@@ -144,13 +180,27 @@ static bool admits(uint64_t gate, int index, uint32_t done)
            number(gate) != done;
 }
 
+void krt_workers_notify(int count)
+{
+    /* The store of the work and this load are both sequentially consistent, as are the count
+     * that a sleeper adds and its last look for work. */
+    if (!atomic_load_explicit(&sleeping_workers, memory_order_seq_cst))
+        return;
+    uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_relaxed);
+    for (uint64_t i = 1, end = (gate & WANTED) >> INSIDE_BITS; i < end && count > 0; ++i)
+        if (empty(beds + i)) {
+            krt_wake(&beds[i].taken, 1);
+            --count;
+        }
+}
+
 static void leave(void)
 {
     /* Release: the caller reads what was written inside. The last to leave a closed region wakes
      * the caller, who may have gone to sleep over it. */
     uint64_t before = atomic_fetch_sub_explicit(&pool.gate, 1, memory_order_seq_cst);
     if (!(before & OPEN) && (before & INSIDE) == 1)
-        krt_event_notify(&krt_caller_event, 1);
+        krt_event_notify(&krt_caller_event);
 }
 
 /* Returns inside a region, with its number. */
@@ -164,12 +214,12 @@ static uint32_t join(int index, uint32_t done)
                                                       memory_order_acquire, memory_order_relaxed))
                 return number(gate);
         } else if (!krt_spin_once(&spin, SPIN_BETWEEN_REGIONS_NS)) {
-            uint32_t ticket = krt_event_prepare(&krt_workers_event);
+            krt_worker_prepare(index);
             gate = atomic_load_explicit(&pool.gate, memory_order_seq_cst);
             if (admits(gate, index, done))
-                krt_event_cancel(&krt_workers_event);
+                krt_worker_cancel(index);
             else
-                krt_event_sleep(&krt_workers_event, ticket, -1);
+                sleep_until_called(index);
         }
     }
 }
@@ -181,13 +231,12 @@ static void *worker_main(void *argument)
     uint32_t done = number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) - 1;
     for (;;) {
         uint32_t region = join(index, done);
-        uint32_t ticket = 0;
-        bool over = pool.work(pool.context, index, &ticket);
+        bool over = pool.work(pool.context, index);
         leave();
         if (over)
             done = region;
         else
-            krt_event_sleep(&krt_workers_event, ticket, -1);
+            sleep_until_called(index);
     }
     return NULL;
 }
@@ -195,17 +244,42 @@ static void *worker_main(void *argument)
 
 /* ---- Starting workers -------------------------------------------------------------------- */
 
+#ifndef KRT_NO_THREADS
+static size_t stack_bytes(void)
+{
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) || stack.rlim_cur == RLIM_INFINITY ||
+        stack.rlim_cur > SIZE_MAX / 2)
+        return USUAL_STACK_BYTES;
+    size_t nbytes = (size_t)stack.rlim_cur & ~(size_t)0xffff;
+    return nbytes > LEAST_STACK_BYTES ? nbytes : LEAST_STACK_BYTES;
+}
+
+/* Signals are for the threads that the program made; but a fault is for whoever commits it, and
+ * blocking it would end the process without a word. */
+static void block_signals(sigset_t *before)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; ++i)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, before);
+}
+#endif
+
 static bool start_worker(int index)
 {
 #ifdef KRT_NO_THREADS
     (void)index;
     (void)join;
     (void)leave;
+    (void)sleep_until_called;
     return false;
 #else
     pthread_t thread;
     pthread_attr_t attributes;
-    sigset_t all, before;
+    sigset_t before;
 #ifdef KRT_TEST_HOOKS
     if (krt_test_thread_fails())
         return false;
@@ -213,10 +287,8 @@ static bool start_worker(int index)
     if (pthread_attr_init(&attributes))
         return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    /* Signals are for the threads that the program made. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_setstacksize(&attributes, stack_bytes());
+    block_signals(&before);
     int failed = pthread_create(&thread, &attributes, worker_main, (void *)(intptr_t)index);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
@@ -280,10 +352,8 @@ bool krt_pool_run(int threads, krt_work work, void *context)
     atomic_store_explicit(&pool.gate,
                           next << NUMBER_SHIFT | OPEN | (uint64_t)(workers + 1) << INSIDE_BITS,
                           memory_order_seq_cst);
-    /* Where fewer workers are wanted than exist, a wake-up may reach one that must not join. */
-    krt_event_notify(&krt_workers_event, workers < pool.started ? INT_MAX : workers);
-    uint32_t unused;
-    work(context, 0, &unused);
+    krt_workers_notify(workers);
+    work(context, 0);
     atomic_fetch_and_explicit(&pool.gate, ~OPEN, memory_order_seq_cst);
     wait_until_empty();
     atomic_store_explicit(&pool.taken, false, memory_order_release);
@@ -300,13 +370,20 @@ static void after_fork_in_child(void)
     pool.taken = false;
     pool.started = 0;
     start_refused = false;
-    krt_workers_event.sleepers = 0;
+    for (int i = 0; i < MAX_THREADS; ++i)
+        beds[i].taken = 0;
+    sleeping_workers = 0;
     krt_caller_event.sleepers = 0;
     limit = 0;
-    krt_locks_after_fork();
+    krt_locks_after_fork(true);
 }
 
-static void register_fork_handler(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+static void after_fork_in_parent(void) { krt_locks_after_fork(false); }
+
+static void register_fork_handler(void)
+{
+    pthread_atfork(krt_locks_before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
 void krt_watch_fork(void)
 {

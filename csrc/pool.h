@@ -11,8 +11,8 @@
 
 /* Does a worker's share of a region. Worker 0 is the caller and returns when the region is over.
  * The others return true when it is over, and false when there is nothing to do at present: then
- * they have called krt_event_prepare(&krt_workers_event) and hand back its ticket. */
-typedef bool (*krt_work)(void *context, int worker, uint32_t *ticket);
+ * they have called krt_worker_prepare. */
+typedef bool (*krt_work)(void *context, int worker);
 
 /* Run `work` on the calling thread and on up to `threads - 1` workers. False, and nothing was
  * done: the pool is taken, or there is no worker to be had. Never inside another region. */
@@ -23,18 +23,25 @@ bool krt_pool_run(int threads, krt_work work, void *context);
  * The sleeper: prepare; look for work once more; then sleep with the ticket, or cancel.
  * The waker: make the work visible with a sequentially consistent store; then notify.
  * Either the sleeper sees the work or the waker sees the sleeper. */
+
+/* For the caller of a region, the only one who waits for it. */
 typedef struct krt_event {
     KRT_ALIGNED _Atomic uint32_t count;
     _Atomic uint32_t sleepers;
 } krt_event;
 
-extern krt_event krt_workers_event; /* workers sleep here */
-extern krt_event krt_caller_event;  /* the caller of the region does */
+extern krt_event krt_caller_event;
 
 uint32_t krt_event_prepare(krt_event *event);
 void krt_event_cancel(krt_event *event);
 void krt_event_sleep(krt_event *event, uint32_t ticket, int64_t timeout_ns);
-void krt_event_notify(krt_event *event, int count);
+void krt_event_notify(krt_event *event);
+
+/* For workers. Each has a bed of its own, so that a call wakes none that the region has no use
+ * for: of those admitted to the present region, up to `count`. */
+void krt_worker_prepare(int worker);
+void krt_worker_cancel(int worker);
+void krt_workers_notify(int count);
 
 /* ---- Spinning for a bounded time --------------------------------------------------------- */
 
@@ -51,12 +58,15 @@ bool krt_spin_once(krt_spin *spin, int64_t limit_ns);
 /* Registers what is to happen in a forked child. Called before the first plan is made. */
 void krt_watch_fork(void);
 
-/* The child's side, in plan.c: locks of threads that are gone become free. */
-void krt_locks_after_fork(void);
+/* In plan.c: afterwards locks of threads that are gone are free. */
+void krt_locks_before_fork(void);
+void krt_locks_after_fork(bool in_child);
 
 #ifdef KRT_TEST_HOOKS
 /* Overrides krt_pool_limit, to run more threads than there are CPUs. */
 void krt_test_set_pool_limit(int threads);
+/* How many workers are asleep. */
+uint32_t krt_test_sleeping_workers(void);
 #endif
 
 #endif

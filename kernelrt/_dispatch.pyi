@@ -22,6 +22,10 @@ COMMIT: Final = 4
 """Op flag: writes state that outlives the plan. From the first such op on the plan is not
 interrupted by signals; it starts only when every earlier op that may fail has not."""
 
+STATUS: Final = 0
+"""Among the ``bufs`` of an op that MAY_FAIL: the address of its own status word, an int64 that is 0
+when a run begins. What is stored there is handed to `_index_error`."""
+
 OpTuple: TypeAlias = tuple[
     int,  # kind
     int | Callable[[], object] | None,  # fn
@@ -35,9 +39,13 @@ OpTuple: TypeAlias = tuple[
 ]
 
 Bindings: TypeAlias = tuple[
-    Sequence[tuple[int, int, int]], Sequence[tuple[int, int, int]], Sequence[tuple[int, int]]
+    Sequence[tuple[int, int, int]],
+    Sequence[tuple[int, int, int]],
+    Sequence[tuple[int, int]],
+    Sequence[tuple[object, str, object]],
 ]
-"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``."""
+"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``; and
+attributes ``(owner, name, value)`` to be set once the table has all of these."""
 
 class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them.
@@ -107,14 +115,6 @@ class PlanCore:
         ------
         ShapeError
             `n` is below 1.
-        """
-    @property
-    def status_address(self) -> int:
-        """Address of the int64 status word, valid for the life of this object.
-
-        A kernel that checks bounds takes it as an extra buffer and stores what is not 0: 1, or 2
-        plus the slot that the index was read from, which `_index_source` puts into words. Since
-        it must be known before the ops are, `PlanCore.__new__` already makes it.
         """
     @property
     def released(self) -> bool: ...

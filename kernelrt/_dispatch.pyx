@@ -4,13 +4,15 @@
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.stdint cimport int64_t
-from posix.unistd cimport pause, usleep
+from posix.unistd cimport usleep
 
 from kernelrt._krt cimport *
 from kernelrt._ops cimport Ops, address_of, integer
 
 import atexit
+import os
 import warnings
 
 from kernelrt import errors
@@ -23,6 +25,7 @@ NOP = <int> KRT_NOP
 HOST_PARALLEL_SAFE = <int> KRT_HOST_PARALLEL_SAFE
 MAY_FAIL = <int> KRT_MAY_FAIL
 COMMIT = <int> KRT_COMMIT
+STATUS = 0
 
 # Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
 # threads want it, a turn of theirs; other threads can wait this long instead.
@@ -46,10 +49,22 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
             "the plan was used from one of its own custom functions; "
             "execute a replica() there, or move the call out of the plan"
         )
+    if status == KRT_DEADLOCK:
+        raise errors.PlanBusyError(
+            "the plan is in use by a thread that waits for a plan which this thread is executing; "
+            "execute a replica() in custom functions, or move the calls out of the plans"
+        )
+    if status == KRT_FORKED:
+        raise errors.ForkError(
+            "this process was forked by a signal handler while several threads executed the plan; "
+            "they do not exist in the child, so this run has no result here; execute it again"
+        )
     if status == KRT_OUT_OF_BOUNDS:
         index_error.op = op
         raise index_error from cause  # an interrupt that came at the same time
     if status == KRT_CUSTOM_FAILED:
+        if not isinstance(cause, Exception):
+            raise cause  # Ctrl-C, sys.exit and the like are no failures of the function
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
@@ -62,44 +77,66 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
 
 # ---- Exit -----------------------------------------------------------------------------------
 
-# At exit compiled code is freed while daemon threads may be executing it. So the interpreter waits
-# until they are out, and does not let them in again; like every daemon thread that wants the GIL
-# by then they wait for the end of the process. Both variables are protected by the GIL.
-cdef int executing_without_gil = 0
+# At exit compiled code is freed, so nobody may be executing it without the GIL by then. The
+# interpreter waits until they are out; executions that begin later keep the GIL, and daemon
+# threads that try to get it are stopped by the interpreter. All of this is protected by the GIL.
+cdef extern from *:
+    """
+    /* Executions without the GIL: of all threads, and of this one. */
+    static int executing;
+    static _Thread_local int executing_here;
+    """
+    int executing
+    int executing_here
+
 cdef bint exiting = False
+cdef bint start_failed = False  # and nobody was told yet
+cdef unsigned long last_thread = 0  # the one that ends the process, once `exiting`
 
 
-cdef void enter_without_gil() noexcept:
-    global executing_without_gil
-    if exiting:
-        with nogil:
-            while True:
-                pause()
-    executing_without_gil += 1
+cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *failed_op) noexcept:
+    global executing, executing_here, start_failed
+    cdef krt_status status
+    executing += 1
+    executing_here += 1
+    with nogil:
+        if samples != NULL:
+            status = krt_plan_execute_profiled(plan, samples, failed_op)
+        else:
+            status = krt_plan_execute(plan, failed_op)
+    executing_here -= 1
+    executing -= 1
+    start_failed = start_failed or krt_pool_take_start_failure()
+    return status
 
 
-cdef void leave_without_gil() noexcept:
-    global executing_without_gil
-    executing_without_gil -= 1
-    if exiting:
-        with nogil:
-            while True:
-                pause()
+cdef bint must_end() noexcept:
+    """Whether the process waits for this thread to come out of its plan."""
+    return exiting and executing_here and <unsigned long> PyThread_get_thread_ident() != last_thread
 
 
 def _wait_for_daemon_threads():
     """Let executions end; long plans notice within a poll. Gives up after some seconds."""
-    global exiting
+    global exiting, last_thread
     cdef int rounds
+    last_thread = <unsigned long> PyThread_get_thread_ident()
     exiting = True
     for rounds in range(5000):
-        if executing_without_gil == 0:
+        if executing <= executing_here:
             return
         with nogil:
             usleep(1000)
 
 
+def _forget_other_threads():
+    """In a forked child only this thread executes."""
+    global executing
+    executing = executing_here
+
+
 atexit.register(_wait_for_daemon_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 # ---- Plans ----------------------------------------------------------------------------------
@@ -119,10 +156,44 @@ cdef krt_status check_signals(void *self) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
     try:
         PyErr_CheckSignals()
-        return KRT_INTERRUPTED if exiting else KRT_OK
+        if must_end():
+            plan.error = SystemExit()
+            return KRT_INTERRUPTED
+        return KRT_OK
     except BaseException as error:
         plan.error = error
         return KRT_INTERRUPTED
+
+
+cdef class Edits:
+    """Changes of a plan, taken apart and converted before the first of them is made."""
+
+    cdef krt_edit *items
+    cdef size_t n
+
+    def __init__(self, tuple pointers, tuple values, tuple chunks):
+        cdef size_t count = len(pointers) + len(values) + len(chunks)
+        self.items = <krt_edit *> PyMem_Calloc(count + 1, sizeof(krt_edit))
+        if self.items == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        for op, n in chunks:
+            self.add(KRT_SET_CHUNKS, op, 0, integer(op, "chunks", n))
+        for op, slot, value in values:
+            self.add(KRT_SET_VALUE, op, slot, integer(op, "value", value))
+        for op, slot, address in pointers:
+            self.add(KRT_SET_POINTER, op, slot, <int64_t> address_of(op, "address", address))
+
+    def __dealloc__(self):
+        PyMem_Free(self.items)
+
+    cdef int add(self, krt_edit_kind kind, size_t op, size_t slot, int64_t value) except -1:
+        cdef krt_edit *edit = self.items + self.n
+        edit.kind = kind
+        edit.op = op
+        edit.slot = slot
+        edit.value = value
+        self.n += 1
+        return 0
 
 
 cdef class PlanCore:
@@ -141,7 +212,7 @@ cdef class PlanCore:
         host.self = <void *> self
         host.custom = call_custom
         host.poll = check_signals
-        status = krt_plan_create(staged.ops, staged.n, &self.status_word, host, &self.plan, &fault)
+        status = krt_plan_create(staged.ops, staged.n, host, &self.plan, &fault)
         raise_status(status, &fault, 0, None)
         self.count = staged.n
         self.customs = staged.customs
@@ -149,18 +220,18 @@ cdef class PlanCore:
     def __dealloc__(self):
         krt_plan_destroy(self.plan)
 
-    cdef int acquire(self, krt_frame *frame) except -1:
+    cdef int acquire(self) except -1:
         """Take the plan's turn: a live plan, locked. Waits in slices, so that signals come in."""
-        cdef krt_status status = krt_lock_acquire(&self.lock, frame, 0)
+        cdef krt_status status = krt_lock_acquire(&self.lock, 0)
         while status == KRT_TIMEOUT:
             with nogil:
-                status = krt_lock_acquire(&self.lock, frame, LOCK_SLICE_NS)
+                status = krt_lock_acquire(&self.lock, LOCK_SLICE_NS)
             if status == KRT_TIMEOUT:
                 PyErr_CheckSignals()
         if status != KRT_OK:
             raise_status(status, NULL, 0, None)
         if self.plan == NULL:
-            krt_lock_release(frame)
+            krt_lock_release(&self.lock)
             raise errors.PlanReleasedError("the plan was released; prepare it again")
         return 0
 
@@ -169,44 +240,32 @@ cdef class PlanCore:
         krt_plan_set_pointer(self.plan, op, slot, address, &fault)
 
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
-        cdef krt_status status
-        if samples == NULL and krt_plan_cost_ns(self.plan) < GIL_COST_NS:
-            return krt_plan_execute(self.plan, failed_op)
-        enter_without_gil()
-        with nogil:
-            if samples != NULL:
-                status = krt_plan_execute_profiled(self.plan, samples, failed_op)
-            else:
-                status = krt_plan_execute(self.plan, failed_op)
-        leave_without_gil()
-        if krt_pool_take_start_failure():
-            status = self.warn_fewer_threads(status)
-        return status
+        if not exiting and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
+            return run_without_gil(self.plan, samples, failed_op)
+        if samples != NULL:
+            return krt_plan_execute_profiled(self.plan, samples, failed_op)
+        return krt_plan_execute(self.plan, failed_op)
 
-    cdef void leave(self, krt_frame *frame) noexcept:
-        krt_lock_release(frame)
+    cdef void leave(self) noexcept:
+        krt_lock_release(&self.lock)
 
-    cdef int finish(self, krt_frame *frame, krt_status status, size_t op) except -1:
+    cdef int finish(self, krt_status status, size_t op) except -1:
+        """End the turn, then say how it went: what is said may run any Python."""
+        global start_failed
+        cdef int64_t word
         if status == KRT_OK:
-            krt_lock_release(frame)
+            krt_lock_release(&self.lock)
+            if start_failed:
+                start_failed = False
+                warnings.warn("a thread could not be started; plans run on fewer threads",
+                              RuntimeWarning, stacklevel=2)
             return 0
+        word = krt_plan_status(self.plan, op)
         cause, self.error = self.error, None
-        index_error = None
-        if status == KRT_OUT_OF_BOUNDS:
-            index_error = self._index_error(op, self.status_word)
-        krt_lock_release(frame)
-        return raise_status(status, NULL, op, cause, self._op_name(op), index_error)
-
-    cdef krt_status warn_fewer_threads(self, krt_status status):
-        """Say once that the pool is smaller than asked for; a filter may make that an error."""
-        try:
-            warnings.warn("a thread could not be started; plans run on fewer threads",
-                          RuntimeWarning, stacklevel=2)
-        except BaseException as error:
-            if status == KRT_OK:
-                self.error = error
-                return KRT_INTERRUPTED
-        return status
+        krt_lock_release(&self.lock)
+        index_error = self._index_error(op, word) if status == KRT_OUT_OF_BOUNDS else None
+        name = self._op_name(op) if status == KRT_CUSTOM_FAILED else None
+        return raise_status(status, NULL, op, cause, name, index_error)
 
     def _op_name(self, op):
         return f"op {op}"
@@ -216,73 +275,56 @@ cdef class PlanCore:
             f"{self._op_name(op)} read an index that lies outside its axis"
         )
 
-    cdef int assign(self, pointers, values, chunks) except -1:
-        """Set all that is given, chunks first: they alone may need memory, and are undone."""
-        cdef krt_fault fault, ignored
-        cdef int64_t before = 0
-        cdef list done = []
-        for op, n in chunks:
-            raise_status(krt_plan_get_chunks(self.plan, op, &before, &fault), &fault, op, None)
-            status = krt_plan_set_chunks(self.plan, op, integer(op, "chunks", n), &fault)
-            if status != KRT_OK:
-                for earlier, count in done:
-                    krt_plan_set_chunks(self.plan, earlier, count, &ignored)
-                raise_status(status, &fault, op, None)
-            done.append((op, before))
-        for op, slot, v in values:
-            raise_status(krt_plan_set_value(self.plan, op, slot, integer(op, "value", v), &fault),
-                         &fault, op, None)
-        for op, slot, address in pointers:
-            raise_status(krt_plan_set_pointer(self.plan, op, slot,
-                                              address_of(op, "address", address), &fault),
-                         &fault, op, None)
+    cdef int assign(self, tuple changes) except -1:
+        """Make all changes, and only then set the attributes that tell of them."""
+        pointers, values, chunks, attributes = changes
+        cdef Edits edits = Edits(tuple(pointers), tuple(values), tuple(chunks))
+        cdef krt_fault fault
+        raise_status(krt_plan_edit(self.plan, edits.items, edits.n, &fault), &fault, 0, None)
+        for owner, name, value in attributes:
+            setattr(owner, name, value)
         return 0
 
-    cdef int acquire_with(self, krt_frame *frame, bind) except -1:
-        self.acquire(frame)
+    cdef int acquire_with(self, bind) except -1:
+        self.acquire()
         self.bound_by = None
         try:
-            pointers, values, chunks = bind()
-            self.assign(pointers, values, chunks)
+            self.assign(bind())
         except BaseException:
-            krt_lock_release(frame)
+            krt_lock_release(&self.lock)
             raise
         return 0
 
     def set_with(self, bind):
-        cdef krt_frame frame
-        self.acquire_with(&frame, bind)
-        krt_lock_release(&frame)
+        self.acquire_with(bind)
+        krt_lock_release(&self.lock)
 
     def execute(self):
-        cdef krt_frame frame
         cdef size_t op = 0
-        self.acquire(&frame)
+        self.acquire()
         cdef krt_status status = self.run(NULL, &op)
-        self.finish(&frame, status, op)
+        self.finish(status, op)
 
     def execute_with(self, bind):
-        cdef krt_frame frame
         cdef size_t op = 0
-        self.acquire_with(&frame, bind)
+        self.acquire_with(bind)
         cdef krt_status status = self.run(NULL, &op)
-        self.finish(&frame, status, op)
+        self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
         cdef size_t i, n = self.count
         cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
         if samples == NULL:
             raise errors.OutOfMemoryError("no memory for a profile")
-        cdef krt_frame frame
         cdef krt_status status
         cdef size_t op = 0
         try:
             if bind is None:
-                self.acquire(&frame)
+                self.acquire()
             else:
-                self.acquire_with(&frame, bind)
+                self.acquire_with(bind)
             status = self.run(samples, &op)
-            self.finish(&frame, status, op)
+            self.finish(status, op)
             return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,
                      samples[i].chunks) for i in range(n)]
         finally:
@@ -291,76 +333,65 @@ cdef class PlanCore:
     def pointer(self, size_t op, size_t slot):
         cdef void *address = NULL
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         cdef krt_status status = krt_plan_get_pointer(self.plan, op, slot, &address, &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
         return <size_t> address
 
     def set_pointer(self, size_t op, size_t slot, address):
         cdef void *target = address_of(op, "address", address)
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         cdef krt_status status = krt_plan_set_pointer(self.plan, op, slot, target,
                                                       &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
 
     def value(self, size_t op, size_t slot):
         cdef int64_t value = 0
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         cdef krt_status status = krt_plan_get_value(self.plan, op, slot, &value, &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
         return value
 
     def set_value(self, size_t op, size_t slot, v):
         cdef int64_t value = integer(op, "value", v)
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         self.bound_by = None
         cdef krt_status status = krt_plan_set_value(self.plan, op, slot, value, &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
 
     def chunks(self, size_t op):
         cdef int64_t n = 0
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         cdef krt_status status = krt_plan_get_chunks(self.plan, op, &n, &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
         return n
 
     def set_chunks(self, size_t op, n):
         cdef int64_t chunks = integer(op, "chunks", n)
         cdef krt_fault fault
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         self.bound_by = None
         cdef krt_status status = krt_plan_set_chunks(self.plan, op, chunks, &fault)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
 
     def set_threads(self, n):
         cdef int threads = thread_count(n)
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         krt_plan_set_threads(self.plan, threads)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
 
     def __reduce__(self):
         no_copies(self)
-
-    @property
-    def status_address(self):
-        return <size_t> &self.status_word
 
     @property
     def released(self):
@@ -372,23 +403,21 @@ cdef class PlanCore:
 
     @property
     def cost_ns(self):
-        cdef krt_frame frame
-        self.acquire(&frame)
+        self.acquire()
         cdef int64_t cost = krt_plan_cost_ns(self.plan)
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         return cost
 
     def release(self):
         if self.plan == NULL:
             return
-        cdef krt_frame frame
         try:
-            self.acquire(&frame)
+            self.acquire()
         except errors.PlanReleasedError:
             return
         cdef krt_plan *plan = self.plan
         self.plan = NULL
-        krt_lock_release(&frame)
+        krt_lock_release(&self.lock)
         krt_plan_destroy(plan)
         self.customs = {}
 

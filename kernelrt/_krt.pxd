@@ -9,10 +9,12 @@ cdef extern from "krt.h" nogil:
         KRT_NO_MEMORY
         KRT_INVALID
         KRT_BUSY
+        KRT_DEADLOCK
         KRT_TIMEOUT
         KRT_OUT_OF_BOUNDS
         KRT_CUSTOM_FAILED
         KRT_INTERRUPTED
+        KRT_FORKED
 
     int64_t krt_clock_ns()
     void *krt_memory_alloc(size_t nbytes, size_t alignment, bint zero)
@@ -58,17 +60,14 @@ cdef extern from "krt.h" nogil:
     ctypedef struct krt_lock:
         pass
 
-    ctypedef struct krt_frame:
-        pass
-
-    krt_status krt_lock_acquire(krt_lock *lock, krt_frame *frame, int64_t timeout_ns)
-    void krt_lock_release(krt_frame *frame)
+    krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
+    void krt_lock_release(krt_lock *lock)
 
     ctypedef struct krt_plan:
         pass
 
-    krt_status krt_plan_create(const krt_op *ops, size_t n, int64_t *status_word, krt_host host,
-                               krt_plan **out, krt_fault *fault)
+    krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
+                               krt_fault *fault)
     void krt_plan_destroy(krt_plan *plan)
     krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
 
@@ -79,6 +78,20 @@ cdef extern from "krt.h" nogil:
         int64_t chunks
 
     krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+    int64_t krt_plan_status(const krt_plan *plan, size_t op)
+
+    ctypedef enum krt_edit_kind:
+        KRT_SET_POINTER
+        KRT_SET_VALUE
+        KRT_SET_CHUNKS
+
+    ctypedef struct krt_edit:
+        krt_edit_kind kind
+        size_t op
+        size_t slot
+        int64_t value
+
+    krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault)
     size_t krt_plan_n_ops(const krt_plan *plan)
     void krt_plan_set_threads(krt_plan *plan, int threads)
     int64_t krt_plan_cost_ns(krt_plan *plan)

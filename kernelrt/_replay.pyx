@@ -16,7 +16,7 @@ from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
     DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, numpy_type, world,
 )
-from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
+from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
 
 from kernelrt import errors
@@ -479,15 +479,13 @@ cdef class Replay:
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
     cdef tuple run(self, tuple args):
-        cdef krt_frame frame
         cdef krt_status status
         cdef size_t op = 0
-        self.plan.acquire(&frame)
+        self.plan.acquire()
         try:
             if self.bindings is not None and self.plan.bound_by is not self:
                 self.plan.bound_by = None
-                pointers, values, chunks = self.bindings()
-                self.plan.assign(pointers, values, chunks)
+                self.plan.assign(self.bindings())
                 self.plan.bound_by = self
             self.copy_in(args)
             # Whatever can fail comes before the run, which may commit to state.
@@ -495,14 +493,14 @@ cdef class Replay:
             self.bind_results(results)
         except BaseException:
             self.unbind()
-            self.plan.leave(&frame)
+            self.plan.leave()
             raise
         status = self.plan.run(NULL, &op)
         if status == KRT_OK:
             self.copy_out(results)
             self.n_calls += 1
         self.unbind()
-        self.plan.finish(&frame, status, op)
+        self.plan.finish(status, op)
         return results
 
     cdef int copy_in(self, tuple args) except -1:

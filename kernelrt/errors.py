@@ -13,6 +13,7 @@ __all__ = [
     "CustomFunctionError",
     "DTypeError",
     "DeviceError",
+    "ForkError",
     "GradientError",
     "IndexBoundsError",
     "JitError",
@@ -118,6 +119,10 @@ class CopyError(KernelrtError, TypeError):
 
 class CustomFunctionError(KernelrtError, RuntimeError):
     """A custom function of a plan raised; the original exception is the cause."""
+
+
+class ForkError(KernelrtError, RuntimeError):
+    """A run was lost in a forked child, which has none of the threads that took part in it."""
 
 
 class OutOfMemoryError(KernelrtError, MemoryError):

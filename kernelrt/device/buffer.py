@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernelrt.errors import DeviceError, DTypeError, ShapeError
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
-__all__ = ["Buffer", "Storage"]
+__all__ = ["Buffer", "Storage", "whole"]
 
 # NumPy's name for the bytes of each element type.
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
@@ -62,6 +63,7 @@ class Buffer(Exporter):
                  "size")  # fmt: skip
 
     def __init__(self, size: int, dtype: DType, device: str = "CPU") -> None:
+        size = whole("size", size)
         if size < 0:
             raise ShapeError(f"size: expected a number of elements of at least 0, not {size}")
         allocator = registry.allocator(device)
@@ -136,6 +138,7 @@ class Buffer(Exporter):
             Type of the elements; this buffer's if not given.
         """
         dtype = dtype or self.dtype
+        offset, size = whole("offset", offset), whole("size", size)
         nbytes = size * dtype.itemsize
         if size < 0 or offset < 0 or offset + nbytes > self.nbytes:
             raise ShapeError(
@@ -319,6 +322,22 @@ class Buffer(Exporter):
             state = ", released"
         part = f", view at byte {self.offset}" if self.base is not None else ""
         return f"<Buffer of {self.size} {self.dtype.name} on {self.device}{part}{state}>"
+
+
+def whole(argument: str, value: object) -> int:
+    """`value` as an int: of Python, NumPy or whatever else counts as an index.
+
+    Raises
+    ------
+    DTypeError
+        It is no integer.
+    """
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise DTypeError(
+            f"{argument}: expected an integer, not {type(value).__name__} ({value!r})"
+        ) from None
 
 
 def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | None) -> Buffer:

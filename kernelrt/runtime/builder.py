@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.device import registry
-from kernelrt.device.buffer import Buffer
+from kernelrt.device.buffer import Buffer, whole
 from kernelrt.errors import DeviceError, PlanBuildError
 from kernelrt.ir import UOp
 from kernelrt.ir.size import plain
@@ -103,6 +103,7 @@ class ExecutionPlanBuilder:
 
         An intermediate that is an output gets memory of its own.
         """
+        size = whole("size", size)
         if size < 0:
             raise PlanBuildError(f"size: expected at least 0 elements, not {size}")
         index = self._layout.add_own(size, dtype)
@@ -121,6 +122,7 @@ class ExecutionPlanBuilder:
     ) -> int:
         """Add a part of a buffer as a buffer. Returns the index of the part."""
         self._check_index("base", base)
+        byte_offset, size = whole("byte_offset", byte_offset), whole("size", size)
         index = self._layout.add_part(base, byte_offset, size, dtype)
         nbytes = self._layout.entries[index].nbytes
         self.add_op(

@@ -42,10 +42,7 @@ class PlanMemory:
 
     def live(self, index: int) -> Buffer:
         """Give a buffer. Raises PlanReleasedError where it was dropped."""
-        buffer = self.buffers[index]
-        if buffer is None:
-            raise PlanReleasedError(f"buffer {index} of the plan was released")
-        return buffer
+        return _alive(self.buffers[index], index)
 
     def region(self, index: int) -> Region:
         """Give the bytes of a buffer."""
@@ -53,10 +50,10 @@ class PlanMemory:
 
     def arrays(self, index: int) -> list[Any]:
         """Give the arrays that the custom function at `index` gets; renewed by a rebind."""
-        op = self._ops[index]
-        if not isinstance(op, PreparedCustomFunction):
-            raise PlanBuildError(f"{op.label} calls no custom function")
-        return self._arrays.setdefault(index, self._arrays_of(op))
+        found = self._arrays.get(index)
+        if found is None:
+            found = self._arrays[index] = _arrays_of(self._ops[index], self.buffers)
+        return found
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List op, slot and offset of every address in the C table that lies in a buffer."""
@@ -67,7 +64,11 @@ class PlanMemory:
             if part.nbytes and here.covers(part):
                 found.append((op, slot, part.start - here.start))
         shared = {i for i in range(len(self.buffers)) if here.meets(self.region(i))}
-        seen = any(not shared.isdisjoint(self._ops[i].buffer_indices) for i in self._arrays)
+        seen = any(
+            not shared.isdisjoint(op.buffer_indices)
+            for op in self._ops
+            if isinstance(op, PreparedCustomFunction)
+        )
         return () if seen else tuple(found)
 
     # ---- Exchanging
@@ -80,17 +81,27 @@ class PlanMemory:
         self._check_overlap(new)
         return layout, new
 
-    def rebind(self, layout: Layout, new: Mapping[int, Buffer]) -> list[tuple[int, int, int]]:
-        """Exchange buffers; give the entries of the C table that follow."""
-        self._layout = layout
-        for i, buffer in new.items():
-            self.buffers[i] = buffer
-        self._renew_holds()
-        for index, arrays in self._arrays.items():
-            op = self._ops[index]
-            if isinstance(op, PreparedCustomFunction):
-                arrays[:] = self._arrays_of(op)
-        return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new]
+    def rebind(
+        self, layout: Layout, new: Mapping[int, Buffer]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[object, str, object]]]:
+        """Exchange buffers.
+
+        Returns
+        -------
+        pointers : list
+            The entries of the C table that follow.
+        attributes : list
+            What has to be set when the table has them; nothing is before.
+        """
+        buffers = [new.get(i, buffer) for i, buffer in enumerate(self.buffers)]
+        arrays = {i: _arrays_of(self._ops[i], buffers) for i in self._arrays}
+        attributes: list[tuple[object, str, object]] = [
+            (self, "_layout", layout),
+            (self, "buffers", buffers),
+            (self, "_holds", _holds_of(buffers)),
+            (self, "_arrays", arrays),
+        ]
+        return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new], attributes
 
     def _check_rebind(self, index: int, buffer: Buffer) -> None:
         entries = self._layout.entries
@@ -184,18 +195,7 @@ class PlanMemory:
         self._renew_holds()
 
     def _renew_holds(self) -> None:
-        storages = {id(b.storage): b.storage for b in self.buffers if b is not None}
-        self._holds = [storage.hold() for storage in storages.values()]
-
-    def _arrays_of(self, op: PreparedCustomFunction) -> list[Any]:
-        arrays = []
-        for position, b in enumerate(op.buffer_indices):
-            array = self.live(b).raw()
-            if position not in op.output_indices:
-                array = array.view()
-                array.flags.writeable = False
-            arrays.append(array)
-        return arrays
+        self._holds = _holds_of(self.buffers)
 
     def _uses(self) -> Iterable[tuple[int, int, int]]:
         """Yield op, slot and buffer index of every address in the C table."""
@@ -210,3 +210,27 @@ class PlanMemory:
 
     def _written(self) -> set[int]:
         return {b for op in self._ops for b in written(op)}
+
+
+def _holds_of(buffers: Sequence[Buffer | None]) -> list[memoryview]:
+    storages = {id(b.storage): b.storage for b in buffers if b is not None}
+    return [storage.hold() for storage in storages.values()]
+
+
+def _arrays_of(op: PreparedOp, buffers: Sequence[Buffer | None]) -> list[Any]:
+    if not isinstance(op, PreparedCustomFunction):
+        raise PlanBuildError(f"{op.label} calls no custom function")
+    arrays = []
+    for position, b in enumerate(op.buffer_indices):
+        array = _alive(buffers[b], b).raw()
+        if position not in op.output_indices:
+            array = array.view()
+            array.flags.writeable = False
+        arrays.append(array)
+    return arrays
+
+
+def _alive(buffer: Buffer | None, index: int) -> Buffer:
+    if buffer is None:
+        raise PlanReleasedError(f"buffer {index} of the plan was released")
+    return buffer

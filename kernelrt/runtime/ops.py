@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernelrt.device.buffer import whole
 from kernelrt.device.program import CORE_ID
 from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
+from kernelrt.ir import UOp
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.ir import Dim, UOp
+    from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import ExecutionPlan
 
@@ -221,6 +223,8 @@ class PreparedCopy:
 
     def __post_init__(self) -> None:
         self.nbytes = plain(self.nbytes)
+        if not isinstance(self.nbytes, UOp):
+            self.nbytes = whole(f"{self.label}: nbytes", self.nbytes)
 
     @property
     def label(self) -> str:
@@ -255,6 +259,10 @@ class PreparedBufferView:
     nbytes: int
     dependencies: tuple[int, ...] = ()
     _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.byte_offset = whole(f"{self.label}: byte_offset", self.byte_offset)
+        self.nbytes = whole(f"{self.label}: nbytes", self.nbytes)
 
     @property
     def label(self) -> str:

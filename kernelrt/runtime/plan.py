@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ExecutionPlan", "PlanParts"]
 
-_NOTHING: Bindings = ((), (), ())
+_NOTHING: Bindings = ((), (), (), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,8 +231,7 @@ class ExecutionPlan(PlanCore):
         if merged == self._values:
             return _NOTHING
         values, chunks = self._table.launch(merged)
-        self._values = merged
-        return (), values, chunks
+        return (), values, chunks, ((self, "_values", merged),)
 
     def _profiles(
         self, raw: list[tuple[int, int, int, int]], values: Mapping[str, int]
@@ -279,8 +278,9 @@ class ExecutionPlan(PlanCore):
         layout, new = self._memory.plan_rebind(index, buffer)
 
         def bind() -> Bindings:
-            self._parts = replace(self._parts, layout=layout)
-            return self._memory.rebind(layout, new), (), ()
+            parts = replace(self._parts, layout=layout)
+            pointers, attributes = self._memory.rebind(layout, new)
+            return pointers, (), (), ((self, "_parts", parts), *attributes)
 
         self.set_with(bind)
 
@@ -366,9 +366,7 @@ class ExecutionPlan(PlanCore):
             plan = mine()
             return {} if plan is None else plan._values  # noqa: SLF001 - of the same class
 
-        return table.rows(
-            self._parts, self._ops, self._memory, self._table, values, self.status_address
-        )
+        return table.rows(self._parts, self._ops, self._memory, self._table, values)
 
     def _op_name(self, op: int) -> str:
         return self._ops[op].label

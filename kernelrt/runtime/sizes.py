@@ -72,7 +72,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
     >>> evaluate((Variable("n", 1, 100) + 15) // 16, {"n": 40})
     3
     """
-    return dim if isinstance(dim, int) else evaluate_all([dim], values)[dim]
+    return evaluate_all([dim], values)[dim] if isinstance(dim, UOp) else dim
 
 
 def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _dispatch
+from kernelrt.ir import UOp
 from kernelrt.runtime.cost import estimate_ns
 from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel, written
 from kernelrt.runtime.order import can_fail
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt._dispatch import OpTuple
+    from kernelrt.ir import Dim
     from kernelrt.runtime.memory import PlanMemory
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import PlanParts
@@ -28,7 +31,6 @@ def rows(
     memory: PlanMemory,
     variables: VariableTable,
     values: Callable[[], Mapping[str, int]],
-    status_address: int,
 ) -> list[OpTuple]:
     """Describe a plan to the C core.
 
@@ -38,8 +40,6 @@ def rows(
         The plan.
     values : callable
         Gives the values of its variables, now and whenever a custom function asks for them.
-    status_address : int
-        Where kernels that may fail say so.
     """
     now = values() or variables.initial
     set_values, set_chunks = variables.launch(now)
@@ -55,7 +55,7 @@ def rows(
         n, core_slot = 1, -1
         if isinstance(op, PreparedKernel):
             kind, call = _dispatch.KERNEL, op.kernel.address
-            bufs += [status_address] * op.kernel.may_fail
+            bufs += [_dispatch.STATUS] * op.kernel.may_fail
             known = {**now, **op.fixedvars}
             vals = [known.get(name, 0) for name in op.kernel.var_names]
             n = chunks[i] if i in chunks else evaluate(op.kernel.global_size[0], known)
@@ -63,7 +63,7 @@ def rows(
         elif isinstance(op, PreparedCopy):
             kind, vals = _dispatch.COPY, [numbers.get((i, 0), _fixed(op.nbytes))]
         elif isinstance(op, PreparedCustomFunction):
-            kind, call = _dispatch.CUSTOM, _caller(op, memory.arrays(i), values)
+            kind, call = _dispatch.CUSTOM, _caller(op, partial(memory.arrays, i), values)
         else:
             bufs = []
         cost = estimate_ns(op, nbytes)
@@ -71,8 +71,8 @@ def rows(
     return found
 
 
-def _fixed(nbytes: Any) -> int:
-    return nbytes if isinstance(nbytes, int) else 0
+def _fixed(nbytes: Dim) -> int:
+    return 0 if isinstance(nbytes, UOp) else nbytes
 
 
 def _flags(op: PreparedOp, parts: PlanParts) -> int:
@@ -89,16 +89,18 @@ def _flags(op: PreparedOp, parts: PlanParts) -> int:
 
 
 def _caller(
-    op: PreparedCustomFunction, arrays: list[Any], values: Callable[[], Mapping[str, int]]
+    op: PreparedCustomFunction,
+    arrays: Callable[[], list[Any]],
+    values: Callable[[], Mapping[str, int]],
 ) -> Callable[[], object]:
     """Make the function of no arguments that the C core calls."""
     function = op.function
     if not op.variables:
-        return lambda: function(*arrays)
+        return lambda: function(*arrays())
     names = [v.arg[0] for v in op.variables]
 
     def call() -> object:
         now = values()
-        return function(*arrays, **{name: now[name] for name in names})
+        return function(*arrays(), **{name: now[name] for name in names})
 
     return call

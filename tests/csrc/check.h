@@ -23,7 +23,7 @@
     } while (0)
 
 /* xorshift64*: the same graphs on every machine. */
-static uint64_t random_state = 88172645463325252u;
+static _Thread_local uint64_t random_state = 88172645463325252u;
 
 static inline uint32_t random_below(uint32_t bound)
 {
@@ -48,14 +48,11 @@ static inline krt_status never_stop(void *self)
 
 static const krt_host quiet_host = {.self = NULL, .custom = never_custom, .poll = never_stop};
 
-/* One a thread, for tests that make plans in several. */
-static _Thread_local int64_t status_word;
-
 static inline krt_plan *make_plan(const krt_op *ops, size_t n, krt_host host)
 {
     krt_plan *plan;
     krt_fault fault = {0};
-    krt_status status = krt_plan_create(ops, n, &status_word, host, &plan, &fault);
+    krt_status status = krt_plan_create(ops, n, host, &plan, &fault);
     if (status == KRT_INVALID)
         fprintf(stderr, "op %zu: %s: %s\n", fault.op, fault.field, fault.reason);
     CHECK(status == KRT_OK);

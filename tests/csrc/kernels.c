@@ -43,3 +43,12 @@ void burn(void *const *bufs, const int64_t *vals)
            vals[0]);
     __atomic_fetch_add((int64_t *)bufs[0], 1, __ATOMIC_RELAXED);
 }
+
+/* Needs two megabytes of stack, as a user's kernel may; counts in bufs[0]. */
+void deep(void *const *bufs, const int64_t *vals)
+{
+    volatile char scratch[2 << 20];
+    for (size_t i = 0; i < sizeof scratch; i += 4096)
+        scratch[i] = (char)vals[0];
+    __atomic_fetch_add((int64_t *)bufs[0], 1 + scratch[4096], __ATOMIC_RELAXED);
+}

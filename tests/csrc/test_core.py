@@ -35,7 +35,8 @@ def sanitizer_works(flags: list[str], folder) -> bool:
 
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize(
-    "program", ["test_blocks", "test_pool", "test_graph", "test_choice", "test_faults"]
+    "program",
+    ["test_blocks", "test_locks", "test_pool", "test_graph", "test_choice", "test_faults"],
 )
 def test_core(program: str, build: str, tmp_path) -> None:
     flags = [*BUILDS[build], "-g", "-pthread"]

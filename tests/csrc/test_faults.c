@@ -34,7 +34,7 @@ static void test_allocations_of_create(void)
         krt_plan *plan = (krt_plan *)&plan;
         krt_fault fault;
         krt_test_fail_alloc(nth);
-        krt_status status = krt_plan_create(two_ops, 2, &status_word, quiet_host, &plan, &fault);
+        krt_status status = krt_plan_create(two_ops, 2, quiet_host, &plan, &fault);
         krt_test_fail_alloc(0);
         if (status == KRT_OK) {
             CHECK(nth > 5);
@@ -67,6 +67,36 @@ static void test_allocations_of_growth(void)
         CHECK(done[0] == 2 && done[CHUNKS - 1] == (status ? 0 : 1));
     } while (status == KRT_NO_MEMORY);
     CHECK(status == KRT_OK && nth == 3);
+    krt_plan_destroy(plan);
+    CHECK(krt_test_live_allocs() == 0);
+}
+
+/* One edit too many leaves the plan as it was, whether it is illegal or has no memory. */
+static void test_edits_are_all_or_none(void)
+{
+    krt_plan *plan = make_plan(two_ops, 2, quiet_host);
+    krt_fault fault = {0};
+    const krt_edit edits[] = {
+        {.kind = KRT_SET_CHUNKS, .op = 0, .value = CHUNKS},
+        {.kind = KRT_SET_CHUNKS, .op = 1, .value = CHUNKS},
+        {.kind = KRT_SET_VALUE, .op = 1, .slot = 0, .value = 7}, /* counts the chunks */
+    };
+    krt_status status = KRT_NO_MEMORY;
+    for (long nth = 1; status == KRT_NO_MEMORY; ++nth) {
+        memset((void *)done, 0, sizeof done);
+        krt_test_fail_alloc(nth);
+        status = krt_plan_edit(plan, edits, 3, &fault);
+        krt_test_fail_alloc(0);
+        CHECK(status == KRT_NO_MEMORY || (status == KRT_INVALID && nth > 2));
+        int64_t chunks;
+        CHECK(krt_plan_get_chunks(plan, 0, &chunks, &fault) == KRT_OK && chunks == CHUNKS / 2);
+        run_plan(plan);
+        CHECK(done[0] == 2 && done[CHUNKS - 1] == 0);
+    }
+    memset((void *)done, 0, sizeof done);
+    CHECK(krt_plan_edit(plan, edits, 2, &fault) == KRT_OK);
+    run_plan(plan);
+    CHECK(done[0] == 2 && done[CHUNKS - 1] == 2);
     krt_plan_destroy(plan);
     CHECK(krt_test_live_allocs() == 0);
 }
@@ -138,6 +168,7 @@ int main(int argc, char **argv)
     }
     test_allocations_of_create();
     test_allocations_of_growth();
+    test_edits_are_all_or_none();
     test_no_allocation_in_execute();
     for (int failing_start = 1; failing_start <= 4; ++failing_start) {
         char text[] = {(char)('0' + failing_start), '\0'};

@@ -154,7 +154,7 @@ static void test_a_failing_op_comes_before_commits(void)
         ops[i] = (krt_op){.fn = count_start, .vals = time, .n_vals = 1,
                           .chunks = 1, .core_slot = -1, .flags = KRT_HOST_PARALLEL_SAFE,
                           .cost_ns = 20000};
-    ops[BEFORE] = (krt_op){.fn = set_status, .bufs = (void *[]){&status_word}, .n_bufs = 1,
+    ops[BEFORE] = (krt_op){.fn = set_status, .bufs = (void *[]){NULL}, .n_bufs = 1,
                            .vals = failure, .n_vals = 1, .chunks = 1, .core_slot = -1,
                            .flags = KRT_HOST_PARALLEL_SAFE | KRT_MAY_FAIL, .cost_ns = 20000};
     ops[BEFORE + 1] = (krt_op){.fn = commit, .chunks = 1, .core_slot = -1,
@@ -170,6 +170,32 @@ static void test_a_failing_op_comes_before_commits(void)
         CHECK(committed == !(i % 2));
         CHECK(i % 2 == 0 || failed_op == BEFORE);
     }
+    krt_plan_destroy(plan);
+}
+
+/* Many ops that may fail run at once; one does, and it is the one that is named. */
+static void test_the_guilty_op_is_named(void)
+{
+    enum { OPS = 24 };
+    void *const own_word[] = {NULL};
+    const int64_t nothing[] = {0};
+    krt_op ops[OPS];
+    for (size_t i = 0; i < OPS; ++i)
+        ops[i] = (krt_op){.fn = set_status, .bufs = own_word, .n_bufs = 1,
+                          .vals = nothing, .n_vals = 1, .chunks = 1, .core_slot = -1,
+                          .flags = KRT_HOST_PARALLEL_SAFE | KRT_MAY_FAIL, .cost_ns = 20000};
+    krt_plan *plan = make_plan(ops, OPS, quiet_host);
+    krt_fault fault;
+    for (long i = 0; i < rounds("KRT_ROUNDS", 200) * 5; ++i) {
+        size_t guilty = random_below(OPS), failed_op = OPS;
+        CHECK(krt_plan_set_value(plan, guilty, 0, i + 1, &fault) == KRT_OK);
+        CHECK(krt_plan_execute(plan, &failed_op) == KRT_OUT_OF_BOUNDS);
+        CHECK(failed_op == guilty && krt_plan_status(plan, guilty) == i + 1);
+        CHECK(krt_plan_set_value(plan, guilty, 0, 0, &fault) == KRT_OK);
+        run_plan(plan);
+        CHECK(krt_plan_status(plan, guilty) == 0);
+    }
+    CHECK(krt_plan_status(plan, OPS) == 0);
     krt_plan_destroy(plan);
 }
 
@@ -214,6 +240,7 @@ int main(void)
         for (long i = 0; i < graphs; ++i)
             test_graph(&g, random_below(MOST_OPS + 1), 6);
         test_a_failing_op_comes_before_commits();
+    test_the_guilty_op_is_named();
         test_interrupts();
     }
     return 0;

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from kernelrt._dispatch import (
     KERNEL,
     MAY_FAIL,
     NOP,
+    STATUS,
     PlanCore,
 )
 
@@ -185,18 +187,13 @@ def test_chunks_that_cannot_be_allocated():
 
 
 def test_status_word_stops_the_plan(kernels, log):
-    class Plan(PlanCore):
-        def __init__(self):
-            word = self.status_address
-            super().__init__(
-                [
-                    kernel(kernels.mark, (log.ctypes.data,), (1, 0)),
-                    kernel(kernels.fail, (log.ctypes.data + 8, word), (1,), flags=MAY_FAIL),
-                    kernel(kernels.mark, (log.ctypes.data,), (1, 0), deps=(1,)),
-                ]
-            )
-
-    plan = Plan()
+    plan = PlanCore(
+        [
+            kernel(kernels.mark, (log.ctypes.data,), (1, 0)),
+            kernel(kernels.fail, (log.ctypes.data + 8, STATUS), (1,), flags=MAY_FAIL),
+            kernel(kernels.mark, (log.ctypes.data,), (1, 0), deps=(1,)),
+        ]
+    )
     for run in (1, 2):
         with pytest.raises(IndexError) as caught:
             plan.execute()
@@ -355,3 +352,151 @@ def test_no_python_call_within_a_plan(kernels):
         [("c_call", "execute"), ("c_return", "execute")],
         [],
     )
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_no_failure_leaves_a_custom_function_as_itself(error, log):
+    def stop():
+        raise error("enough")
+
+    plan = PlanCore([custom(stop)])
+    outer = PlanCore([custom(plan.execute)])
+    for each in (plan, outer, plan):
+        with pytest.raises(error, match="enough"):
+            each.execute()
+        with pytest.raises(error, match="enough"):
+            each.execute_profiled_raw()
+
+
+class Rude(PlanCore):
+    """What tells of a failure raises itself."""
+
+    def _index_error(self, *_):
+        raise KeyboardInterrupt
+
+    _op_name = _index_error
+
+
+def test_whatever_tells_of_a_failure_runs_after_the_turn(kernels, log):
+    plans = [
+        Rude([kernel(kernels.fail, (log.ctypes.data, STATUS), (1,), flags=MAY_FAIL)]),
+        Rude([custom(lambda: 1 / 0)]),
+    ]
+    free = []
+
+    def look(plan):
+        free.append(plan.cost_ns)
+
+    for plan in plans:
+        with_nothing = partial(plan.execute_with, nothing)
+        for use in (plan.execute, plan.execute_profiled_raw, with_nothing):
+            with pytest.raises(KeyboardInterrupt):
+                use()
+            thread = threading.Thread(target=look, args=(plan,), daemon=True)
+            thread.start()
+            thread.join(5)
+    assert len(free) == 6
+
+
+def nothing():
+    return (), (), (), ()
+
+
+GROWN = 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ([(0, 0, 0)], [], []),
+        ([(0, 5, 8)], [], []),
+        ([(0, 0, "x")], [], []),
+        ([], [(0, 1, 7)], []),
+        ([], [(9, 0, 7)], []),
+        ([], [(0, 0, 2**70)], []),
+        ([], [(0, 0, None)], []),
+        ([], [], [(0, -1)]),
+        ([], [], [(0, 2**40)]),
+        ([], [], [(7, 1)]),
+        ([], [], [(0, 1.5)]),
+    ],
+)
+def test_changes_are_made_together_or_not_at_all(kernels, log, wrong):
+    class Owner:
+        told = False
+
+    other = np.zeros(64, np.int64)
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (1, 0), chunks=2, core_slot=1)])
+    right = ([(0, 0, other.ctypes.data)], [(0, 0, 5)], [(0, GROWN)])
+    for first in (right, wrong):
+        second = wrong if first is right else right
+        both = [a + b for a, b in zip(first, second, strict=True)]
+        with pytest.raises(errors.PlanBuildError):
+            plan.execute_with(lambda both=both: (*both, [(Owner, "told", True)]))
+    assert (plan.pointer(0, 0), plan.value(0, 0), plan.chunks(0)) == (log.ctypes.data, 1, 2)
+    assert not Owner.told
+    plan.execute()
+    assert log[:3].tolist() == [1, 1, 0]
+    plan.execute_with(lambda: (*right, [(Owner, "told", True)]))
+    assert Owner.told
+    assert other[:4].tolist() == [5, 5, 5, 0]
+
+
+def test_plans_that_call_each_other_from_two_threads():
+    meet = threading.Barrier(2)
+    outcomes = []
+
+    def call(name):
+        def function():
+            if not meet.broken:
+                meet.wait(5)
+            plans[name].execute()
+
+        return function
+
+    plans = {"a": PlanCore([custom(call("b"))]), "b": PlanCore([custom(call("a"))])}
+
+    def run(name):
+        try:
+            plans[name].execute()
+        except errors.KernelrtError as error:
+            while isinstance(error, errors.CustomFunctionError):
+                error = error.__cause__
+            outcomes.append(type(error))
+
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in plans]
+    for thread in threads:
+        thread.start()
+    # A third party may wait for its turn meanwhile.
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert errors.PlanBusyError in outcomes
+
+
+def test_coroutines_interleave_turns():
+    greenlet = pytest.importorskip("greenlet")
+    order = []
+
+    def switcher(name):
+        def function():
+            order.append(name)
+            greenlet.getcurrent().parent.switch()
+            order.append(name)
+
+        return function
+
+    plans = [PlanCore([custom(switcher(i))]) for i in range(4)]
+    runs = [greenlet.greenlet(plan.execute) for plan in plans]
+    for run in runs:
+        run.switch()
+    for plan in plans:
+        with pytest.raises(errors.PlanBusyError):
+            plan.execute()
+    for run in runs:
+        run.switch()
+    assert order == [*range(4), *range(4)]
+    assert all(run.dead for run in runs)
+    for run in [greenlet.greenlet(plan.execute) for plan in plans]:
+        run.switch()
+        run.switch()

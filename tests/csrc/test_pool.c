@@ -96,7 +96,7 @@ static void test_sleep_between(void)
     expect(seen, 8, 100);
     usleep(50000);
 #ifndef KRT_NO_THREADS
-    CHECK(atomic_load(&krt_workers_event.sleepers) > 0);
+    CHECK(krt_test_sleeping_workers() > 0);
 #endif
     krt_plan_destroy(plan);
     free(seen);
@@ -130,6 +130,45 @@ static void test_changing_the_thread_count(void)
     krt_set_num_threads(8);
 }
 
+#ifndef KRT_NO_THREADS
+static _Atomic int most_at_once;
+
+static void meet(void *const *bufs, const int64_t *vals)
+{
+    static _Atomic int inside;
+    (void)bufs;
+    (void)vals;
+    int now = atomic_fetch_add(&inside, 1) + 1;
+    int64_t until = krt_clock_ns() + 200000000;
+    while (atomic_load(&most_at_once) < 2 && now < 2 && krt_clock_ns() < until) {
+        usleep(10);
+        now = atomic_load(&inside);
+    }
+    if (now > atomic_load(&most_at_once))
+        atomic_store(&most_at_once, now);
+    atomic_fetch_sub(&inside, 1);
+}
+
+/* Of many workers that sleep, those are woken that the region admits. */
+static void test_fewer_are_admitted_than_there_are(void)
+{
+    krt_op op = {.fn = meet, .vals = (int64_t[]){0}, .n_vals = 1, .chunks = 2, .core_slot = 0,
+                 .flags = KRT_HOST_PARALLEL_SAFE, .cost_ns = 1000000000};
+    krt_test_set_pool_limit(16);
+    climb(1000, 1000000000, 10);
+    krt_set_num_threads(2);
+    krt_plan *plan = make_plan(&op, 1, quiet_host);
+    for (int i = 0; i < 30; ++i) {
+        usleep(1500); /* all have gone to sleep */
+        atomic_store(&most_at_once, 0);
+        run_plan(plan);
+        CHECK(atomic_load(&most_at_once) == 2);
+    }
+    krt_plan_destroy(plan);
+    krt_set_num_threads(16);
+}
+#endif
+
 /* For a soak: KRT_EXECUTES=1000000. */
 static void test_many_executions(void)
 {
@@ -147,6 +186,9 @@ int main(void)
     test_ladder();
     test_high_contention();
     test_sleep_between();
+#ifndef KRT_NO_THREADS
+    test_fewer_are_admitted_than_there_are();
+#endif
     test_many_callers();
     test_changing_the_thread_count();
     return 0;

@@ -204,6 +204,144 @@ def test_exit_waits_for_daemon_threads_and_lets_no_one_in(script):
     )
 
 
+LATE = """
+def late():
+    assert run(plan, 3) == 24
+    print("ran", flush=True)
+plan = burner(100, 8)
+"""
+
+
+@pytest.mark.parametrize("when", ["atexit", "del", "thread", "daemon", "child"])
+def test_a_plan_that_runs_while_the_process_ends(script, when):
+    """After kernelrt's own handler, from the end of a global, from threads that others wait for."""
+    out = script(
+        LATE
+        + {
+            "atexit": """
+            import atexit
+            # Handlers run in reverse order; kernelrt's is there already.
+            from kernelrt._dispatch import _wait_for_daemon_threads
+            atexit.unregister(_wait_for_daemon_threads)
+            atexit.register(late)
+            atexit.register(_wait_for_daemon_threads)
+            """,
+            "del": """
+            class Last:
+                def __init__(self):
+                    self.late = late
+                    self.need = run, plan, counter, print
+                def __del__(self):
+                    self.late()
+            last = Last()
+            """,
+            "thread": """
+            import atexit
+            from kernelrt._dispatch import _wait_for_daemon_threads
+            def join():
+                go.set()
+                thread.join()
+            atexit.unregister(_wait_for_daemon_threads)
+            atexit.register(join)
+            atexit.register(_wait_for_daemon_threads)
+            go = threading.Event()
+            thread = threading.Thread(target=lambda: (go.wait(), late()), daemon=True)
+            thread.start()
+            """,
+            "daemon": """
+            def for_ever():
+                while True:
+                    plan.execute()
+            threads = [threading.Thread(target=for_ever, daemon=True) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.02)
+            print("ran", flush=True)
+            """,
+            "child": """
+            def for_ever():
+                while True:
+                    plan.execute()
+            threading.Thread(target=for_ever, daemon=True).start()
+            for _ in range(10):
+                time.sleep(0.003)
+                child = os.fork()
+                if child == 0:
+                    start = time.monotonic()
+                    from kernelrt._dispatch import _wait_for_daemon_threads
+                    _wait_for_daemon_threads()
+                    os._exit(time.monotonic() - start > 1)
+                assert os.waitpid(child, 0)[1] == 0
+            print("ran", flush=True)
+            """,
+        }[when].replace("\n            ", "\n"),
+        timeout=20,
+    )
+    assert out.count("ran") == 1
+
+
+@two_cpus
+def test_a_fork_by_a_signal_handler_within_a_region(script):
+    """The child is without the threads that had a share of the run: it learns so, and goes on."""
+    script(
+        """
+        from kernelrt.errors import ForkError
+        parent = os.getpid()
+        children = []
+        signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+        plan = burner(500, 200)
+        for _ in range(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            try:
+                plan.execute()
+            except ForkError:
+                assert os.getpid() != parent
+            if os.getpid() != parent:
+                signal.alarm(20)
+                assert run(burner(50, 8), 3) == 24
+                os._exit(0)
+        for child in children:
+            assert os.waitpid(child, 0)[1] == 0
+        assert len(children) == 10 and run(burner(50, 8), 3) == 24
+        """
+    )
+
+
+@linux
+@two_cpus
+def test_workers_take_faults_and_leave_other_signals(script):
+    script(
+        """
+        run(burner(100, 8), 10)
+        mine = threading.get_native_id()
+        others = [t for t in map(int, os.listdir("/proc/self/task")) if t != mine]
+        assert others
+        for task in others:
+            with open(f"/proc/self/task/{task}/status") as file:
+                [blocked] = [int(line.split()[1], 16) for line in file if "SigBlk" in line]
+            for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"):
+                assert not blocked >> (getattr(signal, name) - 1) & 1, name
+            for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGCHLD", "SIGUSR1", "SIGPROF"):
+                assert blocked >> (getattr(signal, name) - 1) & 1, name
+        """
+    )
+
+
+@two_cpus
+@pytest.mark.parametrize("megabytes", [0, 16])
+def test_a_kernel_may_use_as_much_stack_on_a_worker(script, megabytes):
+    script(
+        f"""
+import resource
+if {megabytes}:
+    resource.setrlimit(resource.RLIMIT_STACK, ({megabytes} << 20, resource.RLIM_INFINITY))
+op = (KERNEL, address("deep"), (counter.ctypes.data,), (0, 0), 16, 1, HOST_PARALLEL_SAFE,
+      10**7, ())
+assert run(PlanCore([op]), 20) == 320
+"""
+    )
+
+
 def test_interrupt_ends_a_parallel_plan(script):
     script(
         """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype, errors
-from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, PlanCore
+from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, STATUS, PlanCore
 from kernelrt._handle import MAX_DIMS, ArrayHandle
 from kernelrt._memory import BlockCache, Memory
 from kernelrt._replay import ARRAY, FLOAT, MISMATCH, STATIC, JitCore, Replay
@@ -289,12 +289,8 @@ def test_guards():
 def test_a_failing_run_hands_nothing_out(kernels):
     log = np.zeros(1, np.int64)
 
-    class Plan(PlanCore):
-        def __init__(self):
-            super().__init__([(KERNEL, kernels.fail, (log.ctypes.data, self.status_address), (1,),
-                               1, -1, MAY_FAIL, 0, ())])  # fmt: skip
-
-    plan = Plan()
+    plan = PlanCore([(KERNEL, kernels.fail, (log.ctypes.data, STATUS), (1,),
+                      1, -1, MAY_FAIL, 0, ())])  # fmt: skip
     replay = Replay(plan, [], [(log.ctypes.data, dtype.int64.code, ())], Handle)
     for _ in range(2):
         with pytest.raises(errors.IndexBoundsError):

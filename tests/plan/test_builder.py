@@ -9,7 +9,7 @@ from support.plan_kernels import Chain
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DeviceError, PlanBuildError
+from kernelrt.errors import DeviceError, DTypeError, PlanBuildError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.runtime import (
     ExecutionPlanBuilder,
@@ -270,3 +270,37 @@ def test_a_plan_without_operations_executes():
     plan = ExecutionPlanBuilder().build()
     plan.execute()
     assert plan.execute_profiled() == []
+
+
+@pytest.mark.parametrize("of", [int, np.int64, np.uint8, np.array])
+def test_numbers_of_any_kind_are_numbers(of):
+    source, target = Buffer(of(8), dt.int32), Buffer(of(8), dt.int32)
+    source.copyin(np.arange(8, dtype=np.int32))
+    target.copyin(np.zeros(8, np.int32))
+    builder = ExecutionPlanBuilder()
+    a, b = builder.add_buffer(source), builder.add_buffer(target)
+    middle = builder.add_intermediate(of(8), dt.int32)
+    builder.add_copy(middle, a, of(16))
+    part = builder.add_view(middle, of(8), of(2))
+    builder.add_copy(b, part, of(8))
+    builder.set_output_buffer(b)
+    builder.build().execute()
+    assert target.numpy().tolist() == [2, 3, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("wrong", [1.5, "8", None, np.float32(4)])
+def test_numbers_that_are_none_are_refused(wrong):
+    builder = ExecutionPlanBuilder()
+    a = builder.add_buffer(Buffer(8, dt.int32))
+    calls = [
+        lambda: Buffer(wrong, dt.int32),
+        lambda: Buffer(8, dt.int32).view(wrong, 1),
+        lambda: builder.add_intermediate(wrong, dt.int32),
+        lambda: builder.add_view(a, 0, wrong),
+        lambda: builder.add_view(a, wrong, 1),
+    ]
+    if wrong is not None:
+        calls.append(lambda: builder.add_copy(a, a, wrong))
+    for call in calls:
+        with pytest.raises(DTypeError, match="expected an integer"):
+            call()

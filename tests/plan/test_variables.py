@@ -7,7 +7,8 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import CHUNK, Chain
 
-from kernelrt.errors import VariableError
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import KernelrtError, VariableError
 from kernelrt.ir import Variable
 from kernelrt.runtime import CachedKernel
 
@@ -188,3 +189,38 @@ def test_every_core_id_is_run_once_for_each_execution(chain):
     plan = chain.build(1)
     plan.execute_with_vars(n=4)
     assert sorted(seen) == [(4, core) for core in range(4)]
+
+
+def test_what_the_table_refuses_is_not_remembered(chain, monkeypatch):
+    """The same call fails again, and the table still runs with the values of plan.values."""
+    plan = chain.build(1)
+    plan.execute_with_vars(n=3, m=1)
+    launch = plan._table.launch
+    monkeypatch.setattr(plan._table, "launch", lambda v: (launch(v)[0], [(0, 2**40)]))
+    for _ in range(2):
+        for use in (plan.execute_with_vars, plan.execute_with_vars_profiled):
+            with pytest.raises(KernelrtError):
+                use(n=5, m=2)
+            assert plan.values == {"n": 3, "m": 1}
+    chain.arrays[1][:] = chain.arrays[2][:] = 0
+    plan.execute()
+    np.testing.assert_array_equal(chain.arrays[1], [0, 1, 4] + [0] * 13)
+    np.testing.assert_array_equal(chain.arrays[2], np.arange(16) + 1)
+    monkeypatch.undo()
+    plan.execute_with_vars(n=5, m=2)
+    np.testing.assert_array_equal(chain.arrays[2], np.arange(16) + 2)
+
+
+def test_a_rebind_that_is_refused_changes_nothing(chain, monkeypatch):
+    plan = chain.build(1)
+    other = Buffer.wrap(np.full(16, 7, chain.arrays[0].dtype))
+    monkeypatch.setattr(plan._memory, "_uses", lambda: [(99, 0, 0)])
+    before = plan.buffers
+    for _ in range(2):
+        with pytest.raises(KernelrtError):
+            plan.rebind(0, other)
+        assert plan.buffers == before
+    monkeypatch.undo()
+    plan.rebind(0, other)
+    plan.execute_with_vars(n=2, m=0)
+    assert chain.arrays[1][:3].tolist() == [49, 49, 0]

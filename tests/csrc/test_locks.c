@@ -1,0 +1,124 @@
+/* test_locks.c - turns: whose they are, in which order they end, rings of waiters, and fork. */
+#include "check.h"
+
+#include <pthread.h>
+
+enum { LOCKS = 4 };
+
+static krt_lock locks[LOCKS];
+
+static void test_one_thread(void)
+{
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    CHECK(krt_lock_acquire(&locks[0], 1000) == KRT_BUSY);
+    CHECK(krt_lock_acquire(&locks[1], 0) == KRT_OK);
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_BUSY);
+    krt_lock_release(&locks[0]); /* not the one taken last, as coroutines do */
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    krt_lock_release(&locks[1]);
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_BUSY);
+    krt_lock_release(&locks[0]);
+}
+
+/* Each of LOCKS threads holds its lock and wants the next one's: a ring. */
+static pthread_barrier_t all_hold;
+static _Atomic int deadlocks;
+
+static void *want_next(void *argument)
+{
+    int mine = (int)(intptr_t)argument;
+    CHECK(krt_lock_acquire(&locks[mine], 1000000000) == KRT_OK);
+    pthread_barrier_wait(&all_hold);
+    krt_lock *next = &locks[(mine + 1) % LOCKS];
+    krt_status status;
+    do
+        status = krt_lock_acquire(next, 1000000 * (1 + random_below(3)));
+    while (status == KRT_TIMEOUT);
+    CHECK(status == KRT_OK || status == KRT_DEADLOCK);
+    if (status == KRT_DEADLOCK)
+        atomic_fetch_add(&deadlocks, 1);
+    else
+        krt_lock_release(next);
+    krt_lock_release(&locks[mine]);
+    return NULL;
+}
+
+static void test_a_ring_is_broken(void)
+{
+    for (long i = 0; i < rounds("KRT_ROUNDS", 200); ++i) {
+        pthread_t threads[LOCKS];
+        CHECK(!pthread_barrier_init(&all_hold, NULL, LOCKS));
+        atomic_store(&deadlocks, 0);
+        for (int t = 0; t < LOCKS; ++t)
+            CHECK(!pthread_create(&threads[t], NULL, want_next, (void *)(intptr_t)t));
+        for (int t = 0; t < LOCKS; ++t)
+            CHECK(!pthread_join(threads[t], NULL));
+        CHECK(atomic_load(&deadlocks) >= 1);
+        pthread_barrier_destroy(&all_hold);
+    }
+}
+
+/* Who holds nothing may wait for anybody; locks always taken in one order never ring. */
+static void *take_in_order(void *argument)
+{
+    for (long i = 0; i < 2000; ++i) {
+        int first = (int)random_below(LOCKS), last = (int)random_below(LOCKS);
+        for (int l = first; l <= last; ++l)
+            CHECK(krt_lock_acquire(&locks[l], 60000000000) == KRT_OK);
+        for (int l = first; l <= last; ++l)
+            krt_lock_release(&locks[l]);
+    }
+    return argument;
+}
+
+static void test_no_false_alarm(void)
+{
+    pthread_t threads[4];
+    for (int t = 0; t < 4; ++t)
+        CHECK(!pthread_create(&threads[t], NULL, take_in_order, NULL));
+    for (int t = 0; t < 4; ++t)
+        CHECK(!pthread_join(threads[t], NULL));
+}
+
+static void *hold_for_ever(void *held)
+{
+    CHECK(krt_lock_acquire(&locks[0], 0) == KRT_OK);
+    atomic_store((_Atomic bool *)held, true);
+    for (;;)
+        pause();
+}
+
+static void use_all_locks(void)
+{
+    CHECK(krt_fork_count() == 1);
+    for (int l = 0; l < LOCKS; ++l)
+        CHECK(krt_lock_acquire(&locks[l], 0) == (l == 1 ? KRT_BUSY : KRT_OK));
+    krt_lock_release(&locks[1]);
+    CHECK(krt_lock_acquire(&locks[1], 0) == KRT_OK);
+}
+
+/* In the child locks of other threads are free, and those of the one that forked are its own. */
+static void test_fork(void)
+{
+    static _Atomic bool held;
+    pthread_t thread;
+    krt_watch_fork();
+    CHECK(!pthread_create(&thread, NULL, hold_for_ever, (void *)&held));
+    while (!atomic_load(&held))
+        usleep(100);
+    CHECK(krt_lock_acquire(&locks[1], 0) == KRT_OK);
+    CHECK(krt_lock_acquire(&locks[0], 1000) == KRT_TIMEOUT);
+    for (int i = 0; i < 20; ++i)
+        in_child(use_all_locks);
+    CHECK(krt_fork_count() == 0);
+    krt_lock_release(&locks[1]);
+}
+
+int main(void)
+{
+    test_one_thread();
+    test_a_ring_is_broken();
+    test_no_false_alarm();
+    test_fork();
+    return 0;
+}
