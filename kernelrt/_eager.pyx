@@ -7,7 +7,7 @@ from libc.string cimport memcpy
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport ArrayHandle, Roster
-from kernelrt._krt cimport KRT_OK, krt_frame, krt_status
+from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
 from kernelrt._node cimport Node
 
@@ -109,7 +109,6 @@ cdef class Prepared:
         Once the plan has run, what was pending is done and its results are the only record of old
         values: no signal handler and no other thread may see the time from then to the end.
         """
-        cdef krt_frame frame
         cdef krt_status status
         cdef size_t op = 0
         cdef int outcome = KRT_EAGER_DONE
@@ -119,22 +118,26 @@ cdef class Prepared:
                 f"expected {self.n_places} buffers and {self.n_outputs} results, not "
                 f"{len(buffers)} and {len(results)}"
             )
-        self.plan.acquire(&frame)
+        self.plan.acquire()
         try:
             outcome = self.bind(buffers, results)
             if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):
                 outcome = KRT_EAGER_CHANGED
         except BaseException:
-            self.plan.leave(&frame)
+            self.plan.leave()
             raise
         if outcome != KRT_EAGER_DONE:
-            self.plan.leave(&frame)
+            self.plan.leave()
             return outcome
         status = self.plan.run(NULL, &op)
         if status == KRT_OK:
-            self.copy_out(results)
-            hand_over(fresh, resets, pending, dropped)
-        self.plan.finish(&frame, status, op)
+            try:
+                self.copy_out(results)
+                hand_over(fresh, resets, pending, dropped)
+            except BaseException:
+                self.plan.leave()
+                raise
+        self.plan.finish(status, op)
         return KRT_EAGER_DONE
 
     cdef int copy_out(self, list results) except -1:
