@@ -59,7 +59,7 @@ class Emitter:
         self.info = info
         self.target = target
         self.tiling = tiling
-        self.text = Text()
+        self.text = Text(target.has_half)
         self.loops = Loops(self.text)
         self.memory = Memory(self)
         self.variables = variables

@@ -1,9 +1,10 @@
 """LLVM IR spelled out: types, constants, values and how they change shape.
 
 Values in registers: bool is i1, float16 and bfloat16 are held as float (they are narrow only in
-memory), everything else as itself. In memory bool is a byte and bfloat16 an integer: LLVM's own
-bfloat ends the process where a vector of it has no natural width, and its conversion to bfloat
-makes subnormals 0 where the processor's does.
+memory), everything else as itself. In memory bool is a byte, and the narrow floats are integers:
+vectors of LLVM's bfloat end the process at lengths that it cannot lower, its conversion makes
+subnormals 0 where the processor's does, and one to half may be a call to a function that is
+not there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Text", "Value", "literal", "memory_type", "register_type", "vector"]
 _MEMORY = {
     dt.bool_: "i8", dt.uint8: "i8", dt.int8: "i8", dt.uint16: "i16", dt.int16: "i16",
     dt.uint32: "i32", dt.int32: "i32", dt.uint64: "i64", dt.int64: "i64",
-    dt.float16: "half", dt.bfloat16: "i16", dt.float32: "float", dt.float64: "double",
+    dt.float16: "i16", dt.bfloat16: "i16", dt.float32: "float", dt.float64: "double",
 }  # fmt: skip
 
 
@@ -65,9 +66,16 @@ def literal(value: bool | float, dtype: DType) -> str:
 
 
 class Text:
-    """Names values and appends instructions to whichever list of lines is current."""
+    """Names values and appends instructions to whichever list of lines is current.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    has_half : bool
+        Whether the target converts between float16 and float.
+    """
+
+    def __init__(self, has_half: bool = True) -> None:
+        self._has_half = has_half
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self._next = 0
@@ -200,8 +208,11 @@ class Text:
             long = self.emit(f"zext {narrow} {text} to {bits}")
             high = self.emit(f"shl {bits} {long}, {self._bits(16, lanes)}")
             out = self.emit(f"bitcast {bits} {high} to {wide}")
+        elif self._has_half:
+            half = self.emit(f"bitcast {narrow} {text} to {vector('half', lanes)}")
+            out = self.emit(f"fpext {vector('half', lanes)} {half} to {wide}")
         else:
-            out = self.emit(f"fpext {narrow} {text} to {wide}")
+            out = self._from_float16(text, lanes)
         if dtype.is_float:
             self._loaded[out, dtype] = text
         return Value(out, lanes, dtype)
@@ -218,7 +229,11 @@ class Text:
             return self.emit(f"zext {wide} {value.text} to {narrow}")
         if value.dtype is dt.bfloat16:
             return self._to_bfloat16(value)
-        return self.emit(f"fptrunc {wide} {value.text} to {narrow}")
+        if not self._has_half:
+            return self._to_float16(value)
+        half = vector("half", value.lanes)
+        small = self.emit(f"fptrunc {wide} {value.text} to {half}")
+        return self.emit(f"bitcast {half} {small} to {narrow}")
 
     def _to_bfloat16(self, value: Value) -> str:
         """The upper half of a float, rounded to nearest, ties to even; NaN stays NaN."""
@@ -235,6 +250,60 @@ class Text:
         mask = vector("i1", lanes)
         out = self.emit(f"select {mask} {nan}, {bits} {quiet}, {bits} {rounded}")
         return self.emit(f"trunc {bits} {out} to {vector('i16', lanes)}")
+
+    def _from_float16(self, text: str, lanes: int) -> str:
+        """A float from the bits of a float16, by arithmetic alone."""
+        bits, wide = vector("i32", lanes), vector("float", lanes)
+        long = self.emit(f"zext {vector('i16', lanes)} {text} to {bits}")
+        rest = self.emit(f"and {bits} {long}, {self._bits(0x7FFF, lanes)}")
+        moved = self.emit(f"shl {bits} {rest}, {self._bits(13, lanes)}")
+        # The exponent's bias is 15 where float's is 127; subnormals become normal on the way.
+        small = self.emit(f"bitcast {bits} {moved} to {wide}")
+        scale = self.constant(2.0**112, dt.float32, lanes).text
+        scaled = self.emit(f"fmul {wide} {small}, {scale}")
+        value = self.emit(f"bitcast {wide} {scaled} to {bits}")
+        endless = self.emit(f"icmp ugt {bits} {rest}, {self._bits(0x7BFF, lanes)}")
+        top = self.emit(f"or {bits} {value}, {self._bits(0x7F800000, lanes)}")
+        out = self.emit(f"select {vector('i1', lanes)} {endless}, {bits} {top}, {bits} {value}")
+        sign = self.emit(f"xor {bits} {long}, {rest}")
+        high = self.emit(f"shl {bits} {sign}, {self._bits(16, lanes)}")
+        both = self.emit(f"or {bits} {out}, {high}")
+        return self.emit(f"bitcast {bits} {both} to {wide}")
+
+    def _to_float16(self, value: Value) -> str:
+        """The bits of the float16 next to a float, ties to even, by arithmetic alone."""
+        lanes = value.lanes
+        bits, wide, mask = vector("i32", lanes), self.type_of(value), vector("i1", lanes)
+
+        def number(n: int) -> str:
+            return self._bits(n, lanes)
+
+        raw = self.emit(f"bitcast {wide} {value.text} to {bits}")
+        size = self.emit(f"and {bits} {raw}, {number(0x7FFFFFFF)}")
+        sign = self.emit(f"xor {bits} {raw}, {size}")
+        # Normal: another bias, and the last bit that stays decides between neighbours.
+        shifted = self.emit(f"lshr {bits} {size}, {number(13)}")
+        odd = self.emit(f"and {bits} {shifted}, {number(1)}")
+        rounded = self.emit(f"add {bits} {size}, {odd}")
+        near = self.emit(f"add {bits} {rounded}, {number(0xFFF - (112 << 23))}")
+        normal = self.emit(f"lshr {bits} {near}, {number(13)}")
+        # Subnormal: adding 1/2 rounds to its last place.
+        plain = self.emit(f"bitcast {bits} {size} to {wide}")
+        half = self.constant(0.5, dt.float32, lanes).text
+        sum_ = self.emit(f"fadd {wide} {plain}, {half}")
+        raised = self.emit(f"bitcast {wide} {sum_} to {bits}")
+        tiny = self.emit(f"sub {bits} {raised}, {number(0x3F000000)}")
+        is_tiny = self.emit(f"icmp ult {bits} {size}, {number(0x38800000)}")
+        out = self.emit(f"select {mask} {is_tiny}, {bits} {tiny}, {bits} {normal}")
+        is_nan = self.emit(f"icmp ugt {bits} {size}, {number(0x7F800000)}")
+        endless = self.emit(
+            f"select {mask} {is_nan}, {bits} {number(0x7E00)}, {bits} {number(0x7C00)}"
+        )
+        is_great = self.emit(f"icmp uge {bits} {size}, {number(0x47800000)}")
+        out = self.emit(f"select {mask} {is_great}, {bits} {endless}, {bits} {out}")
+        high = self.emit(f"lshr {bits} {sign}, {number(16)}")
+        both = self.emit(f"or {bits} {out}, {high}")
+        return self.emit(f"trunc {bits} {both} to {vector('i16', lanes)}")
 
     def _bits(self, number: int, lanes: int) -> str:
         return str(number) if lanes == 1 else f"splat (i32 {number})"

@@ -436,6 +436,6 @@ class Memory:
 
 
 def _suffix(u: UOp) -> str:
-    names = {"float": "f32", "double": "f64", "half": "f16"}
+    names = {"float": "f32", "double": "f64"}
     ty = memory_type(u.dtype)
     return names.get(ty, ty)

@@ -67,6 +67,11 @@ class DeviceSpec:
         """Whether a fused multiply-add is one instruction."""
         return self.triple.startswith(("aarch64", "arm64")) or self.has("fma")
 
+    @property
+    def has_half(self) -> bool:
+        """Whether float16 and float are converted by an instruction."""
+        return self.triple.startswith(("aarch64", "arm64")) or self.has("f16c")
+
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:
         """Describe an x86-64 server with AVX-512."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device.program import CORE_ID
-from kernelrt.device.spec import host
+from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, const, simplify, toposort
 
 # tests/support is imported as `support`, from wherever pytest is started.
@@ -57,10 +58,8 @@ class Build:
 Run = Callable[..., None]
 
 
-@pytest.fixture(scope="session")
-def run() -> Run:
+def runner(spec: DeviceSpec) -> Run:
     """Compile a kernel AST, once each, and run all its chunks on NumPy arrays."""
-    spec = host()
     renderer, compiler = LLVMRenderer(spec), LLVMCompiler(spec)
     loader = LLVMLoader(compiler)
     loaded: dict[UOp, tuple[object, object]] = {}
@@ -78,6 +77,20 @@ def run() -> Run:
             function(ctypes.addressof(pointers), ctypes.addressof(vals))
 
     return call
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """:func:`runner` for this machine."""
+    return runner(host())
+
+
+@pytest.fixture(scope="session")
+def run_plain() -> Run:
+    """:func:`runner` without anything that not every machine of this kind has."""
+    if not host().triple.startswith("x86_64"):
+        pytest.skip("the plain target is x86-64")
+    return runner(replace(DeviceSpec.generic(), triple=host().triple))
 
 
 def chunk_count(program: object, variables: dict[str, int]) -> int:

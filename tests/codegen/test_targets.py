@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
+from kernelrt.backend.cpu.elf import undefined
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
-from kernelrt.ir import Op
+from kernelrt.ir import Op, UOp, const
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
@@ -56,9 +59,6 @@ def test_wide_vectors_are_used_where_they_exist(build):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_checked_and_masked_access_compiles(target, build):
-    from kernelrt import dtype as dt
-    from kernelrt.ir import UOp, const
-
     i, j = build.range(30, 0), build.range(24, 1)
     row = UOp(
         Op.BOUND, dt.int64,
@@ -70,3 +70,39 @@ def test_checked_and_masked_access_compiles(target, build):
     value = build.load(build.param(1, 50 * 24), row * 24 + j, gate)
     ast = build.sink(build.store(build.param(0, 30 * 24), i * 24 + j, value))
     assert "ret" in assembly(target, ast)
+
+
+def converting(build, size, source, target):
+    r = build.range(size, 0)
+    value = UOp(Op.CAST, target, (build.load(build.param(1, size, source), r),))
+    return build.sink(build.store(build.param(0, size, target), r, value))
+
+
+@pytest.mark.parametrize("size", [1, 9, 64])
+@pytest.mark.parametrize("narrow", [dt.float16, dt.bfloat16], ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_narrow_floats_need_no_functions(target, narrow, size, build):
+    spec = TARGETS[target]
+    for types in ((narrow, dt.float32), (dt.float64, narrow), (dt.int32, narrow)):
+        program = LLVMRenderer(spec).render(converting(build, size, *types))
+        [data] = LLVMCompiler(spec).compile_sources([(program.name, program.src)])
+        assert not undefined(data)
+
+
+def test_float16_by_arithmetic_alone(run_plain, build):
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    wide = np.zeros(bits.size, np.float32)
+    run_plain(converting(build, bits.size, dt.float16, dt.float32), [wide, bits])
+    np.testing.assert_array_equal(wide, bits.view(np.float16).astype(np.float32))
+    rng = np.random.default_rng(0)
+    every = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint64).astype(np.uint32)
+    near = rng.integers(0x32000000, 0x48000000, 1 << 16, dtype=np.uint32)
+    x = np.concatenate([every, near, near | 1 << 31]).view(np.float32)
+    narrow = np.zeros(x.size, np.uint16)
+    run_plain(converting(build, x.size, dt.float32, dt.float16), [narrow, x])
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(narrow.view(np.float16), x.astype(np.float16))
+    again = np.zeros(bits.size, np.uint16)
+    run_plain(converting(build, bits.size, dt.float32, dt.float16), [again, wide])
+    numbers = ~np.isnan(wide)
+    np.testing.assert_array_equal(again[numbers], bits[numbers])
