@@ -10,7 +10,6 @@ from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import islands, region_of
-from kernelrt.dtype import float32
 from kernelrt.ir import Op, UOp
 from kernelrt.jit.signature import Array, Spec, Static
 from kernelrt.tensor import Tensor, state
@@ -143,7 +142,7 @@ def _input_spec(spec: Spec, home: Buffer | None, sites: Sequence[Site]) -> Input
     if isinstance(spec, Array):
         shape = cast("tuple[int, ...]", spec.shape)
         return (ARRAY, spec.dtype.code, shape, home.address, sites)
-    return (FLOAT, float32.code, home.address)
+    return (FLOAT, home.dtype.code, home.address)
 
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:

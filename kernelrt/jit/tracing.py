@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.dtype import float32
+from kernelrt.dtype import float64
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect
+    from kernelrt.tensor.weak import Numbers
 
 __all__ = ["Call", "Traced", "active", "trace"]
 
@@ -88,7 +89,9 @@ def trace(
     active[key] = name
     try:
         with Trace() as current, modes.observe() as observed, state.enable_grad():
-            pairs = [_placeholder(*both) for both in zip(specs, leaves, strict=True)]
+            pairs = [
+                _placeholder(*both, current.numbers) for both in zip(specs, leaves, strict=True)
+            ]
             for path, (home, _) in zip(call.leaves, pairs, strict=True):
                 if home is not None:
                     home.label = f"argument {path!r} of {name}"
@@ -153,12 +156,14 @@ def _held_gradients(
     return [(tenant, tenant._address) for tenant in tenants if tenant._address]
 
 
-def _placeholder(spec: Spec, leaf: object) -> tuple[Buffer | None, object]:
+def _placeholder(spec: Spec, leaf: object, numbers: Numbers) -> tuple[Buffer | None, object]:
     """The memory an argument is copied to, if any, and what the function sees of it."""
     if isinstance(spec, Static):
         return None, leaf
     if isinstance(spec, Float):
-        home = Buffer(1, float32)
+        # As precise as Python's float; in promotion it counts as one.
+        home = Buffer(1, float64)
+        numbers.add(home)
         return home, Tensor._over(home, ())
     home = Buffer(math.prod(dim_max(d) for d in spec.shape), spec.dtype)
     if is_static(spec.shape):

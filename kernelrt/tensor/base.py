@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "shape_of",
-           "storage_node"]  # fmt: skip
+__all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "is_number",
+           "joint_type", "shape_of", "storage_node"]  # fmt: skip
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -428,6 +428,30 @@ class _Weak:
         return self.node.cast(dtype)
 
 
+class _Argument(_Weak):
+    """A number that a traced function was given, or one that is made of such numbers."""
+
+    __slots__ = ()
+
+
+def is_number(node: UOp) -> bool:
+    """Whether `node` counts as a Python number in the trace that is active."""
+    if not state.tracing:
+        return False
+    trace = state.local.trace
+    return trace is not None and trace.numbers.made_of(node)
+
+
+def joint_type(nodes: Iterable[UOp]) -> DType:
+    """The type of values that are put side by side."""
+    nodes = list(nodes)
+    strong = [node.dtype for node in nodes if not is_number(node)]
+    if not strong:
+        return dt.promote(*(node.dtype for node in nodes))
+    result = dt.promote(*strong)
+    return result if len(strong) == len(nodes) else dt.of_scalar(0.0, result)
+
+
 _Value: TypeAlias = "UOp | _Weak | bool | int | float"
 
 
@@ -441,7 +465,8 @@ def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
     if isinstance(value, UOp):
         return _Weak(value if value.dtype.is_float else _expression(value, name))
     if isinstance(value, TensorBase | np.ndarray):
-        return tensor._lift(value, name).uop
+        node = tensor._lift(value, name).uop
+        return _Argument(node) if is_number(node) else node
     raise DTypeError(
         f"{name}: expected a Tensor, a number or a NumPy array, not {type(value).__name__}; make "
         "a tensor of it with kernelrt.tensor"
@@ -468,6 +493,10 @@ def _category(dtype: DType) -> int:
 
 def _result_type(values: Sequence[_Value]) -> DType:
     """PyTorch's rule: tensors with axes, then those without, then numbers and expressions."""
+    if not any(isinstance(v, UOp) for v in values) and any(
+        isinstance(v, _Argument) for v in values
+    ):
+        return dt.float64
     axes = [v.dtype for v in values if isinstance(v, UOp) and v.shape]
     points = [v.dtype for v in values if isinstance(v, UOp) and not v.shape]
     result = dt.promote(*axes) if axes else None

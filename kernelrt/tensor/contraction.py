@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
 from kernelrt.tensor import build
+from kernelrt.tensor.base import joint_type
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.rules import unwindow
@@ -182,7 +182,7 @@ class ContractionMethods(IndexingMethods):
 
     def _factors(self, other: Self, name: str) -> tuple[UOp, UOp]:
         a, b = self.uop, other.uop
-        dtype = dt.promote(a.dtype, b.dtype)
+        dtype = joint_type((a, b))
         if dtype.is_bool:
             raise DTypeError(f"{name}: bools have no products to sum; cast them to integers")
         return a.cast(dtype), b.cast(dtype)

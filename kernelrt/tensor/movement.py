@@ -20,7 +20,7 @@ from kernelrt.ir.shape import (
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
-from kernelrt.tensor.base import TensorBase, axes_of, axis_of, shape_of
+from kernelrt.tensor.base import TensorBase, axes_of, axis_of, joint_type, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -409,7 +409,7 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
-    dtype = dt.promote(*(t.dtype for t in tensors))
+    dtype = joint_type(t.uop for t in tensors)
     return [t.cast(dtype) for t in tensors if isinstance(t, MovementMethods)]
 
 

@@ -13,6 +13,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import strip
+from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,6 +62,8 @@ class Trace:
         self._grads: dict[int, _GradUse] = {}
         self._roots: list[UOp] = []
         self._elsewhere: dict[int, Buffer] = {}
+        #: Those of the arguments that are numbers.
+        self.numbers = Numbers()
 
     def __enter__(self) -> Self:
         from kernelrt.tensor.realize import flush

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -336,3 +337,40 @@ def test_equal_modules_are_two_modules() -> None:
     for _ in range(2):
         assert (f(a, one).item(), f(b, one).item()) == (2, 5)
         assert (g([a], one).item(), g([b], one).item()) == (2, 5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "bool"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, k: x * k,
+        lambda x, k: k * x,
+        lambda x, k: x * (k * 3 + 1),
+        lambda x, k: x + (k if isinstance(k, float) else k.exp().log()),
+        lambda x, k: x > k,
+        lambda x, k: krt.where(x > 1, x, k),
+        lambda x, k: (x / k).sum(),
+        lambda x, k: x.clamp(k),
+        lambda x, k: x**k,
+    ],
+)
+def test_float_arguments_count_as_pythons_numbers(dtype: str, fn: Any) -> None:
+    x = np.array([0, 1, 2, 3, 4]).astype(dtype)
+    expected = fn(krt.tensor(x), 0.1)
+    got = krt.jit(fn)(x, 0.1)
+    assert got.dtype is expected.dtype
+    tolerance = 1e-15 if dtype == "float64" else 1e-6
+    if dtype == "float16":
+        tolerance = 2e-3
+    np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=tolerance)
+
+
+def test_numbers_stay_numbers_whatever_their_shape() -> None:
+    f = krt.jit(lambda x, k: (x * k.reshape(1, 1).expand(2, 3), krt.stack([k, k * 2]), k * 2, k))
+    x = np.ones((2, 3), F32)
+    product, pair, twice, same = f(x, 0.1)
+    assert product.dtype is krt.float32
+    assert pair.tolist() == [0.1, 0.2]
+    assert (twice.item(), same.item()) == (0.2, 0.1)
+    mixed = krt.jit(lambda x, k: krt.cat([x, k.reshape(1)]))(np.ones(2, F32), 0.1)
+    assert mixed.dtype is krt.float32
