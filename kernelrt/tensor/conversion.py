@@ -155,7 +155,7 @@ class ConversionMethods(LossMethods):
         head = f"shape={format_shape(self.dims)}, dtype={self.dtype.name}"
         if self.requires_grad:
             head += ", requires_grad=True"
-        if is_tracing() or (self._born is not None and not self.is_realized):
+        if is_tracing() or not (self.is_realized or self._born is None):
             return f"<Tensor, traced, {head}>"
         if not all(isinstance(d, int) for d in self.dims):
             return f"<Tensor, {head}>"

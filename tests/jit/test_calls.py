@@ -374,3 +374,9 @@ def test_numbers_stay_numbers_whatever_their_shape() -> None:
     assert (twice.item(), same.item()) == (0.2, 0.1)
     mixed = krt.jit(lambda x, k: krt.cat([x, k.reshape(1)]))(np.ones(2, F32), 0.1)
     assert mixed.dtype is krt.float32
+
+
+def test_a_fresh_result_has_a_repr() -> None:
+    f = krt.jit(lambda x: x * 2)
+    assert repr(f(np.ones(2, F32))) == "tensor([2., 2.])"
+    assert f"{f(np.ones((), F32)):.1f}" == "2.0"
