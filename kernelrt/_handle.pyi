@@ -10,6 +10,13 @@ MAX_DIMS: Final = 32
 def touch() -> None:
     """Let each replay that depends on Python objects look at them again before its next run."""
 
+def copy_over(pairs: list[tuple[Any, Any]]) -> bool:
+    """Copy the data of each second handle to that of the first, all of them at once.
+
+    False, and nothing is copied, if one has no data, if the two differ in type or size, or if
+    something that is read lies where something is written.
+    """
+
 class Roster:
     """A register of live handles, which it does not keep alive; a handle belongs to one at most.
 

@@ -8,7 +8,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from kernelrt import errors
 
@@ -189,3 +189,25 @@ cdef class ArrayHandle:
         self.code = -1
         self.shape = None
         self.nbytes = 0
+
+
+cdef bint meet(ArrayHandle a, ArrayHandle b) noexcept:
+    return a.data < b.data + b.nbytes and b.data < a.data + a.nbytes
+
+
+def copy_over(list pairs not None):
+    cdef ArrayHandle target, source, other
+    cdef Py_ssize_t i, j, n = len(pairs)
+    for i in range(n):
+        target, source = pairs[i]
+        if (target.data == NULL or source.data == NULL or target.code != source.code
+                or target.nbytes != source.nbytes):
+            return False
+        for j in range(n):
+            other, _ = pairs[j]
+            if meet(other, source) and not (i == j and source.data == target.data):
+                return False
+    for i in range(n):
+        target, source = pairs[i]
+        memmove(target.data, source.data, <size_t> target.nbytes)
+    return True

@@ -22,6 +22,9 @@ __all__ = [
 class Op(enum.IntEnum):
     """Kinds of :class:`~kernelrt.ir.uop.UOp`. See docs/architecture.md for each op's sources."""
 
+    # That of Enum hashes the name, in Python.
+    __hash__ = int.__hash__
+
     # Leaves
     CONST = enum.auto()
     VAR = enum.auto()

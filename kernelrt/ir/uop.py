@@ -112,6 +112,8 @@ class UOp(Node):
 
     def alu(self, op: Op, *operands: UOp | bool | float) -> UOp:
         """`op` applied to this value and `operands`; Python numbers take this node's type."""
+        if len(operands) == 1 and type(operands[0]) is UOp:  # most are: no loop for one
+            return UOp(op, dt.bool_ if op in COMPARE else self.dtype, (self, operands[0]))
         rest = tuple(o if isinstance(o, UOp) else self.const_like(o) for o in operands)
         dtype = dt.bool_ if op in COMPARE else rest[0].dtype if op is Op.WHERE else self.dtype
         return UOp(op, dtype, (self, *rest))

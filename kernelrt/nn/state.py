@@ -12,13 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._handle import copy_over
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.base import assign_all
 from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.realize import before_writes, flush, realize
+from kernelrt.tensor.state import lock, watched
 
 __all__ = ["IncompatibleKeys", "load", "load_state_dict", "overwrite", "save", "state_dict"]
 
@@ -166,7 +168,7 @@ def _describe(name: str, tensor: Tensor) -> str:
 
 def _fitting(name: str, value: object, target: Tensor) -> Tensor:
     """`value` in the type of `target`, or an error that says what does not fit."""
-    source = value.detach() if isinstance(value, Tensor) else _read(name, value)
+    source = value if isinstance(value, Tensor) else _read(name, value)
     if source.shape != target.shape:
         raise ShapeError(
             f"{name!r} has shape {format_shape(source.dims)}, expected "
@@ -189,5 +191,18 @@ def _read(name: str, value: object) -> Tensor:
 def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Give each target the value of its source now, in the memory that the target has."""
     pairs = list(pairs)
-    assign_all(pairs)
-    realize(*(target for target, _ in pairs))
+    if is_tracing() or not _copied(pairs):
+        assign_all(pairs)
+        realize(*(target for target, _ in pairs))
+
+
+def _copied(pairs: list[tuple[Tensor, Tensor]]) -> bool:
+    """Copy memory to memory where that is all there is to do."""
+    with lock:
+        flush()
+        buffers = [target._buffer for target, _ in pairs]  # noqa: SLF001 - copies as a plan does
+        if any(buffer is None or buffer.readonly for buffer in buffers):
+            return False
+        if len(watched):
+            before_writes(b for b in buffers if b is not None)
+        return copy_over(pairs)

@@ -39,7 +39,7 @@ def named_objects(root: object, prefix: str = "") -> Iterator[tuple[str, object]
             above.discard(id(value))
             continue
         yield name, value
-        if isinstance(value, _LEAVES) or id(value) in above:
+        if type(value) is Tensor or isinstance(value, _LEAVES) or id(value) in above:
             continue
         above.add(id(value))
         stack.append((None, value))

@@ -410,10 +410,39 @@ class TensorBase(ArrayHandle):
 
     def _unify(self, *others: tuple[str, object], exact: bool = False) -> list[UOp]:
         """This tensor and `others` in one type and one shape."""
+        if len(others) == 1:
+            other = others[0][1]
+            kind = type(other)
+            if kind is float or kind is int:
+                return self._beside(cast("float", other), exact)
+            if kind is type(self):
+                a, b = self.uop, cast("TensorBase", other).uop
+                # Equal tuples of numbers, of which a shape nearly always consists.
+                if a.dtype is b.dtype and a.shape == b.shape and is_static(a.shape):
+                    return [a, b]
         return self._promote(("self", self), *others, exact=exact)
+
+    def _beside(self, number: float, exact: bool) -> list[UOp]:
+        """This tensor and `number`, which is remembered for the next tensor like this one."""
+        a = self.uop
+        key = a.dtype, a.shape, type(number), number, exact
+        found = _numbers.get(key)
+        if found is None:
+            x, found = self._promote(("self", self), ("other", number), exact=exact)
+            if x is not a or number == 0:  # the zeros are equal, but not the same
+                return [x, found]
+            if len(_numbers) >= _MOST_NUMBERS:
+                _numbers.clear()
+            _numbers[key] = found
+        return [a, found]
 
     def __hash__(self) -> int:
         return id(self)
+
+
+#: Numbers as nodes, by type and shape of the tensor beside them.
+_numbers: dict[tuple[object, ...], UOp] = {}
+_MOST_NUMBERS = 512
 
 
 class _Weak:

@@ -96,6 +96,14 @@ class Entry:
     nbytes: int
     notes: tuple[int, ...] = ()
 
+    @property
+    def alone(self) -> int:
+        """Bytes of the result, if there is one only and it comes from the plan; else -1."""
+        if len(self.sources) != 1 or not isinstance(self.sources[0], int):
+            return -1
+        ((size, dtype),) = self.sizes
+        return size * dtype.itemsize
+
     def results(self, buffers: Sequence[UOp]) -> list[Memory]:
         """Memory for each result; those that take no plan are in it already."""
         return [
