@@ -33,6 +33,7 @@ class PlanMemory:
         # Holds come first among the attributes, so that they go first when the plan goes.
         self._holds: list[memoryview] = []
         self._arrays: dict[int, list[Any]] = {}
+        self._places: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
         self.buffers: list[Buffer | None] = []
@@ -56,20 +57,23 @@ class PlanMemory:
         return found
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """List op, slot and offset of every address in the C table that lies in a buffer."""
+        """List op, slot and offset of every address in the C table that is a buffer's or a part's.
+
+        Another buffer over the same memory is not meant: the next time it may lie elsewhere.
+        """
         here = self.region(index)
-        found = []
-        for op, slot, i in self._uses():
-            part = self.region(i)
-            if part.nbytes and here.covers(part):
-                found.append((op, slot, part.start - here.start))
+        found = [
+            (op, slot, self.region(i).start - here.start)
+            for i in self._parts_of(index)
+            for op, slot in self._uses_of(i)
+        ]
         shared = {i for i in range(len(self.buffers)) if here.meets(self.region(i))}
         seen = any(
             not shared.isdisjoint(op.buffer_indices)
             for op in self._ops
             if isinstance(op, PreparedCustomFunction)
         )
-        return () if seen else tuple(found)
+        return () if seen else tuple(sorted(found))
 
     # ---- Exchanging
 
@@ -203,6 +207,13 @@ class PlanMemory:
             if not isinstance(op, PreparedBufferView):
                 for slot, b in enumerate(op.buffer_indices):
                     yield i, slot, b
+
+    def _uses_of(self, index: int) -> list[tuple[int, int]]:
+        """Op and slot of every address of a buffer in the C table."""
+        if not self._places:
+            for op, slot, i in self._uses():
+                self._places.setdefault(i, []).append((op, slot))
+        return self._places.get(index, [])
 
     def _parts_of(self, index: int) -> list[int]:
         entries = self._layout.entries

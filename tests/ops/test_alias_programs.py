@@ -64,3 +64,11 @@ def test_a_traced_function_cannot_follow_memory_under_two_names():
         return apart[0] + apart[1]
 
     np.testing.assert_array_equal(krt.jit(both)().numpy(), [2, 2])
+
+
+def test_a_plan_made_over_one_memory_serves_two():
+    memory = np.arange(3.0) * 5
+    first, again, other = (krt.from_numpy(memory[s]) for s in (np.s_[:1], np.s_[:1], np.s_[2:]))
+    for x, y in ((first, again), (first, other), (other, first), (again, first)):
+        got = (x * 2 - y).realize()
+        np.testing.assert_array_equal(got.numpy(), x.numpy() * 2 - y.numpy())
