@@ -23,7 +23,8 @@ class Step:
         self.fixed = (shapes == shapes[0]).all(0)
         rank = values[0].ndim
         kinds = ["pad", "cut", "merge", "split", "permute", "flip", "grow", "contiguous", "twice"]
-        kinds += ["conv", "sum", "add_row", "cat", "tail", "pad", "merge", "contiguous"]
+        kinds += ["margin", "margin", "conv", "sum", "add_row", "cat", "tail"]
+        kinds += ["pad", "merge", "contiguous"]
         self.kind = str(rng.choice(kinds))
         self.axis = int(rng.integers(rank))
         self.next = int(rng.integers(rank))
@@ -48,8 +49,12 @@ class Step:
     def tensor(self, x: krt.Tensor) -> krt.Tensor:
         axis, last = self.axis, x.ndim - 1
         shape = list(x.shape)
-        if self.kind == "pad":
-            return x.pad([*([0, 0] * (last - axis)), self.low, self.high])
+        if self.kind in ("pad", "margin"):
+            x = x.pad([*([0, 0] * (last - axis)), self.low, self.high])
+            if self.kind == "pad":
+                return x
+            # Of rows that are stored as long as an open size and a number, that number.
+            return x.contiguous()[self.at(slice(self.margin), last)]
         if self.kind == "merge":
             return x.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
         if self.kind == "split":
@@ -79,6 +84,10 @@ class Step:
             return x * 2
         return x[self.at(self.slice(), last)]
 
+    @property
+    def margin(self) -> int:
+        return max(1, self.low + self.high)
+
     def slice(self) -> slice:
         return slice(self.start, None if self.kind == "tail" else self.stop)
 
@@ -88,9 +97,10 @@ class Step:
     def array(self, x: np.ndarray) -> np.ndarray:
         axis, last = self.axis, x.ndim - 1
         shape = list(x.shape)
-        if self.kind == "pad":
+        if self.kind in ("pad", "margin"):
             widths = [(self.low, self.high) if a == axis else (0, 0) for a in range(last + 1)]
-            return np.pad(x, widths)
+            x = np.pad(x, widths)
+            return x[self.at(slice(self.margin), last)] if self.kind == "margin" else x
         if self.kind == "merge":
             return x.reshape(*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
         if self.kind == "split":
