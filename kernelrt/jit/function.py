@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from kernelrt._replay import MISMATCH, JitCore, Replay
-from kernelrt.errors import DTypeError, JitError
+from kernelrt.errors import DTypeError, JitError, KernelrtWarning
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way, raw
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
@@ -78,6 +78,7 @@ class JitFunction(JitCore, Generic[R]):
         self._variants: dict[object, list[_Variant]] = {}
         self._order: list[_Variant] = []
         self._traced = 0
+        self._widened: set[str] = set()
         self._name = _name_of(fn)
         self._attribute = self._name
         self._key = f"_jit_{self._name}"
@@ -226,6 +227,7 @@ class JitFunction(JitCore, Generic[R]):
         traced = trace(
             self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
+        self._warn_of_widening(traced.widening)
         with state.lock:
             plan = execute.prepare(traced.nodes, traced.commits)
         if self._threads is not None:
@@ -280,6 +282,17 @@ class JitFunction(JitCore, Generic[R]):
                 "changing axes dynamic, or pad them. explain() lists all plans.",
                 RuntimeWarning,
                 stacklevel=4,
+            )
+
+    def _warn_of_widening(self, name: str) -> None:
+        if name and name not in self._widened:
+            self._widened.add(name)
+            warnings.warn(
+                f"{name}: it is float64, and {self._name} computes with float32 state next to it, "
+                "so the results are float64 and take about twice the time; pass "
+                f"{name}.astype(numpy.float32), or make the state float64",
+                KernelrtWarning,
+                stacklevel=5,
             )
 
     def _drop(self, variant: _Variant) -> None:

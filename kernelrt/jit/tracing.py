@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.dtype import float64
+from kernelrt.dtype import float32, float64
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
@@ -20,7 +20,7 @@ from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect
@@ -65,6 +65,7 @@ class Traced:
     homes: tuple[Buffer | None, ...]
     watch: Watch
     numbers: tuple[str, ...]
+    widening: str
     builder: Callable[..., object] | None
 
 
@@ -141,8 +142,29 @@ def trace(
         homes=tuple(homes),
         watch=watch,
         numbers=around.numbers,
+        widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
+
+
+def _widening(
+    nodes: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], homes: Mapping[Buffer | None, str]
+) -> str:
+    """The float64 argument next to which float32 state is computed with in float64, if any is."""
+    seen = list(toposort([*nodes, *(value for _, value in commits)]))
+    wide = [homes[n.arg] for n in seen if n.op is Op.BUFFER and n.dtype is float64
+            and n.arg in homes and n.arg.size > 1]  # fmt: skip
+    for node in seen if wide else ():
+        if node.op is Op.CAST and node.dtype is float64 and node.src[0].dtype is float32:
+            base = node.src[0]
+            while len(base.src) == 1 and base.op in _MOVEMENT:
+                base = base.src[0]
+            if base.op is Op.BUFFER and base.arg not in homes and base.arg.size > 1:
+                return wide[0]
+    return ""
+
+
+_MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW})
 
 
 def _held_gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import namedtuple
 from typing import Any
 
@@ -380,3 +381,29 @@ def test_a_fresh_result_has_a_repr() -> None:
     f = krt.jit(lambda x: x * 2)
     assert repr(f(np.ones(2, F32))) == "tensor([2., 2.])"
     assert f"{f(np.ones((), F32)):.1f}" == "2.0"
+
+
+def test_float64_features_beside_a_float32_network_are_told_once() -> None:
+    layer = nn.Linear(3, 2)
+
+    @krt.jit
+    def predict(scale, batch):
+        return layer(batch["features"]) * scale
+
+    wide = np.ones((4, 3))
+    text = r"^batch\['features'\]: it is float64.*predict"
+    with pytest.warns(krt.KernelrtWarning, match=text) as got:
+        assert predict(2.0, {"features": wide}).dtype is krt.float64
+    assert got[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        predict(2.0, {"features": wide[:2]})
+        predict(2.0, {"features": wide.astype(F32)})
+        krt.jit(lambda x: x * 2)(wide)
+        krt.jit(lambda x, y: x + y)(wide, wide.astype(F32))
+
+
+def test_numpys_integers_that_change_are_told_as_pythons() -> None:
+    f = krt.jit(lambda x, k: x * k)
+    with pytest.warns(RuntimeWarning, match=r"because k changed from \d+ to \d+. Pass numbers"):
+        [f(np.ones(2, F32), np.int64(i)) for i in range(12)]
