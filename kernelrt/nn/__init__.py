@@ -1,6 +1,7 @@
 """Layers, optimizers and state of neural networks, by PyTorch's names."""
 
 from kernelrt.nn import init, optim
+from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
     Dropout,
@@ -20,7 +21,7 @@ from kernelrt.nn.layers import (
 )
 from kernelrt.nn.module import Module, ModuleList, Sequential
 from kernelrt.nn.spatial import AvgPool2d, Conv2d, MaxPool2d
-from kernelrt.nn.state import IncompatibleKeys, load, load_state_dict, save, state_dict
+from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.tree import named_parameters, parameters
 
 __all__ = [

@@ -1,17 +1,10 @@
-"""State dicts: collecting, checking, loading, and files of them."""
+"""State dicts: collecting, checking and loading; kernelrt.nn.files has files of them."""
 
 from __future__ import annotations
 
-import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from kernelrt import dtype as dt
 from kernelrt._handle import copy_over
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
@@ -22,10 +15,7 @@ from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
 from kernelrt.tensor.state import lock, watched
 
-__all__ = ["IncompatibleKeys", "load", "load_state_dict", "overwrite", "save", "state_dict"]
-
-_BFLOAT16 = ":bfloat16"
-"""Ends the name of an array of bfloat16 bits in a file: NumPy has no such type."""
+__all__ = ["IncompatibleKeys", "load_state_dict", "overwrite", "state_dict"]
 
 
 class IncompatibleKeys(NamedTuple):
@@ -100,66 +90,6 @@ def load_state_dict(
         )
     overwrite(staged)
     return IncompatibleKeys(missing, unexpected)
-
-
-def save(state: object, path: str | os.PathLike[str]) -> None:
-    """Write a state dict as a compressed NumPy archive, replacing `path` in one step.
-
-    Parameters
-    ----------
-    state : mapping of str to Tensor, or object
-        A state dict, or a module, optimizer or tree of them.
-    path : path_like
-        The file; its name should end in ``.npz``.
-    """
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for name, held in state_dict(state).items():
-        plain = held.detach()
-        if plain.dtype is dt.bfloat16:
-            arrays[name + _BFLOAT16] = plain.bitcast(dt.uint16).numpy()
-        else:
-            arrays[name] = plain.numpy()
-    target = Path(path)
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-        unfinished.replace(target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Read a state dict that :func:`save` wrote; nothing in a file is executed.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    StateError
-        It is not an archive of arrays.
-    """
-    state: dict[str, Tensor] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.namelist():
-                with archive.open(entry) as file:
-                    array = np.lib.format.read_array(file, allow_pickle=False)
-                name = entry.removesuffix(".npy")
-                if name.endswith(_BFLOAT16):
-                    bits = tensor(array, dtype=dt.uint16)
-                    state[name.removesuffix(_BFLOAT16)] = bits.bitcast(dt.bfloat16)
-                else:
-                    state[name] = tensor(array)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise StateError(
-            f"{os.fspath(path)!r} is not a state dict: expected a .npz archive that "
-            "kernelrt.nn.save wrote"
-        ) from error
-    return state
 
 
 def _describe(name: str, tensor: Tensor) -> str:

@@ -198,3 +198,35 @@ def test_keys_tell_targets_and_effort_apart():
     keys = {c.key(SRC) for c in compilers} | {compilers[0].key(SRC + " ")}
     assert len(keys) == 5
     assert LLVMCompiler(DeviceSpec.avx2(cores=64)).key(SRC) == compilers[0].key(SRC)
+
+
+def test_a_renamed_file_is_a_miss(tmp_path):
+    """What a file holds was made from what its name says."""
+    cache = ObjectCache(tmp_path / "cache")
+    cache.put(("one",), b"object of one")
+    (found,) = (tmp_path / "cache").iterdir()
+    cache.put(("two",), b"object of two")
+    (other,) = (p for p in (tmp_path / "cache").iterdir() if p != found)
+    found.replace(other)
+    assert cache.get(("two",)) is None
+
+
+def test_a_huge_file_is_a_miss_without_being_read(tmp_path):
+    cache = ObjectCache(tmp_path / "cache")
+    cache.put(("one",), b"object")
+    (path,) = (tmp_path / "cache").iterdir()
+    with path.open("r+b") as file:
+        file.truncate(8 << 30)  # sparse: it takes no room, but would take memory
+    began = time.monotonic()
+    assert cache.get(("one",)) is None
+    assert time.monotonic() - began < 1
+    path.unlink()
+
+
+def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cache = ObjectCache("cache")
+    cache.put(("one",), b"object")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cache.get(("one",)) == b"object"

@@ -1,7 +1,8 @@
 """Objects on disk, one file a kernel, so that the next process need not compile.
 
 The folder belongs to one user alone: code from it runs in this process. A file holds a magic
-number, the SHA-256 of the rest, and the object; whatever does not check out is a miss. Files
+number, the SHA-256 of its name and the object, and the object; whatever does not check out, a
+renamed file included, is a miss. Files
 are written beside their place and renamed into it, so that readers see all or nothing.
 """
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectCache"]
 
-_MAGIC = b"krtobj01"
+_MAGIC = b"krtobj02"
 _DIGEST = 32
 _SUFFIX = ".krto"
 #: Bytes that the folder may hold unless told otherwise.
 DEFAULT_LIMIT = 256 << 20
+#: Bytes of the largest file that is read or written; no kernel comes near.
+MOST = 64 << 20
 # Eviction goes below the limit, so that it is not needed again at once.
 _EVICT_TO = 0.75
 # How stale (in seconds) a file's time of last use may get before it is written again.
@@ -56,7 +59,7 @@ class ObjectCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int = DEFAULT_LIMIT) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()  # whatever becomes of the current folder
         self.limit = limit
         self.hits = 0
         self.misses = 0
@@ -69,15 +72,21 @@ class ObjectCache:
         """Open the user's cache; None if ``KERNELRT_CACHE`` is 0.
 
         ``KERNELRT_CACHE_DIR`` names the folder, else it is ``kernelrt`` in ``XDG_CACHE_HOME`` or
-        ``~/.cache``.
+        ``~/.cache``, or, for a user without a home, ``kernelrt-`` and the user's number in the
+        folder for temporary files.
         """
         if os.environ.get("KERNELRT_CACHE", "1") == "0":
             return None
         folder = os.environ.get("KERNELRT_CACHE_DIR")
         if folder:
             return cls(folder)
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        return cls(Path(home) / "kernelrt")
+        home = os.environ.get("XDG_CACHE_HOME")
+        if home:
+            return cls(Path(home) / "kernelrt")
+        try:
+            return cls(Path.home() / ".cache" / "kernelrt")
+        except RuntimeError:  # no HOME, and a user that the system does not know, as in containers
+            return cls(Path(tempfile.gettempdir()) / f"kernelrt-{os.getuid()}")
 
     @property
     def usable(self) -> bool:
@@ -100,14 +109,14 @@ class ObjectCache:
 
     def put(self, key: Iterable[str], data: bytes) -> None:
         """Keep `data` under `key`. A full disk or a lost folder only means that it is not kept."""
-        if not self.usable:
+        if not self.usable or len(data) > MOST:
             return
         path = self._path(key)
         try:
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(data).digest() + data)
+                    file.write(_MAGIC + _seal(path, data) + data)
                 Path(name).replace(path)
             except BaseException:
                 Path(name).unlink(missing_ok=True)
@@ -145,6 +154,8 @@ class ObjectCache:
             info = os.fstat(handle)
             if not stat.S_ISREG(info.st_mode) or info.st_uid != _user(info):
                 return None
+            if info.st_size > MOST + len(_MAGIC) + _DIGEST:
+                return None
             content = _read_all(handle, info.st_size)
         except OSError:
             return None
@@ -152,7 +163,7 @@ class ObjectCache:
             os.close(handle)
         start = len(_MAGIC) + _DIGEST
         data = content[start:]
-        if not data or content[:start] != _MAGIC + hashlib.sha256(data).digest():
+        if not data or content[:start] != _MAGIC + _seal(path, data):
             return None
         if time.time() - info.st_mtime > _TOUCH_AFTER:
             with contextlib.suppress(OSError):
@@ -219,6 +230,11 @@ class ObjectCache:
 
 
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+
+
+def _seal(path: Path, data: bytes) -> bytes:
+    """What binds an object to its place, and so to what it was made from."""
+    return hashlib.sha256(path.name.encode() + b"\0" + data).digest()
 
 
 def _read_all(handle: int, size: int) -> bytes:

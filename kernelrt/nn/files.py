@@ -1,0 +1,310 @@
+"""Files of state dicts: compressed NumPy archives, and safetensors.
+
+A file may come from anywhere. Nothing in it is executed, and what it declares is checked against
+what is there before memory is taken: a size that the file cannot hold is an error, not an
+allocation.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import os
+import secrets
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import StateError
+from kernelrt.nn import tree
+from kernelrt.tensor.creation import tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["load", "save"]
+
+Array = np.ndarray[Any, Any]
+
+_BFLOAT16 = ":bfloat16"
+"""Ends the name of an array of bfloat16 bits in an archive: NumPy has no such type."""
+_SAFE = ".safetensors"
+_FOREIGN = (".bin", ".ckpt", ".h5", ".onnx", ".pkl", ".pt", ".pth")
+_SAFE_TYPES = {
+    "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "U16": dt.uint16, "I16": dt.int16,
+    "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
+    "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
+}  # fmt: skip
+_SAFE_NAMES = {held: name for name, held in _SAFE_TYPES.items()}
+_MOST_HEADER = 100 << 20
+_MOST_NPY_HEADER = 1 << 16
+_MOST_AXES = 64
+_DEFLATE_RATIO = 1032
+"""What deflate makes of a byte at most."""
+
+
+def save(state: object, path: str | os.PathLike[str]) -> None:
+    """Write a state dict, replacing `path` in one step: readers see the old file or the new one.
+
+    Parameters
+    ----------
+    state : mapping of str to Tensor, or object
+        A state dict, or a module, optimizer or tree of them.
+    path : path_like
+        The file. Where its name ends in ``.safetensors`` it has that format, which other
+        libraries read, else it is a compressed NumPy archive and should end in ``.npz``.
+
+    Raises
+    ------
+    StateError
+        The name ends as files of another format do.
+    """
+    target = Path(path)
+    if target.suffix in _FOREIGN:
+        raise StateError(
+            f"path: {os.fspath(path)!r} would not be what {target.suffix} says; use a name that "
+            "ends in .npz or .safetensors"
+        )
+    held = dict(tree.named_tensors(state, ""))
+    write = _write_safetensors if target.suffix == _SAFE else _write_archive
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    # A name that nobody foresees, and no file that is there, be it a link, is written to.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(unfinished, flags, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(held, file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Read a state dict that :func:`save` wrote, or a safetensors file.
+
+    Nothing in a file is executed, and no more memory is taken than it can fill.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    StateError
+        It is neither an archive of arrays nor a safetensors file, or it is broken.
+    """
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            if Path(path).suffix == _SAFE:
+                return dict(_read_safetensors(file, size))
+            return dict(_read_archive(file, size))
+        except (
+            # What zipfile and zlib raise for bytes that are not theirs.
+            ValueError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, OverflowError,
+            NotImplementedError, RecursionError, OSError, KeyError,
+        ) as error:  # fmt: skip
+            raise StateError(
+                f"{os.fspath(path)!r} is not a state dict: expected what kernelrt.nn.save wrote "
+                f"to a name that ends in .npz or .safetensors; {error}"
+            ) from error
+
+
+# ---- NumPy archives
+
+
+def _write_archive(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, value in held.items():
+            plain = value.detach()
+            if plain.dtype is dt.bfloat16:
+                name, plain = name + _BFLOAT16, plain.bitcast(dt.uint16)  # noqa: PLW2901
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, plain.numpy(), allow_pickle=False)
+
+
+def _read_archive(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if sum(entry.compress_size for entry in entries) > size:
+            _broken("its parts overlap")
+        seen: set[str] = set()
+        for entry in entries:
+            name = entry.filename.removesuffix(".npy")
+            if name in seen:
+                _broken(f"{name!r} is there twice")
+            seen.add(name)
+            if entry.flag_bits & 1 or entry.compress_type not in (
+                zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+            ):  # fmt: skip
+                _broken(f"{name!r} is encrypted or compressed in an unknown way")
+            ratio = _DEFLATE_RATIO if entry.compress_type == zipfile.ZIP_DEFLATED else 1
+            if entry.file_size > ratio * entry.compress_size:
+                _broken(f"{name!r} declares {entry.file_size} bytes, more than there can be")
+            with archive.open(entry) as opened:
+                array = _read_npy(opened, name, entry.file_size)
+            if name.endswith(_BFLOAT16):
+                if array.dtype != np.uint16:
+                    _broken(f"{name!r} is {array.dtype}, expected uint16")
+                yield name.removesuffix(_BFLOAT16), tensor(array).bitcast(dt.bfloat16)
+            else:
+                yield name, tensor(array)
+
+
+def _read_npy(file: IO[bytes], name: str, size: int) -> Array:
+    """An array whose header says what the `size` bytes of its entry can hold."""
+    start = file.read(8)
+    if start[:6] != b"\x93NUMPY" or len(start) < 8 or start[6] not in (1, 2, 3):
+        _broken(f"{name!r} is no array")
+    width = 2 if start[6] == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > min(size, _MOST_NPY_HEADER):
+        _broken(f"{name!r} has a header of {length} bytes")
+    text = file.read(length).decode("utf-8" if start[6] == 3 else "latin-1")
+    try:
+        header = ast.literal_eval(text.strip())
+    except (SyntaxError, MemoryError, TypeError) as error:
+        raise ValueError(f"{name!r} has a header that cannot be read") from error
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        _broken(f"{name!r} has a header that says something else")
+    kind = _numpy_type(header["descr"], name)
+    shape = _checked_shape(header["shape"], name)
+    count = math.prod(shape)
+    if count * kind.itemsize != size - len(start) - width - length:
+        _broken(f"{name!r} has {shape} elements of {kind} in {size} bytes")
+    array = np.empty(count, kind)
+    _fill(file, array, name)
+    if file.read(1):  # also has the checksum compared
+        _broken(f"{name!r} is longer than it says")
+    order = shape[::-1] if header["fortran_order"] is True else shape
+    array = array.astype(kind.newbyteorder("="), copy=False).reshape(order)
+    return np.ascontiguousarray(array.T) if header["fortran_order"] is True else array
+
+
+def _numpy_type(descr: object, name: str) -> np.dtype[Any]:
+    known = isinstance(descr, str) and len(descr) == 3 and descr[0] in "<>|=" and descr[1] in "biuf"
+    if not known or descr[1:] not in {  # type: ignore[index]
+        "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
+    }:  # fmt: skip
+        _broken(f"{name!r} has elements of type {descr!r}")
+    return np.dtype(str(descr))
+
+
+# ---- safetensors: 8 bytes with the length of a header in JSON, the header, the elements
+
+
+def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
+    arrays: list[Array] = []
+    header: dict[str, object] = {}
+    at = 0
+    for name, value in held.items():
+        plain = value.detach()
+        bits = plain.bitcast(dt.uint16) if plain.dtype is dt.bfloat16 else plain
+        array = bits.numpy()
+        array = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+        header[name] = {
+            "dtype": _SAFE_NAMES[plain.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        arrays.append(array)
+        at += array.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # so that elements lie aligned
+    file.write(len(text).to_bytes(8, "little") + text)
+    for array in arrays:
+        file.write(array.reshape(-1).view(np.uint8).data)
+
+
+def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+    length = int.from_bytes(file.read(8), "little")
+    room = size - 8 - length
+    if size < 8 or room < 0 or length > _MOST_HEADER:
+        _broken(f"its header would have {length} bytes")
+    header = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once)
+    if not isinstance(header, dict):
+        _broken("its header is no object")
+    header.pop("__metadata__", None)
+    parts = sorted(_safe_part(name, value) for name, value in header.items())
+    at = 0
+    for begin, end, name in parts:
+        if begin != at:
+            _broken(f"{name!r} begins at {begin}, expected {at}")
+        at = end
+    if at != room:
+        _broken(f"it has {room} bytes of elements, expected {at}")
+    for begin, _, name in parts:
+        kind, shape = _SAFE_TYPES[header[name]["dtype"]], tuple(header[name]["shape"])
+        bits = dt.uint16 if kind is dt.bfloat16 else kind
+        array = np.empty(math.prod(shape), dt.to_numpy(bits).newbyteorder("<"))
+        file.seek(8 + length + begin)
+        _fill(file, array, name)
+        if kind is dt.bool_ and array.size and array.view(np.uint8).max() > 1:
+            _broken(f"{name!r} has bools that are neither 0 nor 1")
+        value = tensor(array.astype(dt.to_numpy(bits), copy=False).reshape(shape))
+        yield name, value.bitcast(dt.bfloat16) if kind is dt.bfloat16 else value
+
+
+def _safe_part(name: str, value: object) -> tuple[int, int, str]:
+    """Where the elements of an entry lie, once all that is said of them fits together."""
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        _broken(f"{name!r} is not described by dtype, shape and data_offsets")
+    if not isinstance(value["dtype"], str) or value["dtype"] not in _SAFE_TYPES:
+        _broken(f"{name!r} has elements of type {value['dtype']!r}")
+    shape = _checked_shape(value["shape"], name)
+    offsets = value["data_offsets"]
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+        _broken(f"{name!r} has the offsets {offsets!r}")
+    nbytes = math.prod(shape) * _SAFE_TYPES[value["dtype"]].itemsize
+    if offsets[1] - offsets[0] != nbytes:
+        _broken(f"{name!r} has {offsets[1] - offsets[0]} bytes, expected {nbytes}")
+    return offsets[0], offsets[1], name
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        _broken("a name is there twice")
+    return found
+
+
+# ---- both
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _checked_shape(shape: object, name: str) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES or not all(
+        map(_is_size, shape)
+    ):  # fmt: skip
+        _broken(f"{name!r} has a shape that is none")
+    if math.prod(max(d, 1) for d in shape) >= 1 << 62:
+        _broken(f"{name!r} has more elements than there can be")
+    return tuple(shape)
+
+
+def _fill(file: IO[bytes], array: Array, name: str) -> None:
+    """Read all bytes of `array`."""
+    target = array.view(np.uint8).data if array.size else memoryview(b"")
+    at = 0
+    while at < len(target):
+        data = file.read(min(len(target) - at, 1 << 20))
+        if not data:
+            _broken(f"{name!r} ends early")
+        target[at : at + len(data)] = data
+        at += len(data)
+
+
+def _broken(why: str) -> NoReturn:
+    raise ValueError(why)
