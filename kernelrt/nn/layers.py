@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -10,11 +11,10 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
+from kernelrt.tensor.base import whole
 from kernelrt.tensor.creation import empty
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kernelrt.tensor import Tensor
 
 __all__ = [
@@ -25,11 +25,12 @@ __all__ = [
 
 def positive(name: str, value: object) -> int:
     """`value` as a positive int, or an error that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    number = whole(value)
+    if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
-    if value < 1:
-        raise ShapeError(f"{name}: expected at least 1, not {value}")
-    return value
+    if number < 1:
+        raise ShapeError(f"{name}: expected at least 1, not {number}")
+    return number
 
 
 def parameter(shape: tuple[int, ...], dtype: object) -> Tensor:
@@ -164,7 +165,7 @@ class LayerNorm(Module):
         *,
         dtype: object = dt.float32,
     ) -> None:
-        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        sizes = normalized_shape if isinstance(normalized_shape, Sequence) else (normalized_shape,)
         self.normalized_shape = tuple(positive("normalized_shape", size) for size in sizes)
         if not self.normalized_shape:
             raise ShapeError("normalized_shape: expected at least one size, not ()")

@@ -11,6 +11,7 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
+from kernelrt.tensor.base import whole
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -22,15 +23,14 @@ Pair = int | tuple[int, int]
 
 def pair(name: str, value: object, least: int) -> tuple[int, int]:
     """`value` as (rows, columns), each at least `least`."""
-    both = (value, value) if isinstance(value, int) else value
-    if not isinstance(both, tuple | list) or len(both) != 2:
+    both = value if isinstance(value, tuple | list) else (value, value)
+    sizes = [size for size in map(whole, both) if size is not None]
+    if len(both) != 2 or len(sizes) != 2:
         raise DTypeError(f"{name}: expected an int or a pair of ints, not {value!r}")
-    for size in both:
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise DTypeError(f"{name}: expected an int or a pair of ints, not {value!r}")
+    for size in sizes:
         if size < least:
             raise ShapeError(f"{name}: expected at least {least}, not {size}")
-    return both[0], both[1]
+    return sizes[0], sizes[1]
 
 
 class Conv2d(Module):

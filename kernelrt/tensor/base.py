@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.trace import Trace
 
 __all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "is_number",
-           "joint_type", "shape_of", "storage_node"]  # fmt: skip
+           "joint_type", "shape_of", "storage_node", "whole"]  # fmt: skip
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -577,6 +577,13 @@ def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
     if not is_static(shape):
         node = build.shrink(node, [(0, prod(shape))])
     return build.reshape(node, shape)
+
+
+def whole(value: object) -> int | None:
+    """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return None
+    return int(value)
 
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:

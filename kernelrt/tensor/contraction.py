@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.base import joint_type
+from kernelrt.tensor.base import joint_type, whole
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.rules import unwindow
@@ -289,12 +289,15 @@ def _input_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> U
 
 def per_axis(value: Any, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:
     """`value`, a number for all of `n` axes or one each, as a tuple."""
-    values = tuple(value) if isinstance(value, tuple | list) else (value,) * n
-    if len(values) == 1:
-        values *= n
-    for v in values:
-        if isinstance(v, bool) or not isinstance(v, int):
+    given = tuple(value) if isinstance(value, tuple | list) else (value,) * n
+    if len(given) == 1:
+        given *= n
+    values: tuple[int, ...] = ()
+    for v in given:
+        number = whole(v)
+        if number is None:
             raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
+        values += (number,)
     if len(values) != n or min(values) < least:
         raise ShapeError(f"{name}: expected {n} numbers of at least {least}, not {value!r}")
     return values

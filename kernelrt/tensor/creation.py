@@ -229,7 +229,7 @@ def full(
     """A tensor of shape `size` with `fill_value` everywhere."""
     check_device(device)
     shape = check_shape((size,))
-    value = fill_value.item() if isinstance(fill_value, np.generic) else plain(fill_value)
+    value = _number(fill_value)
     if not isinstance(value, bool | int | float | UOp):
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
     example = (0.0 if value.dtype.is_float else 0) if isinstance(value, UOp) else value
@@ -293,6 +293,10 @@ def empty_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002
     return empty(input.shape, dtype=dtype or input.dtype)
 
 
+def _number(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else plain(value)
+
+
 def arange(
     start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None
 ) -> Tensor:
@@ -300,7 +304,7 @@ def arange(
 
     They are int64 if all arguments are integers, else float32, unless told otherwise.
     """
-    start, end = plain(start), plain(end)
+    start, end, step = _number(start), _number(end), _number(step)
     if end is None:
         start, end = 0, start
     if step == 0:

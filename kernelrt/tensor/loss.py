@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
+from kernelrt.tensor.base import shape_of
 from kernelrt.tensor.functions import softplus
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
@@ -45,7 +46,7 @@ class LossMethods(PoolingMethods):
         eps : float
             Added to the variance.
         """
-        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        sizes = shape_of((normalized_shape,), "normalized_shape")
         n = len(sizes)
         if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], tuple(sizes)):
             raise ShapeError(
@@ -77,7 +78,7 @@ class LossMethods(PoolingMethods):
         eps: float = 1e-6,
     ) -> Self:  # fmt: skip
         """Unit mean square over the last axes, then scaled."""
-        sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        sizes = shape_of((normalized_shape,), "normalized_shape")
         x = self._of(self._wide("rms_norm"))
         axes = tuple(range(-len(sizes), 0))
         out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
@@ -85,7 +86,7 @@ class LossMethods(PoolingMethods):
 
     def _scaled(
         self, dtype: DType, weight: TensorBase | None, bias: TensorBase | None,
-        shape: tuple[int, ...], behind: tuple[int, ...],
+        shape: tuple[Dim, ...], behind: tuple[int, ...],
     ) -> Self:  # fmt: skip
         """Scaled and shifted in the type of sums, then rounded to `dtype` or a parameter's."""
         out = self

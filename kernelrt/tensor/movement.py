@@ -20,7 +20,7 @@ from kernelrt.ir.shape import (
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
-from kernelrt.tensor.base import TensorBase, axes_of, axis_of, joint_type, shape_of
+from kernelrt.tensor.base import TensorBase, axes_of, axis_of, joint_type, shape_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -266,12 +266,13 @@ class MovementMethods(ActivationMethods):
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
         axis = axis_of(dim, self.ndim)
         size = self._static_size(axis, "split")
-        if isinstance(split_size, int):
-            if split_size < 1:
-                raise ShapeError(f"split_size: expected at least 1, not {split_size}")
-            sizes = [min(split_size, size - i) for i in range(0, size, split_size)] or [0]
+        step = whole(split_size)
+        if step is not None:
+            if step < 1:
+                raise ShapeError(f"split_size: expected at least 1, not {step}")
+            sizes = [min(step, size - i) for i in range(0, size, step)] or [0]
         else:
-            sizes = list(split_size)
+            sizes = list(split_size)  # type: ignore[arg-type]
             if sum(sizes) != size or min(sizes, default=0) < 0:
                 raise ShapeError(
                     f"split_size: {sizes} does not add up to the {size} of axis {axis}"

@@ -10,6 +10,7 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod
 from kernelrt.tensor import build, state
+from kernelrt.tensor.base import whole
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import generator
 
@@ -174,9 +175,10 @@ def randint(
     """
     if size is None:
         low, high, size = 0, low, high
-    if not isinstance(low, int) or not isinstance(high, int):
+    least, limit = whole(low), whole(high)
+    if least is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
-    width = high - low
+    low, high, width = least, limit, limit - least
     if not 0 < width <= 1 << 32:
         raise ShapeError(f"low, high: expected low < high <= low + 2**32, not {low} and {high}")
     wanted = dt.int64 if dtype is None else dt.parse(dtype)

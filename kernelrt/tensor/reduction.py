@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.base import axes_of, axis_of
+from kernelrt.tensor.base import axes_of, axis_of, whole
 from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
@@ -185,7 +185,7 @@ class ReductionMethods(MovementMethods):
         return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
 
     def _check_one(self, name: str, dim: object) -> None:
-        if not isinstance(dim, int):
+        if whole(dim) is None:
             raise DTypeError(
                 f"{name}: expected one axis, not {type(dim).__name__}; use a{name[-3:]} for "
                 f"several axes, or {name[-3:]}imum for two tensors"

@@ -40,7 +40,7 @@ def _pick(rng: Rng, items: Any) -> Any:
 
 def _case(row: Row, rng: Rng) -> dict[str, Any] | None:
     kind = _pick(rng, row.types)
-    types = {"f": FLOATS, "i": INTEGERS, "b": ("bool",)}[kind]
+    types = {"f": FLOATS, "n": FLOATS[::2], "i": INTEGERS, "b": ("bool",)}[kind]
     dtype = types[min(int(rng.geometric(0.4)) - 1, len(types) - 1)]
     shapes = _SHAPES[row.shapes](rng)
     if sum(int(np.prod(s)) for s in shapes.values()) > 20000:

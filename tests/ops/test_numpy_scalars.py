@@ -1,0 +1,72 @@
+"""NumPy's scalars stand wherever Python's do, and mean the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+IMAGE = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32)
+FILTERS = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
+LABELS = krt.tensor([1, 2])
+
+CALLS = {
+    "max_pool2d": lambda x, n: x.max_pool2d(n(2)),
+    "avg_pool2d": lambda x, n: x.avg_pool2d((n(2), n(2)), stride=n(1)),
+    "conv2d": lambda x, n: x.conv2d(krt.tensor(FILTERS), None, n(2), n(1), n(1), n(1)),
+    "reshape": lambda x, n: x.reshape(n(8), n(-1)),
+    "roll": lambda x, n: x.roll(n(1), n(0)),
+    "narrow": lambda x, n: x.narrow(n(1), n(1), n(2)),
+    "repeat_interleave": lambda x, n: x.repeat_interleave(n(2), n(1)),
+    "tril": lambda x, n: x.tril(n(1)),
+    "split": lambda x, n: x.split(n(3), n(1))[1],
+    "split_sizes": lambda x, n: x.split([n(1), n(3)], n(1))[1],
+    "chunk": lambda x, n: x.chunk(n(2), n(1))[1],
+    "group_norm": lambda x, n: x.group_norm(n(2)),
+    "one_hot": lambda _, n: LABELS.one_hot(n(4)),
+    "layer_norm": lambda x, n: x.layer_norm(n(6)),
+    "layer_norm_axes": lambda x, n: x.layer_norm((n(6), n(6))),
+    "rms_norm": lambda x, n: x.rms_norm(n(6)),
+    "unflatten": lambda x, n: x.unflatten(n(1), (n(2), n(2))),
+    "pad": lambda x, n: x.pad((n(1), n(1))),
+    "sum": lambda x, n: x.sum((n(1), n(2))),
+    "max": lambda x, n: x.max(n(1))[0],
+    "argmax": lambda x, n: x.argmax(n(1)),
+    "diagonal": lambda x, n: x.diagonal(n(1), n(2), n(3)),
+    "repeat": lambda x, n: x.repeat(n(1), n(2), n(1), n(1)),
+    "index": lambda x, n: x[n(1), n(0) : n(2)],
+    "norm": lambda x, n: x.norm(n(2), n(1)),
+    "power": lambda x, n: x ** n(2),
+    "clamp": lambda _, n: LABELS.clamp(n(0), n(1)),
+    "cross_entropy": lambda x, n: x.cross_entropy(krt.zeros(2, 6, 6, dtype="int64"), None, n(1)),
+    "arange": lambda _, n: krt.arange(n(1), n(9), n(2)),
+    "full": lambda _, n: krt.full((n(2),), n(3)),
+    "randint": lambda _, n: krt.randint(n(7), n(8), (n(3),)),
+    "Linear": lambda _, n: krt.nn.Linear(n(3), n(4)).weight * 0,
+    "Conv2d": lambda _, n: krt.nn.Conv2d(n(4), n(2), (n(3), n(2))).weight * 0,
+    "LayerNorm": lambda x, n: krt.nn.LayerNorm(n(6))(x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_integers(name):
+    x = krt.tensor(IMAGE)
+    plain, scalar = CALLS[name](x, int), CALLS[name](x, np.int64)
+    assert scalar.dtype is plain.dtype
+    np.testing.assert_array_equal(scalar.numpy(), plain.numpy())
+
+
+def test_bools_are_no_sizes():
+    for call in (lambda x: x.max_pool2d(True), lambda x: x.split(True), lambda x: x.max(True)):
+        with pytest.raises((krt.DTypeError, TypeError)):
+            call(krt.tensor(IMAGE))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_floats_are_as_weak_as_pythons(kind):
+    for dtype in ("float16", "float32", "float64"):
+        x = krt.ones(3, dtype=dtype)
+        number = kind(0.5)
+        for out in (x + number, x * number, number * x, x / number, x.clamp(max=number), x**number):
+            assert out.dtype.name == dtype
