@@ -154,7 +154,11 @@ class IndexingMethods(ReductionMethods):
         """
         axis = axis_of(dim, self.ndim)
         places = self._along(axis, index, "gather")
-        return self._of(_gather(self.uop, places))
+        node = self.uop
+        if not node.shape:  # one element, at position 0
+            picked = _gather(build.reshape(node, (1,)), [build.reshape(places[0], (1,))])
+            return self._of(build.reshape(picked, ()))
+        return self._of(_gather(node, places))
 
     def take_along_dim(self, indices: TensorBase, dim: int) -> Self:
         """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes."""
@@ -193,6 +197,10 @@ class IndexingMethods(ReductionMethods):
             )
         part = build.shrink(values.uop, [(0, d) for d in shape])
         base = self.uop
+        if not base.shape:  # one element, at position 0
+            operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
+            added = UOp(Op.SCATTER_ADD, base.dtype, tuple(operands))
+            return self._of(build.reshape(added, ()))
         return self._of(UOp(Op.SCATTER_ADD, base.dtype, (base, part, *places)))
 
     def _along(self, axis: int, index: object, name: str) -> list[UOp]:
@@ -208,6 +216,8 @@ class IndexingMethods(ReductionMethods):
                 f"{format_shape(self.dims)}, not {format_shape(places.dims)}"
             )
         node = places.uop.cast(dt.int64)
+        if not self.dims:
+            return [build.bound(node, 1)]
         return [
             build.bound(node, self.dims[a]) if a == axis else build.iota_along(node.shape, a)
             for a in range(self.ndim)

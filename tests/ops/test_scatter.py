@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.errors import IndexBoundsError
 
 DTYPES = [
-    "float32", "float64", "float16", "int8", "int16", "int32", "int64",
+    "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64",
     "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 #: How a tensor comes by its elements: stored, or known without any memory, wholly or along axes.
@@ -100,3 +101,18 @@ def test_a_dynamic_number_of_equal_updates():
     jitted = krt.jit(count, dynamic={"x": {0: n}})
     for size in (1, 2, 17, 40):
         np.testing.assert_array_equal(jitted(np.ones(size, np.float32)).numpy(), [size, 0, 0])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_tensors_without_axes_have_one_position(at):
+    x = krt.tensor(3.0, requires_grad=True)
+    index = krt.tensor(at)
+    for result, expected in ((x.gather(0, index), 3.0), (x.scatter_add(0, index, x * 2), 9.0)):
+        if at:
+            with pytest.raises(IndexBoundsError):
+                result.item()
+        else:
+            assert result.item() == expected
+    if not at:
+        (x.gather(0, index) * 2).backward()
+        assert x.grad.item() == 2
