@@ -22,6 +22,7 @@ cdef class ArrayHandle:
     cdef Py_ssize_t nbytes
     cdef public object _uop
     cdef public object _leaf
+    cdef public bint _plain
     # That this is a member of, or NULL. Counted here, and not known to the collector: it would
     # clear the field of a handle in a cycle before the handle has left the list.
     cdef PyObject *roster

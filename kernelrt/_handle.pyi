@@ -44,6 +44,9 @@ class ArrayHandle:
     _leaf: Any
     """What marks a tensor that gradients are collected for, or None."""
 
+    _plain: bool
+    """Whether no gradient can flow into the tensor; without a meaning while `_uop` is None."""
+
     @property
     def _memory(self) -> Any:
         """Whatever owns the data, None where there are none."""

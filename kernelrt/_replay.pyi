@@ -15,8 +15,9 @@ MISMATCH: Final[Mismatch]
 
 ARRAY: Final = 0
 """A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,
-sites)``. The data are copied to `address`, or, where `sites` is not empty and the layout allows,
-bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call."""
+sites[, plain])``. The data are copied to `address`, or, where `sites` is not empty and the layout
+allows, bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call.
+Where `plain` is true, a handle into which gradients may flow does not match."""
 FLOAT: Final = 1
 """A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
 STATIC: Final = 2
@@ -28,6 +29,7 @@ Site: TypeAlias = tuple[int, int, int]
 Register: TypeAlias = dict[Any, Any] | Roster
 InputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...], int, Sequence[Site]]
+    | tuple[int, int, tuple[int, ...], int, Sequence[Site], bool]
     | tuple[int, int, int]
     | tuple[int, object, bool]
 )

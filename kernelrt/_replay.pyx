@@ -114,6 +114,7 @@ cdef struct Input:
     Py_ssize_t n_sites
     PyObject *value  # borrowed from Replay.held: the static's value, or the array's shape
     bint by_value  # of a static: whether an equal object matches, too
+    bint plain  # of an array: whether gradients must not flow into it
     cnp.npy_intp dims[DIMS]
 
 
@@ -161,6 +162,7 @@ cdef int matches(const Input *spec, PyObject *arg) except -1:
             return False
         handle = <ArrayHandle> arg
         return (handle.data != NULL and handle.code == spec.code
+                and (not spec.plain or handle._uop is None or handle._plain)
                 and same_shape(<PyObject *> handle.shape, spec.value))
     if spec.kind == KIND_FLOAT:
         return PyFloat_Check(<object> arg)
@@ -363,7 +365,8 @@ cdef class Replay:
                 raise errors.DTypeError("a float input is float32 or float64")
             entry.home = <char *> <size_t> address
         elif entry.kind == KIND_ARRAY:
-            _, code, shape, address, sites = spec
+            _, code, shape, address, sites, *plain = spec
+            entry.plain = bool(plain and plain[0])
             self.add_array(entry, check_code(code), shape, address, tuple(sites))
         else:
             raise errors.DTypeError(f"an input is ARRAY, FLOAT or STATIC, not {spec[0]!r}")

@@ -66,7 +66,9 @@ def make_replay(
     return Replay(
         plan,
         [
-            _input_spec(spec, home, _sites(plan, home) if home and bindable else ())
+            _input_spec(
+                spec, home, _sites(plan, home) if home and bindable else (), traced.differentiates
+            )
             for spec, home in zip(specs, traced.homes, strict=True)
         ],
         [
@@ -135,13 +137,15 @@ def raw(leaf: object) -> Any:
     return np.reshape(cast("Any", leaf), -1)
 
 
-def _input_spec(spec: Spec, home: Buffer | None, sites: Sequence[Site]) -> InputSpec:
+def _input_spec(
+    spec: Spec, home: Buffer | None, sites: Sequence[Site], plain: bool
+) -> InputSpec:
     if home is None:
         assert isinstance(spec, Static)
         return (STATIC, spec.value, spec.by_value)
     if isinstance(spec, Array):
         shape = cast("tuple[int, ...]", spec.shape)
-        return (ARRAY, spec.dtype.code, shape, home.address, sites)
+        return (ARRAY, spec.dtype.code, shape, home.address, sites, plain)
     return (FLOAT, home.dtype.code, home.address)
 
 

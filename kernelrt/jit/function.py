@@ -16,7 +16,7 @@ from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generaliz
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module
-from kernelrt.tensor import execute, is_tracing, state
+from kernelrt.tensor import Tensor, execute, is_tracing, state
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ class JitFunction(JitCore, Generic[R]):
         with state.lock:
             variant = variant or self._known(call, specs) or made
             assert variant is not None
+            if variant.traced.differentiates:
+                leaves = list(map(self._without_gradient, leaf_names, leaves))
             if variant is made:
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._order.append(variant)
@@ -216,6 +218,18 @@ class JitFunction(JitCore, Generic[R]):
                     self._clear_replays()
                 self._add_replay(replay)
         return variant, leaves, replay
+
+    def _without_gradient(self, name: str, leaf: Any) -> Any:
+        """An argument of a function that takes gradients: none of them would reach it."""
+        if not isinstance(leaf, Tensor) or leaf._plain:
+            return leaf
+        if leaf.requires_grad:
+            raise JitError(
+                f"{name}: the argument requires a gradient, and {self._name} takes gradients, "
+                "which do not reach arguments; reach the tensor through the closure or an "
+                "attribute, or pass detach()"
+            )
+        return leaf.detach().realize()
 
     def _known(self, call: Call, specs: tuple[Spec, ...]) -> _Variant | None:
         """The plan for these arguments, if it was made."""

@@ -66,6 +66,7 @@ class Traced:
     watch: Watch
     numbers: tuple[str, ...]
     widening: str
+    differentiates: bool
     builder: Callable[..., object] | None
 
 
@@ -142,6 +143,7 @@ def trace(
         homes=tuple(homes),
         watch=watch,
         numbers=around.numbers,
+        differentiates=bool(current.differentiated),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )

@@ -40,13 +40,12 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_grad", "_home", "_plain")
+    __slots__ = ("__weakref__", "_born", "_grad", "_home")
 
     _born: Trace | None
     _grad: Self | Spent | None
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _plain: bool
 
     @classmethod
     def _of(cls, node: UOp) -> Self:

@@ -205,3 +205,28 @@ def test_gradients_die_with_their_tensor() -> None:
     del w, gradients
     gc.collect()
     assert seen() is None
+
+
+def test_gradients_do_not_miss_an_argument() -> None:
+    w = leaf(2)
+
+    @krt.jit
+    def gradients(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    plain = krt.tensor([3.0])
+    text = r"^x: the argument requires a gradient, and gradients takes gradients.*detach"
+    for x in (leaf(3), leaf(3) * 1, (leaf(3) * 1).realize()):
+        for _ in range(2):
+            with pytest.raises(krt.JitError, match=text):
+                gradients(x)
+            gradients(x.detach())
+            gradients(plain)
+            assert w.grad.item() == 3
+    plain.requires_grad_()
+    with pytest.raises(krt.JitError, match=text):
+        gradients(plain)
+    forward = krt.jit(lambda x: x * w)
+    assert forward(plain).item() == forward(leaf(3) * 1).item() == 6
+    assert (gradients.retraces, forward.retraces) == (0, 0)
