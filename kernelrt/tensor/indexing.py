@@ -29,7 +29,8 @@ class IndexingMethods(ReductionMethods):
         Raises
         ------
         IndexBoundsError
-            A number lies outside its axis; at run time for an index tensor.
+            A number lies outside its axis; for an index tensor at run time, where the element
+            that it names is computed.
         ShapeError
             There are more indices than axes, or the index is a mask of bools, whose result would
             have a shape that depends on data.
