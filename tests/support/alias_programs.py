@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Array = np.ndarray[Any, Any]
-Statement = "Callable[[list[Any], Any], Any]"
+_SMALL = 97
 
 
 def expression(rng: np.random.Generator, count: int) -> tuple[str, Callable[..., Any]]:
@@ -113,10 +113,10 @@ def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
     """Carry out `statements`; what was only looked at."""
     seen = []
     for target, a, b, look, function in statements:
-        value = function(_Ours if ours else _Theirs, tensors[a], tensors[b])
+        # Small, so that sums are exact.
+        value = function(_Ours if ours else _Theirs, tensors[a], tensors[b]) % _SMALL
         if look:
-            # A copy, so that it is a value and not one more name of the memory.
-            seen.append(value + 0 if ours else np.array(value))
+            seen.append(value if ours else np.array(value))
         elif ours:
             tensors[target].assign(value)
         else:
