@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import cnn, dispatch, dynamic, importing, kernels, mlp, threads
+from bench import cnn, dispatch, dynamic, eager, importing, kernels, mlp, threads
 from bench.cases import OURS, Case, PeerMissingError
 from bench.timing import measure
 
@@ -23,6 +23,7 @@ GROUPS = {
     "dispatch": dispatch.cases,
     "mlp": mlp.cases,
     "cnn": cnn.cases,
+    "eager": eager.cases,
     "kernels": kernels.cases,
     "dynamic": dynamic.cases,
     "threads": threads.cases,

@@ -76,24 +76,24 @@ class TensorBase(ArrayHandle):
         return tensor
 
     def _adopt(self) -> None:
-        """Give a tensor that a replay made its node."""
+        """Give a tensor that a plan made its node; interrupted anywhere, it begins again."""
         from kernelrt.device.buffer import Buffer
 
         shape = self._shape
         if shape is None:
             raise DTypeError("this tensor was never given a value; make one with kernelrt.tensor")
         data = self._memory
-        buffer = (
-            Buffer.over(data, math.prod(shape), self.dtype)
-            if isinstance(data, Memory)
-            else Buffer.wrap(data, self.dtype)
-        )
+        if isinstance(data, Memory):
+            data = Buffer.over(data, math.prod(shape), self.dtype)
+        elif not isinstance(data, Buffer):
+            data = Buffer.wrap(data, self.dtype)
+        node = storage_node(data, shape)
         self._grad = None
         self._leaf = None
         self._born = None
         self._plain = True
-        self._uop = storage_node(buffer, shape)
-        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
+        self._bind(data, data.hold(), data.dtype.code, shape)
+        self._uop = node
 
     @property
     def uop(self) -> UOp:
@@ -109,7 +109,7 @@ class TensorBase(ArrayHandle):
             from kernelrt.tensor.realize import flush, is_changing
 
             if is_changing(self):
-                flush()
+                flush(self)
                 self._enter()
         if state.tracing:
             trace = state.local.trace

@@ -55,12 +55,11 @@ def realize(*tensors: TensorBase) -> None:
             _run(targets)
 
 
-def flush() -> None:
-    """Commit what was assigned."""
+def flush(reader: TensorBase | None = None) -> None:
+    """Commit what was assigned, for the sake of `reader`, which must not be in the making."""
     if state.pending:
         with state.lock:
-            if state.changing is not None:
-                raise PlanBusyError(BUSY)
+            check_settled(() if reader is None else (reader,))
             _run([])
 
 
@@ -178,10 +177,18 @@ def _run(
     to change, too.
     """
     check_settled(targets)
-    commits = [t for key, t in list(state.pending.items()) if key not in apart]
-    while not _attempt(targets, commits, written):
+    while not _attempt(targets, _due(apart), written):
         targets = [t for t in targets if not t.is_realized]
-        commits = [t for key, t in list(state.pending.items()) if key not in apart]
+
+
+def _due(apart: Collection[int]) -> list[TensorBase]:
+    """What is pending and not being carried out by the code that this thread interrupted."""
+    changing = state.changing
+    return [
+        t for key, t in list(state.pending.items())
+        if key not in apart
+        and (changing is None or not changing.regions.meeting(region_of(t._memory)))
+    ]  # fmt: skip
 
 
 def check_settled(tensors: Sequence[TensorBase]) -> None:

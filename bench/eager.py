@@ -1,0 +1,162 @@
+"""Code without jit: one operation after the other, as it is written in a notebook."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.cases import OURS, Case, Side
+from bench.peers import torch_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.cases import Call
+
+ELEMENTS = 16
+BATCH, FEATURES, HIDDEN = 32, 8, 64
+LR = 1e-3
+
+
+def weights() -> dict[str, NDArray[np.float32]]:
+    """Weights and biases by the names that the layers have in a Sequential."""
+    rng = np.random.default_rng(0)
+
+    def draw(fan_in: int, *shape: int) -> NDArray[np.float32]:
+        return rng.uniform(-(fan_in**-0.5), fan_in**-0.5, shape).astype(np.float32)
+
+    return {
+        "0.weight": draw(FEATURES, HIDDEN, FEATURES),
+        "0.bias": draw(FEATURES, HIDDEN),
+        "2.weight": draw(HIDDEN, 1, HIDDEN),
+        "2.bias": draw(HIDDEN, 1),
+    }
+
+
+def example() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Give one batch of inputs and targets."""
+    rng = np.random.default_rng(1)
+    shapes = (BATCH, FEATURES), (BATCH, 1)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return x, y
+
+
+def _line() -> NDArray[np.float32]:
+    return np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
+
+
+def _sequential(nn: Any) -> Any:
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+
+def kernelrt_expression() -> Call:
+    """A product and a sum, computed."""
+    import kernelrt as krt
+
+    x = krt.tensor(_line()).realize()
+
+    def expression() -> Any:
+        return (x * 2 + 1).realize()
+
+    return expression
+
+
+def torch_expression() -> Call:
+    """As kernelrt_expression."""
+    import torch
+
+    x = torch.from_numpy(_line())
+
+    def expression() -> Any:
+        return x * 2 + 1
+
+    return expression
+
+
+def kernelrt_step() -> Call:
+    """Forward, backward and Adam step; gives the loss."""
+    import kernelrt as krt
+    from kernelrt import nn
+
+    model = _sequential(nn)
+    model.load_state_dict(weights())
+    optimizer = nn.optim.Adam(nn.parameters(model), lr=LR)
+    x, y = (krt.tensor(a).realize() for a in example())
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def torch_step() -> Call:
+    """As kernelrt_step."""
+    import torch
+
+    model = _sequential(torch.nn)
+    model.load_state_dict({name: torch.from_numpy(w) for name, w in weights().items()})
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+    x, y = (torch.from_numpy(a) for a in example())
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    return step
+
+
+def kernelrt_sync() -> Call:
+    """One network's weights into another; gives one of them."""
+    from kernelrt import nn
+
+    source, target = _sequential(nn), _sequential(nn)
+    source.load_state_dict(weights())
+
+    def sync() -> Any:
+        target.load_state_dict(source.state_dict())
+        return target.state_dict()["2.bias"].detach()
+
+    return sync
+
+
+def torch_sync() -> Call:
+    """As kernelrt_sync."""
+    import torch
+
+    source, target = _sequential(torch.nn), _sequential(torch.nn)
+    source.load_state_dict({name: torch.from_numpy(w) for name, w in weights().items()})
+
+    def sync() -> Any:
+        target.load_state_dict(source.state_dict())
+        return target.state_dict()["2.bias"].detach()
+
+    return sync
+
+
+@functools.cache
+def cases() -> tuple[Case, ...]:
+    """The comparisons; an aim of 0.5 is half of torch's speed, without anything to trace."""
+
+    def sides(ours: Any, theirs: Any) -> tuple[Side, ...]:
+        return (
+            Side(OURS, ours),
+            Side("torch", theirs, enter=functools.partial(torch_side.threads, 1), needs=("torch",)),
+        )
+
+    return (
+        Case("eager expression", f"x * 2 + 1 of {ELEMENTS} elements, no jit",
+             sides(kernelrt_expression, torch_expression), aim=0.5),
+        Case("eager step", f"MLP {FEATURES}-{HIDDEN}-1, batch {BATCH}: Adam step, no jit",
+             sides(kernelrt_step, torch_step), aim=0.5),
+        Case("eager sync", "its load_state_dict from another",
+             sides(kernelrt_sync, torch_sync), aim=0.5),
+    )  # fmt: skip
