@@ -49,7 +49,9 @@ def generate(rng: np.random.Generator) -> Case:
     optimizers = tuple(
         (str(rng.choice(OPTIMIZERS)), _subset(rng)) for _ in range(int(rng.integers(1, 3)))
     )
-    functions = tuple(_function(rng, len(optimizers)) for _ in range(int(rng.integers(1, 4))))
+    functions = tuple(
+        _function(rng, len(optimizers), i) for i in range(int(rng.integers(1, 4)))
+    )
     actions = [_action(rng, functions, len(optimizers)) for _ in range(int(rng.integers(3, 14)))]
     return Case(int(rng.integers(1 << 30)), optimizers, functions, tuple(actions))
 
@@ -59,7 +61,7 @@ def _subset(rng: np.random.Generator) -> tuple[int, ...]:
     return tuple(chosen or [int(rng.integers(N_PARAMS))])
 
 
-def _function(rng: np.random.Generator, n_optimizers: int) -> Function:
+def _function(rng: np.random.Generator, n_optimizers: int, index: int) -> Function:
     opt = int(rng.integers(n_optimizers))
     kind = rng.integers(6)
     loss = str(rng.choice(LOSSES))
@@ -74,9 +76,9 @@ def _function(rng: np.random.Generator, n_optimizers: int) -> Function:
     elif kind == 4:
         body = [("step", opt)]
     else:
-        body = [_statement(rng, n_optimizers) for _ in range(int(rng.integers(1, 6)))]
+        body = [_statement(rng, n_optimizers, index) for _ in range(int(rng.integers(1, 6)))]
     if rng.random() < 0.3:
-        body.insert(int(rng.integers(len(body) + 1)), _statement(rng, n_optimizers))
+        body.insert(int(rng.integers(len(body) + 1)), _statement(rng, n_optimizers, index))
     return Function(
         tuple(body),
         str(rng.choice(["loss", "state", "grads", "nothing"])),
@@ -85,7 +87,10 @@ def _function(rng: np.random.Generator, n_optimizers: int) -> Function:
     )
 
 
-def _statement(rng: np.random.Generator, n_optimizers: int) -> tuple[Any, ...]:
+def _statement(
+    rng: np.random.Generator, n_optimizers: int, above: int = -1
+) -> tuple[Any, ...]:
+    """One statement; of the function with the index `above`, or else eager."""
     opt, i = int(rng.integers(n_optimizers)), int(rng.integers(N_PARAMS))
     statements: list[tuple[Any, ...]] = [
         ("zero", opt),
@@ -97,6 +102,8 @@ def _statement(rng: np.random.Generator, n_optimizers: int) -> tuple[Any, ...]:
         ("descend", i),
         ("carry",),
         ("count",),
+        # Of another function, and only of a later one: so none calls itself.
+        ("inner", above + 1 + int(rng.integers(2))),
     ]
     return statements[int(rng.integers(len(statements)))]
 
@@ -118,6 +125,8 @@ def _action(
         ("freeze", i),
         ("thaw", i),
         ("give", i),
+        ("lazy", i),
+        ("add", i),
     ]
     return others[int(rng.integers(len(others)))]
 
@@ -241,6 +250,8 @@ class _World:
             self.assign(self.carried, (self.carried * 0.5 + x).tanh())
         elif name == "count":
             self.assign(self.counted, self.counted + 1)
+        elif name == "inner" and operands[0] < len(self.calls):
+            self.calls[operands[0]](x)
         return None
 
     def act(self, action: tuple[Any, ...]) -> list[np.ndarray]:
@@ -262,6 +273,13 @@ class _World:
             self.set_hyper(self.opts[operands[0]], None, operands[1])
         elif name in ("freeze", "thaw"):
             self.params[operands[0]].requires_grad_(name == "thaw")
+        elif name == "lazy":
+            p = self.params[operands[0]]
+            self.held.append((p * 3).detach() if p.grad is None else (p + p.grad * 2).detach())
+        elif name == "add":
+            p = self.params[operands[0]]
+            if p.grad is not None:
+                self.assign(p.grad, p.grad + 1)
         elif name == "give":
             self.params[operands[0]].grad = self.tensor(np.ones(SHAPES[operands[0]]))
         found = [] if out is None else list(out) if isinstance(out, list | tuple) else [out]
