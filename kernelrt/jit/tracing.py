@@ -11,6 +11,7 @@ from kernelrt.dtype import float32, float64
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
+from kernelrt.ir.size import Real, Size
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
 from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.watch import Watch
@@ -198,6 +199,11 @@ def _placeholder(spec: Spec, leaf: object, numbers: Numbers) -> tuple[Buffer | N
 def _check_result(name: str, value: object, function: str) -> object:
     if value is None or isinstance(value, Tensor | bool | int | float | str):
         return value
+    if isinstance(value, Size | Real):
+        raise JitError(
+            f"{name}: {function} returns {value!r}, a size that differs with the arguments; return "
+            "kernelrt.tensor(...) of it, or read it from the shape of a result"
+        )
     raise JitError(
         f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
         "None, and lists, tuples and dicts of these"

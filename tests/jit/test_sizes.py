@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelrt as krt
-from kernelrt.errors import IndexBoundsError, KernelrtError, ShapeError, VariableError
+from kernelrt.errors import IndexBoundsError, JitError, KernelrtError, ShapeError, VariableError
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import evaluate
 
@@ -158,6 +158,35 @@ def test_shapes_that_are_not_certain_are_refused():
             krt.jit(f, dynamic={"x": {0: N}})(np.ones(6, np.float32))
     with pytest.raises(IndexBoundsError, match="narrow the bounds"):
         krt.jit(lambda x: x[: x.shape[0] + 1], dynamic={"x": {0: N}})(np.ones(6, np.float32))
+
+
+def test_a_size_is_returned_as_a_tensor():
+    sizes = {"x": {0: N}}
+    with pytest.raises(JitError, match=r"result\[1\]: .* returns n \* 2, a size"):
+        krt.jit(lambda x: (x, x.shape[0] * 2), dynamic=sizes)(np.ones(6, np.float32))
+    f = krt.jit(lambda x: krt.tensor(x.shape[0] * 2), dynamic=sizes)
+    assert [f(np.ones(n, np.float32)).item() for n in (1, 6)] == [2, 12]
+
+
+def test_a_size_meets_tensors_as_a_python_number_does():
+    """The program with the number itself is the oracle."""
+    operations = {
+        "compared": lambda x, n: (x > n, n >= x, x == n),
+        "powers": lambda x, n: (x**n, n**x),
+        "divided": lambda x, n: (n / x, n // x, n % x, x // n, x % n),
+        "limited": lambda x, n: (x.maximum(n), x.clamp(0, n), x.clamp(0, 1 / n)),
+        "chosen": lambda x, n: (krt.where(x > 2, n, x), krt.where(x > 2, x, 1 / n)),
+        "filled": lambda x, n: (x.masked_fill(x > 2, n), krt.full_like(x, n)),
+        "reals": lambda x, n: ((1 / n) * x, (1 / n) - x, (1 / n) / x, x + n * 1.5),
+        "integers": lambda x, n: (x.long() * n, x.cast("uint8") * n, x.long() / n),
+        "made": lambda x, n: (krt.arange(1, n + 1) * x, krt.ones(n, 2).sum(1) * x),
+    }
+    x = np.array([1, 2, 3], np.float32)
+    for name, operation in operations.items():
+        f = krt.jit(lambda x, op=operation: op(x, x.shape[0]), dynamic={"x": {0: N}})
+        for got, expected in zip(f(x), operation(krt.tensor(x), 3), strict=True):
+            assert got.dtype is expected.dtype, name
+            np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-6, err_msg=name)
 
 
 def test_sizes_are_values():
