@@ -90,10 +90,10 @@ class ActivationMethods(ElementwiseMethods):
             The definition by erf, or its approximation by tanh.
         """
         self._floats("gelu")
-        inner = {"none": _gelu_erf, "tanh": _gelu_tanh}.get(approximate)
-        if inner is None:
+        rule = {"none": _gelu, "tanh": _gelu_by_tanh}.get(approximate)
+        if rule is None:
             raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
-        return self._widely(lambda x: build.mul(build.mul(x, 0.5), build.add(inner(x), 1)))
+        return self._widely(rule)
 
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """``log(1 + exp(beta * self)) / beta``, the element itself above `threshold`."""
@@ -124,14 +124,16 @@ class ActivationMethods(ElementwiseMethods):
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
 
 
-def _gelu_erf(x: UOp) -> UOp:
-    return build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
+def _gelu(x: UOp) -> UOp:
+    inner = build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
+    return build.mul(build.mul(x, 0.5), build.add(inner, 1))
 
 
-def _gelu_tanh(x: UOp) -> UOp:
-    # Hendrycks and Gimpel, arXiv:1606.08415.
+def _gelu_by_tanh(x: UOp) -> UOp:
+    # Hendrycks and Gimpel, arXiv:1606.08415; (1 + tanh(u)) / 2 is sigmoid(2 u), which keeps its
+    # digits where tanh is near -1.
     cubic = build.mul(build.mul(x, x.alu(Op.MUL, x)), 0.044715)
-    return build.mul(build.add(x, cubic), math.sqrt(2 / math.pi)).alu(Op.TANH)
+    return x.alu(Op.MUL, sigmoid(build.mul(build.add(x, cubic), 2 * math.sqrt(2 / math.pi))))
 
 
 def _hardsigmoid(x: UOp) -> UOp:

@@ -389,6 +389,13 @@ class TensorBase(ArrayHandle):
 
         return from_data(type(self), value, name)
 
+    def _as_number(self, value: object, name: str) -> UOp | float | None:
+        """What counts as a Python number in promotion, or its node; None for a tensor."""
+        found = _operand(self, value, name)
+        if isinstance(found, _Weak):
+            return found.node
+        return None if isinstance(found, UOp) else found
+
     def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
         """`operands`, (name, value) each, in one type and one shape.
 

@@ -17,6 +17,7 @@ from kernelrt.tensor.unary import FunctionMethods
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.dtype import DType
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["ElementwiseMethods", "Number", "where"]
@@ -53,11 +54,12 @@ class ElementwiseMethods(FunctionMethods):
         """
         a, b = self._unify(("other", other))
         narrow, wide = a.dtype, a.dtype.accumulator
-        number = other.item() if isinstance(other, np.generic) else other
-        if wide is narrow or not isinstance(number, int | float) or dt.holds(narrow, number):
-            return self._of(rule(a, b))
-        out = rule(a.cast(wide), build.full(number, wide, b.shape))
-        return self._of(out.cast(narrow))
+        if wide is not narrow:
+            left, right = (self._as_number(v, "other") for v in (self, other))
+            if _has_digits(left, narrow) or _has_digits(right, narrow):
+                a = a.cast(wide) if left is None else build.full(left, wide, a.shape)
+                b = b.cast(wide) if right is None else build.full(right, wide, b.shape)
+        return self._of(rule(a, b).cast(narrow))
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
         """``self + alpha * other``; a sum of bools is their or."""
@@ -407,6 +409,11 @@ class ElementwiseMethods(FunctionMethods):
             )
         a, b = self._promote(("input", yes), ("other", no), exact=True)
         return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
+
+
+def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
+    """Whether this is a number that a narrow type need not hold."""
+    return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
 
 
 def _or_nan(condition: UOp, limit: UOp) -> UOp:

@@ -155,6 +155,15 @@ def test_numbers_keep_their_digits_beside_narrow_floats():
     assert (70000.0 - x * 60).item() == np.float16(10000)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_that_a_traced_function_is_given_keep_their_digits(dtype):
+    x = krt.tensor([300.0], dtype=dtype)
+    functions = [lambda x, c: x / c, lambda x, c: x * c, lambda x, c: c / x, lambda x, c: c - x]
+    for function in functions:
+        for number in (1e5, 1.0005):
+            assert krt.jit(function)(x, number).item() == function(x, number).item()
+
+
 @pytest.mark.parametrize(("op", "want"), [
     (lambda x: x.norm(), 1200), (lambda x: x.std(), 309.8), (lambda x: x.mean(), 0),
     (lambda x: x.rms_norm(16), [1, -1] * 8), (lambda x: x.layer_norm(16), [1, -1] * 8),
