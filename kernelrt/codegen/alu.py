@@ -368,6 +368,8 @@ def _bitcast(b: Text, dtype: DType, v: list[Value]) -> str:
     return b.from_memory(moved, dtype, x.lanes).text
 
 
+# No operation may be fused with another ("contract"): LLVM does so in one place and not in the
+# next, and a value that is computed twice, in two kernels or two loops, has to be equal to itself.
 _RULES: dict[Op, _Rule] = {
     Op.NEG: _neg,
     Op.ABS: _abs,
@@ -380,9 +382,9 @@ _RULES: dict[Op, _Rule] = {
     Op.FMA: _intrinsic("fma"),
     Op.CAST: _cast,
     Op.BITCAST: _bitcast,
-    Op.ADD: _by_kind("fadd contract", "add", boolean="or"),
-    Op.SUB: _by_kind("fsub contract", "sub", boolean="xor"),
-    Op.MUL: _by_kind("fmul contract", "mul", boolean="and"),
+    Op.ADD: _by_kind("fadd", "add", boolean="or"),
+    Op.SUB: _by_kind("fsub", "sub", boolean="xor"),
+    Op.MUL: _by_kind("fmul", "mul", boolean="and"),
     Op.DIV: _divide,
     Op.IDIV: _divmod(True),
     Op.MOD: _divmod(False),

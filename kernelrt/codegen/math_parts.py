@@ -3,8 +3,7 @@
 All of them are branch-free sequences of the plainest ops, so that LLVM turns each node into one
 vector instruction. Conventions that the sequences rely on:
 
-- FMA rounds once. MUL followed by ADD may or may not be fused by LLVM, so whatever must be exact
-  is spelled with FMA.
+- FMA rounds once, MUL followed by ADD twice: LLVM fuses nothing that is not spelled with FMA.
 - Additions are never reassociated: adding and subtracting a large number rounds to an integer.
 - Comparisons with NaN are false; the order of the operands of each WHERE is chosen so that NaN
   takes the branch that keeps it.
@@ -116,8 +115,8 @@ def in_halves(x: UOp, square: UOp, coefficients: tuple[float, ...]) -> UOp:
 
 
 def product(a: UOp, b: UOp | float) -> UOp:
-    """``a * b``, spelled so that no later addition is fused with it."""
-    return fma(a, b, -0.0)
+    """``a * b``, rounded."""
+    return a * b
 
 
 def at_most(x: UOp, limit: float) -> UOp:
