@@ -13,6 +13,7 @@ __all__ = [
     "CustomFunctionError",
     "DTypeError",
     "DeviceError",
+    "EagerLoopWarning",
     "ForkError",
     "GradientError",
     "IndexBoundsError",
@@ -37,6 +38,10 @@ class KernelrtError(Exception):
 
 class KernelrtWarning(UserWarning):
     """Something works, but hardly as it was meant."""
+
+
+class EagerLoopWarning(KernelrtWarning):
+    """A loop computes the same again and again without :func:`kernelrt.jit`."""
 
 
 class ShapeError(KernelrtError, ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,8 +14,9 @@ from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import build, state
+from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class Entry:
         The memory that it keeps.
     notes : tuple of int
         What else whoever made it wants to know when it is found again.
+    uses : Uses
+        How often that was.
     """
 
     prepared: Prepared | None
@@ -95,6 +98,7 @@ class Entry:
     sizes: tuple[tuple[int, dt.DType], ...]
     nbytes: int
     notes: tuple[int, ...] = ()
+    uses: Uses = field(default_factory=lambda: Uses(0))
 
     @property
     def alone(self) -> int:
@@ -192,6 +196,7 @@ class PlanCache:
         if entry is not None:
             self._entries.move_to_end(key)
             self.hits += 1
+            entry.uses.note()
         return entry
 
     def make(
@@ -205,6 +210,7 @@ class PlanCache:
         """Make a plan for the graphs, which read no other than these buffers, and keep it."""
         self.misses += 1
         entry = replace(_plan(values, commits, buffers), notes=notes)
+        entry.uses.nodes = len(toposort([*values, *(new for _, new in commits)]))
         self._drop(key)
         if entry.nbytes <= self.most_bytes // 4:
             self._entries[key] = entry

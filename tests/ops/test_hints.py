@@ -1,0 +1,93 @@
+"""The word to those who forget jit: once, with the line, and only where it helps."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.tensor import hints
+
+
+@pytest.fixture(autouse=True)
+def _sooner(monkeypatch):
+    monkeypatch.setattr(hints, "EVERY", 4)
+    monkeypatch.setattr(hints, "TIMES", 3)
+    monkeypatch.setattr(hints, "_told", set())
+
+
+def network():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+    return layer, nn.optim.SGD(nn.parameters(layer), 0.1), krt.randn(4, 3).realize()
+
+
+def warned(run) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run()
+    return [w for w in found if issubclass(w.category, krt.EagerLoopWarning)]
+
+
+def test_a_training_loop_is_told_its_line_once():
+    layer, opt, x = network()
+    line = 0
+
+    def train():
+        nonlocal line
+        for _ in range(60):
+            opt.zero_grad()
+            loss = layer(x).square().mean()
+            line = loss.backward.__self__ is loss and here_plus_one()
+            loss.backward()
+            opt.step()
+
+    def here_plus_one() -> int:
+        import sys
+
+        return sys._getframe(1).f_lineno + 1
+
+    found = warned(train)
+    assert [(w.filename, w.lineno) for w in found] == [(__file__, line)]
+    assert "@kernelrt.jit" in str(found[0].message)
+    assert not warned(train)
+
+
+def test_jitted_loops_and_small_things_are_not_told():
+    layer, opt, x = network()
+
+    @krt.jit
+    def step(x):
+        opt.zero_grad()
+        loss = layer(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    def loops():
+        total = 0.0
+        for _ in range(60):
+            total = (step(x) * 2 + total).item()
+        for i in range(60):
+            (krt.tensor(np.full(3, float(i))) + 1).sum().item()
+
+    assert not warned(loops)
+
+
+def test_a_graph_that_many_lines_share_is_not_told():
+    a = krt.tensor(np.ones(3)).realize()
+
+    def deep(t):
+        for _ in range(8):
+            t = (t * 2 + 1).tanh()
+        return t
+
+    def lines():
+        for _ in range(20):
+            deep(a).sum().item()
+            deep(a).sum().item()
+            deep(a).sum().item()
+
+    assert not warned(lines)
