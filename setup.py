@@ -144,6 +144,7 @@ def extensions() -> list[Extension]:
     }
     modules = [
         Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
+        Extension("kernelrt._locks", ["kernelrt/_locks.pyx"], **settings),
         Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernelrt import _locks
 from kernelrt.device.allocator import CachingAllocator
 from kernelrt.errors import DeviceError
 
@@ -50,7 +49,7 @@ class _Entry:
 
 # Host memory needs no backend; running kernels does.
 _entries: dict[str, _Entry] = {"CPU": _Entry()}
-_lock = threading.RLock()
+_lock = _locks.Lock(_locks.DEVICES)
 
 
 def register(name: str, factory: Callable[[], Device]) -> None:
@@ -94,18 +93,3 @@ def _find(name: str) -> _Entry:
         names = ", ".join(_entries)
         raise DeviceError(f"device: {name!r} is unknown; expected one of: {names}")
     return entry
-
-
-def _after_fork() -> None:
-    """Locks that another thread held at the fork would stay held in the child for ever."""
-    global _lock  # noqa: PLW0603 - the one lock of this module
-    _lock = threading.RLock()
-    for entry in _entries.values():
-        for part in (entry.device.compiler, entry.device.loader) if entry.device else ():
-            forget = getattr(part, "after_fork", None)
-            if forget is not None:
-                forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

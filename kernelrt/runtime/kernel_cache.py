@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
-import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from kernelrt import _locks
 from kernelrt.device.registry import opened
 from kernelrt.errors import DeviceError
 from kernelrt.runtime.kernel import CachedKernel
@@ -42,7 +41,8 @@ class KernelCache:
         self._kept: OrderedDict[_Key, CachedKernel] = OrderedDict()
         self._alive: weakref.WeakValueDictionary[_Key, CachedKernel] = weakref.WeakValueDictionary()
         self._pending: dict[_Key, Future[CachedKernel]] = {}
-        self._lock = threading.Lock()
+        self._lock = _locks.Lock(_locks.KERNELS)
+        _locks.at_fork(_locks.KERNELS, in_child=self._forget_others)
         self._compiled = 0
         self._seconds = 0.0
 
@@ -187,9 +187,8 @@ class KernelCache:
             del self._pending[key]
         mine[key].set_exception(error)
 
-    def after_fork(self) -> None:
-        """Forget what threads that do not exist in a forked child were doing."""
-        self._lock = threading.Lock()
+    def _forget_others(self) -> None:
+        """Forget what threads that do not exist in a forked child were compiling."""
         self._pending = {}
 
 
@@ -207,6 +206,3 @@ def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
 
 #: The cache that plans are prepared with.
 kernels = KernelCache()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=kernels.after_fork)

@@ -12,6 +12,7 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kernelrt import _locks
 from kernelrt._handle import Roster
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ changing: Written | None = None
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]
 #: Held while tensors are given data.
-lock = threading.RLock()
+lock = _locks.Lock(_locks.STATE)
 
 
 class _Local(threading.local):

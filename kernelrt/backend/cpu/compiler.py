@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from kernelrt import _locks
 from kernelrt._dispatch import pool_limit
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
@@ -67,7 +67,7 @@ class LLVMCompiler:
         self._codegen_level = codegen_level
         self._optimize = optimize
         self._machines: list[Any] = []
-        self._lock = threading.Lock()
+        self._lock = _locks.Lock(_locks.COMPILER)
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs`, in order, on as many threads as this process may use.
@@ -129,12 +129,6 @@ class LLVMCompiler:
         target = (spec.triple, spec.cpu, spec.features)
         effort = f"codegen {self._codegen_level} optimize {self._optimize}"
         return (__version__, llvm.version(), *target, effort, src)
-
-    def after_fork(self) -> None:
-        """Forget what threads that do not exist in a forked child were doing."""
-        self._lock = threading.Lock()
-        if self.cache is not None:
-            self.cache.after_fork()
 
     def _object(self, name: str, src: str) -> bytes:
         machine = self._take()

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import os
-import threading
 from typing import TYPE_CHECKING, Any
 
+from kernelrt import _locks
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -40,47 +39,7 @@ def initialize(triple: str) -> Any:
     return llvm
 
 
-class _Gate:
-    """Lets many threads generate code, and a fork wait until none does.
-
-    LLVM has locks of its own; one that is held when the process forks stays held in the child.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside: list[int] = []
-        self._closed = False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._closed)
-            self._inside.append(threading.get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside.remove(threading.get_ident())
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Wait until no other thread is inside, and let none in."""
-        me = threading.get_ident()
-        with self._changed:
-            self._closed = True
-            self._changed.wait_for(lambda: all(thread == me for thread in self._inside))
-
-    def open(self) -> None:
-        """Let threads in again."""
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
-
-    def after_fork(self) -> None:
-        """Begin anew in a child, where other threads do not exist."""
-        self._changed = threading.Condition()
-        self._inside, self._closed = [], False
-
-
-_gate = _Gate()
+_gate = _locks.Gate(_locks.GATE)
 
 
 @functools.cache
@@ -89,26 +48,8 @@ def _guard_forks() -> None:
     from llvmlite.binding import ffi
 
     lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
-
-    def before() -> None:
-        _gate.close()
-        if lock is not None:
-            lock.acquire()
-
-    def release() -> None:
-        if lock is not None:
-            lock.release()
-
-    def in_parent() -> None:
-        release()
-        _gate.open()
-
-    def in_child() -> None:
-        release()
-        _gate.after_fork()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_parent=in_parent, after_in_child=in_child)
+    if lock is not None:
+        _locks.at_fork(_locks.LLVM, lock.acquire, lock.release)
 
 
 @functools.cache
@@ -184,8 +125,7 @@ def emit(machine: Any, module: Any, name: str) -> bytes:
     from llvmlite.binding import ffi
 
     message = ctypes.c_char_p()
-    with _gate:
-        memory = unlocked(machine, module, 1, ctypes.byref(message))
+    memory = _gate.run(unlocked, machine, module, 1, ctypes.byref(message))
     if not memory:
         text = (message.value or b"no reason given").decode(errors="replace")
         raise CompileError(f"kernel {name!r}: LLVM could not generate code: {text}")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernelrt import _locks
 from kernelrt.backend.cpu import elf, llvm
 from kernelrt.errors import CompileError
 
@@ -77,7 +77,7 @@ class LLVMLoader:
 
     def __init__(self, compiler: LLVMCompiler) -> None:
         self._compiler = compiler
-        self._lock = threading.Lock()
+        self._lock = _locks.Lock(_locks.LOADER)
         self._engine: Any = None
         self._libraries = 0
 
@@ -97,10 +97,6 @@ class LLVMLoader:
             for i, name in zip(batch, names, strict=True):
                 programs[i] = CPUProgram(name, library.addresses[name], library)
         return [program for program in programs if program is not None]
-
-    def after_fork(self) -> None:
-        """Forget what threads that do not exist in a forked child were doing."""
-        self._lock = threading.Lock()
 
     def _objects(self, compiled: Sequence[CompiledSpec]) -> list[bytes]:
         """Give the object of each kernel; whatever is source is compiled in one go."""

@@ -13,11 +13,12 @@ import hashlib
 import os
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from kernelrt import _locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +64,7 @@ class ObjectCache:
         self.limit = limit
         self.hits = 0
         self.misses = 0
-        self._lock = threading.Lock()
+        self._lock = _locks.Lock(_locks.FILES)
         self._size: int | None = None
         self._usable: bool | None = None
 
@@ -131,10 +132,6 @@ class ObjectCache:
             for path, _ in self._files():
                 path.unlink(missing_ok=True)
             self._size = 0
-
-    def after_fork(self) -> None:
-        """Forget the lock: the thread that may hold it does not exist in a forked child."""
-        self._lock = threading.Lock()
 
     def _path(self, key: Iterable[str]) -> Path:
         digest = hashlib.sha256()

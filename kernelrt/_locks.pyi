@@ -1,0 +1,63 @@
+"""Types of the locks of the package, and of what happens to them when the process forks."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+STATE: Final[int]
+DEVICES: Final[int]
+KERNELS: Final[int]
+COMPILER: Final[int]
+LOADER: Final[int]
+FILES: Final[int]
+GATE: Final[int]
+LLVM: Final[int]
+"""Ranks: the order in which nested code takes locks."""
+
+_T = TypeVar("_T")
+
+class Lock:
+    """A reentrant lock that is free in a forked child unless its only thread holds it.
+
+    An interrupt loses no lock, and a finalizer or a signal handler may take one that its thread
+    holds: what it guards must be in order wherever Python code can run.
+
+    Parameters
+    ----------
+    rank : int
+        Its place in the order in which locks are taken.
+    """
+
+    def __init__(self, rank: int) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    @property
+    def rank(self) -> int: ...
+
+class Gate:
+    """Lets many threads in at once, and a fork wait until they are out.
+
+    For calls of libraries with locks of their own: one that is held at the fork stays held.
+    """
+
+    def __init__(self, rank: int) -> None: ...
+    def run(self, function: Callable[..., _T], *args: Any) -> _T:
+        """Call `function` inside."""
+
+def at_fork(
+    rank: int,
+    before: Callable[[], object] | None = None,
+    in_parent: Callable[[], object] | None = None,
+    in_child: Callable[[], object] | None = None,
+) -> None:
+    """Call something around each fork.
+
+    Parameters
+    ----------
+    rank : int
+        `before` is called in the order of ranks, the others in reverse.
+    before, in_parent : callable, optional
+        In the process that forks.
+    in_child : callable, optional
+        In the child, even where `before` was not reached; `in_parent`, if that was, where this is
+        not given. A bound method does not keep its object alive.
+    """

@@ -1,0 +1,234 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+"""The locks of the package, and what becomes of them and of what they guard when it forks.
+
+A fork copies one thread and every lock. So before it this thread takes all of them, each rank
+before the next, as nested code does; afterwards both processes let go of what is in order. Should
+a lock not be had in time (its holder may be waiting for this very thread) the fork goes on, and
+the child makes that lock anew.
+
+Locks are reentrant, because finalizers and signal handlers run in the middle of everything. Taking
+and giving back has no step at which an interrupt could lose one.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from posix.unistd cimport usleep
+
+import os
+import sys
+import threading
+import time
+import weakref
+
+cdef extern from *:
+    """
+    /* How many of those within a Gate are frames of this thread. */
+    static _Thread_local int krt_inside_here;
+    """
+    int krt_inside_here
+
+# The order in which nested code takes them.
+STATE, DEVICES, KERNELS, COMPILER, LOADER, FILES, GATE, LLVM = range(10, 90, 10)
+
+cdef double PATIENCE_S = 2.0
+
+cdef list locks = []  # weak references
+cdef list hooks = []  # (rank, before, in_parent, in_child)
+cdef list taken = []  # by the fork that goes on: Locks, and hooks whose `before` has run
+cdef object serial = threading.RLock()  # one fork at a time
+cdef int forks = 0  # begun by the thread that holds `serial`
+cdef int generation = 0  # forks from which this process came
+
+
+cdef class Lock:
+    """A reentrant lock that is free in a forked child unless its only thread holds it.
+
+    Parameters
+    ----------
+    rank : int
+        Its place in the order in which locks are taken.
+    """
+
+    cdef object inner
+    cdef readonly int rank
+    cdef object __weakref__
+
+    def __init__(self, int rank):
+        self.inner = threading.RLock()
+        self.rank = rank
+        locks.append(weakref.ref(self, locks.remove))
+
+    def __enter__(self):
+        self.inner.acquire()
+
+    def __exit__(self, *_):
+        self.inner.release()
+
+    cdef bint take(self, double seconds) except -1:
+        return self.inner.acquire(True, seconds)
+
+    cdef int renew(self) except -1:
+        """In a child: nobody holds this but perhaps the only thread."""
+        if not self.inner._is_owned():
+            self.inner = threading.RLock()
+        return 0
+
+
+def at_fork(int rank, before=None, in_parent=None, in_child=None):
+    """Call something around each fork: `before` in the order of ranks, the others in reverse.
+
+    A bound method as `in_child` does not keep its object alive.
+    """
+    if hasattr(in_child, "__func__"):
+        in_child = weakref.WeakMethod(in_child)
+    elif in_child is not None:
+        in_child = _constant(in_child)
+    hooks.append((rank, before, in_parent, in_child))
+
+
+def _forget_hooks_below(int rank):
+    """For tests, whose hooks have ranks below those of the package."""
+    hooks[:] = [hook for hook in hooks if hook[0] >= rank]
+
+
+def _constant(function):
+    return lambda: function
+
+
+cdef class Gate:
+    """Lets many threads in at once, and a fork wait until they are out.
+
+    For calls of libraries with locks of their own: one that is held at the fork stays held.
+    """
+
+    cdef int inside
+    cdef int closed
+
+    def __init__(self, int rank):
+        at_fork(rank, self.close, self.open, self._after_fork)
+
+    def run(self, function, *args):
+        """Call `function` inside."""
+        while self.closed:
+            with nogil:
+                usleep(200)
+            PyErr_CheckSignals()
+        self.inside += 1
+        _add_here(1)
+        try:
+            return function(*args)
+        finally:
+            _add_here(-1)
+            self.inside -= 1
+
+    def close(self):
+        """Wait until no other thread is inside, and let none in."""
+        self.closed += 1
+        while self.inside > krt_inside_here:
+            with nogil:
+                usleep(200)
+
+    def open(self):
+        """Let threads in again."""
+        self.closed -= 1
+
+    def _after_fork(self):
+        self.closed = 0
+        self.inside = krt_inside_here
+
+
+cdef void _add_here(int n) noexcept:
+    global krt_inside_here
+    krt_inside_here += n
+
+
+def _rank_of(entry):
+    return entry.rank if isinstance(entry, Lock) else entry[0]
+
+
+cdef int begin(object entry, double until) except -1:
+    if not isinstance(entry, Lock):
+        if entry[1] is not None:
+            entry[1]()
+        taken.append(entry)
+    elif (<Lock> entry).take(max(0.0, until - time.monotonic())):
+        taken.append(entry)
+    return 0
+
+
+cdef int end(object entry, bint in_child) except -1:
+    if isinstance(entry, Lock):
+        (<Lock> entry).inner.release()
+        return 0
+    _, _, in_parent, child = entry
+    if in_child and child is not None:
+        return 0  # called in any case
+    if in_parent is not None:
+        in_parent()
+    return 0
+
+
+cdef void attempt(int (*function)(object, bint) except -1, object entry, bint in_child) noexcept:
+    """What goes wrong with one entry must not keep the others from being let go of."""
+    try:
+        function(entry, in_child)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+
+
+def _before():
+    global forks
+    cdef int born = generation
+    if not serial.acquire(True, PATIENCE_S):
+        return  # the fork of another thread is stuck
+    forks += 1
+    if forks > 1:
+        return  # a signal handler forks while this thread prepares to
+    until = time.monotonic() + PATIENCE_S
+    entries = hooks + [lock for ref in list(locks) if (lock := ref()) is not None]
+    for entry in sorted(entries, key=_rank_of):
+        try:
+            begin(entry, until)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        if generation != born:
+            return _before()  # a signal handler forked, and this is its child
+
+
+def _in_parent():
+    global forks
+    if not serial._is_owned():
+        return
+    forks -= 1
+    if forks == 0:
+        entries = taken[::-1]
+        taken.clear()
+        for entry in entries:
+            attempt(end, entry, False)
+    serial.release()
+
+
+cdef int renew(object entry, bint unused) except -1:
+    if isinstance(entry, Lock):
+        return (<Lock> entry).renew()
+    child = entry[3]
+    function = None if child is None else child()
+    if function is not None:
+        function()
+    return 0
+
+
+def _in_child():
+    global forks, generation, serial
+    generation += 1
+    forks = 0
+    serial = threading.RLock()
+    entries = taken[::-1]
+    taken.clear()
+    for entry in entries:
+        attempt(end, entry, True)
+    for entry in hooks + [lock for ref in list(locks) if (lock := ref()) is not None]:
+        attempt(renew, entry, True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

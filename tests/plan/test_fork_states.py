@@ -1,0 +1,232 @@
+"""Forks while other threads compute, compile and execute: every child can do all of it, and ends.
+
+``KERNELRT_FORKS`` sets the number of forks from each state, for a soak.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from support import plan_kernels
+
+import kernelrt as krt
+from kernelrt import _locks
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+FORKS = int(os.environ.get("KERNELRT_FORKS", "25"))
+PATIENCE = 20.0
+
+jitted = krt.jit(lambda x: (x * 2 + 1).sum())
+X = np.arange(32, dtype=np.float32)
+BIG = np.ones(1 << 16, np.float32)
+
+
+def fork(function) -> int:
+    """Fork; give the exit status of the child, -1 if it hangs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork, on purpose
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            function()
+            status = 0
+        finally:
+            os._exit(status)
+    return wait(pid)
+
+
+def wait(pid: int) -> int:
+    deadline = time.monotonic() + PATIENCE
+    pause = 0.0005
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(pause)
+        pause = min(0.01, pause * 2)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -1
+
+
+def live(number: int) -> None:
+    """What a child does: eager code, a jitted call, an allocation, now and then a new kernel."""
+    y = krt.tensor(X) * 3
+    assert y.sum().item() == 3 * X.sum()
+    assert jitted(X).item() == (X * 2 + 1).sum()
+    assert krt.tensor(BIG).realize()._buffer is not None
+    if number % 5 == 0:
+        compile_new(f"child{number}", number)
+
+
+def compile_new(name: str, number: int) -> None:
+    plan_kernels.kernel(name, f"%r = add i64 %x1, {number + 10**6}", 1, count=16)
+
+
+def idle(_: int) -> None:
+    time.sleep(0.001)
+
+
+def compute(number: int) -> None:
+    state = krt.tensor(X)
+    state.assign(state + number)
+    assert (state - number).sum().item() == pytest.approx(X.sum(), rel=1e-5)
+
+
+def compiling(number: int) -> None:
+    compile_new(f"parent{threading.get_ident()}_{number}", number)
+
+
+def execute(_: int) -> None:
+    assert heavy(BIG).shape == BIG.shape
+
+
+heavy = krt.jit(lambda x: (x.exp() * x.sin()).cos())
+
+
+@pytest.mark.parametrize("work", [idle, compute, compiling, execute])
+def test_children_live_whatever_other_threads_do(work):
+    live(1)
+    execute(0)
+    stop = threading.Event()
+    failures = []
+
+    def busy() -> None:
+        number = 0
+        try:
+            while not stop.is_set():
+                number += 1
+                work(number)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    statuses = []
+    try:
+        for number in range(FORKS):
+            time.sleep(0.0002 * (number % 7))
+            statuses.append(fork(lambda number=number: live(number)))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    assert statuses == [0] * FORKS
+
+
+def test_threads_that_fork_at_the_same_time(tmp_path):
+    """Each of many forks, begun at once by several threads, ends, and so do its children."""
+    statuses = []
+
+    def forks(seed: int) -> None:
+        for number in range(max(3, FORKS // 5)):
+            statuses.append(fork(lambda number=number: live(seed + 5 * number)))
+            compute(number)
+
+    threads = [threading.Thread(target=forks, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) == {0}
+    assert len(statuses) == 3 * max(3, FORKS // 5)
+    live(0)
+
+
+def test_a_fork_while_a_lock_is_held():
+    """By another thread that waits for the child: the fork goes on, the child has its own."""
+    lock = _locks.Lock(_locks.STATE)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+
+    def child() -> None:
+        with lock, lock:
+            pass
+
+    start = time.monotonic()
+    assert fork(child) == 0
+    assert time.monotonic() - start < 5
+    done.set()
+    thread.join()
+    with lock:
+        assert fork(child) == 0
+    assert fork(child) == 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
+def test_forks_by_signal_handlers():
+    """At any moment of eager work, jitted calls and compiling.
+
+    Not within another fork: hooks of the standard library take locks that are not reentrant.
+    """
+    children = []
+    me = os.getpid()
+
+    def handler(*_: object) -> None:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        children.append(pid)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for number in range(FORKS):
+            signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0002 * (number % 11))
+            compute(number)
+            jitted(X)
+            if number % 3 == 0:
+                compile_new(f"signal{number}", number)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert fork(lambda number=number: live(number)) == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert os.getpid() == me
+    assert [wait(pid) for pid in children] == [0] * len(children)
+
+
+def test_hooks_come_in_order_of_rank():
+    calls = []
+    for rank in (7, 5, 9):
+        _locks.at_fork(
+            rank,
+            lambda rank=rank: calls.append(("before", rank)),
+            lambda rank=rank: calls.append(("parent", rank)),
+        )
+
+    def broken() -> None:
+        raise ValueError
+
+    _locks.at_fork(6, broken, broken, broken)
+    parent = [("parent", r) for r in (9, 7, 5)]
+
+    def child() -> None:
+        assert calls == [*(("before", r) for r in (5, 7, 9)), *parent]
+
+    devnull, stderr = os.open(os.devnull, os.O_WRONLY), os.dup(2)
+    os.dup2(devnull, 2)
+    try:
+        assert fork(child) == 0
+    finally:
+        os.dup2(stderr, 2)
+    assert calls[3:] == parent
+    _locks._forget_hooks_below(10)
