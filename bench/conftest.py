@@ -9,13 +9,29 @@ import pytest
 from bench.harness import built
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench.harness import Build
 
 
 @pytest.fixture
-def build(request: pytest.FixtureRequest) -> Build:
-    """Build a side; its group in pytest-benchmark's table is the case."""
-    if "benchmark" in request.fixturenames:
-        benchmark = request.getfixturevalue("benchmark")
-        benchmark.group = request.node.callspec.params["case"]
-    return built
+def build(request: pytest.FixtureRequest) -> Iterator[Build]:
+    """Build a side; its group in pytest-benchmark's table is the case.
+
+    What is shown, kept and compared are times of one unit of work, on every side, as in the
+    tables of bench.report: a call of the bare loop repeats what a plan does once.
+    """
+    names = getattr(request.node, "callspec", None)
+    if "benchmark" not in request.fixturenames or names is None:
+        yield built
+        return
+    case = next(c for c in request.module.cases() if c.name == names.params["case"])
+    side = next(s for s in case.sides if s.name == names.params["side"])
+    units = side.calls * case.unit
+    benchmark = request.getfixturevalue("benchmark")
+    benchmark.group = case.name
+    benchmark.extra_info["units a call"] = units
+    yield built
+    if benchmark.stats is not None:
+        times = benchmark.stats.stats.data
+        times[:] = [time / units for time in times]

@@ -1,0 +1,47 @@
+"""What the benches measure can be kept and compared: same names, same units."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ROOT / "bench").exists(), reason="not in a source tree"),
+]
+
+
+def bench(storage: Path, *options: str) -> str:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+            "bench/test_dispatch.py", "-k", "add-100-", f"--benchmark-storage={storage}",
+            "--benchmark-max-time=0.02", "--benchmark-min-rounds=3", *options,
+        ],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_runs_are_kept_and_compared_in_one_unit(tmp_path):
+    bench(tmp_path, "--benchmark-autosave")
+    (kept,) = tmp_path.rglob("*.json")
+    found = json.loads(kept.read_text(encoding="utf-8"))["benchmarks"]
+    assert [b["params"]["side"] for b in found] == ["kernelrt", "bare C loop"]
+    assert {b["group"] for b in found} == {"dispatch-add-100"}
+    # One call of the bare loop runs far more kernels than one of the plan; a kernel takes
+    # nanoseconds on both.
+    assert all(1e-10 < b["stats"]["median"] < 1e-6 for b in found)
+    text = bench(tmp_path, "--benchmark-compare", "--benchmark-compare-fail=min:100000%")
+    for side in ("kernelrt", "bare C loop"):
+        assert f"dispatch-add-100-{side}] (NOW)" in text
+        assert f"dispatch-add-100-{side}] (0001" in text
+    nothing = bench(tmp_path / "none", "--benchmark-compare")
+    assert "(NOW)" not in nothing
