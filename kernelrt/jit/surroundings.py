@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import sys
 import types
 from collections import deque
@@ -17,12 +18,14 @@ import numpy as np
 
 from kernelrt.errors import JitError
 from kernelrt.jit.signature import short
-from kernelrt.nn import Module
+from kernelrt.nn import Module, modes
 from kernelrt.nn.optim import Optimizer
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from kernelrt.nn.modes import Noted
 
 __all__ = ["Surroundings"]
 
@@ -93,12 +96,39 @@ class Surroundings:
         self._seen: set[int] = set()
         self._globals: set[tuple[int, str]] = set()
         self._bindings: list[tuple[dict[str, Any], str, object]] = []
+        self._candidates: list[tuple[str, object, object]] = []
         self._follow([("", fn), *arguments])
+        for name, value, attribute in self._candidates:
+            if attribute is None or any(attribute in _attributes(c) for c in self._codes):
+                self._numbers.setdefault(name, value)
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """Numbers that the function can read, each with its name; they are part of the program."""
-        return tuple(f"{name} = {short(value)}" for name, value in self._numbers.items())
+        told = itertools.islice(self._numbers.items(), MOST_NUMBERS)
+        return tuple(f"{name} = {short(value)}" for name, value in told)
+
+    def noted(self, sources: set[Any]) -> Iterator[Noted]:
+        """Attributes of modules that the program depends on.
+
+        These are modules in modules, tensors over one of the buffers in `sources`, and numbers: all
+        of a layer of this package, and of other modules those that their forward names.
+        """
+        for place in self._places:
+            holder = place.holder
+            if not isinstance(holder, Module):
+                continue
+            for key, value in place.before.items():
+                if isinstance(value, Tensor):
+                    depends = value._memory is not None and value._buffer in sources
+                elif isinstance(value, bool | int | float):
+                    depends = not key.startswith("_") if _is_ours(holder) else (
+                        key in _attributes(getattr(type(holder).forward, "__code__", None))
+                    )
+                else:
+                    depends = isinstance(value, Module)
+                if depends:
+                    yield modes.watch(holder, key, value)
 
     def check(self, name: str, made: Callable[[object], bool]) -> None:
         """Raise JitError if anything was set that replays of `name` would have to set again.
@@ -224,9 +254,7 @@ class Surroundings:
             yield "a default", default
 
     def _number(self, name: str, value: object, *, attribute: object = None) -> None:
-        read = attribute is None or any(attribute in code.co_names for code in self._codes)
-        if read and len(self._numbers) < MOST_NUMBERS:
-            self._numbers.setdefault(name, value)
+        self._candidates.append((name, value, attribute))
 
 
 def _may_stay(
@@ -332,6 +360,13 @@ def _is_function(value: object) -> bool:
 
 def _root(module: object) -> str:
     return str(module).partition(".")[0]
+
+
+@functools.lru_cache(4096)
+def _attributes(code: types.CodeType | None) -> frozenset[object]:
+    """The attributes that are read there."""
+    steps = () if code is None else dis.get_instructions(code)
+    return frozenset(s.argval for s in steps if s.opname in ("LOAD_ATTR", "LOAD_METHOD"))
 
 
 def _reads(code: types.CodeType, name: str) -> bool:

@@ -120,7 +120,11 @@ def trace(
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
             assigned = current.assigned
-            watch = Watch(tuple(observed.values()), current.differentiated, effects)
+            values = (value for _, value in commits)
+            graph = toposort([*nodes, *values, *current.differentiated])
+            sources = {node.arg for node in graph if node.op is Op.BUFFER}
+            noted = (*observed.values(), *around.noted(sources))
+            watch = Watch(noted, current.differentiated, effects)
     finally:
         active.pop(key)
     for leaf, home in zip(call.leaves, homes, strict=True):

@@ -16,7 +16,7 @@ from kernelrt._handle import touch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Noted", "changed", "note", "observe"]
+__all__ = ["Noted", "changed", "is_watched", "note", "observe", "watch"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Noted:
     attribute : str
         Its name in the ``__dict__`` of `owner`.
     value : object
-        What it was; compared by ``==``.
+        What it was. A number is compared by ``==``, all else by identity.
     default : object
         What it is where the ``__dict__`` has none.
     """
@@ -43,13 +43,19 @@ class Noted:
     def holds(self) -> bool:
         """Whether the attribute has the value still."""
         now = self.owner.__dict__.get(self.attribute, self.default)
-        return now is self.value or now == self.value
+        return now is self.value or (isinstance(now, _VALUES) and now == self.value)
 
     def change(self) -> str:
         """What changed, in words."""
         now = self.owner.__dict__.get(self.attribute, self.default)
         name = self.attribute.removeprefix("_")
-        return f"{type(self.owner).__name__}.{name} changed from {self.value!r} to {now!r}"
+        text = f"{type(self.owner).__name__}.{name}"
+        if not isinstance(now, _VALUES):
+            return f"{text} was replaced"
+        return f"{text} changed from {self.value!r} to {now!r}"
+
+
+_VALUES = (bool, int, float, complex, tuple)
 
 
 class _Local(threading.local):
@@ -74,6 +80,20 @@ def note(owner: object, attribute: str, value: object, default: object = None) -
     if _local.observed is not None:
         key = id(owner), attribute
         _local.observed.setdefault(key, Noted(owner, attribute, value, default))
+
+
+def watch(owner: object, attribute: str, value: object) -> Noted:
+    """Note an attribute of a module, which is to say when it is set to something else."""
+    owner.__dict__.setdefault(_WATCHED, set()).add(attribute)
+    return Noted(owner, attribute, value, None)
+
+
+def is_watched(owner: object, attribute: str) -> bool:
+    """Whether a traced function depends on an attribute of a module."""
+    return attribute in owner.__dict__.get(_WATCHED, ())
+
+
+_WATCHED = "_watched_attributes"
 
 
 def changed() -> None:

@@ -54,6 +54,11 @@ class Module:
         finally:
             local.scope = outer
 
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        if modes.is_watched(self, name):
+            modes.changed()
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the module's result; to be overridden."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")

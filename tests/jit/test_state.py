@@ -443,3 +443,42 @@ def test_threads_may_call_at_the_same_time() -> None:
     assert not errors
     assert total.item() == 8 * sum(s + i for s in range(4) for i in range(100))
     assert add.retraces == 0
+
+
+def test_what_is_replaced_in_a_module_is_seen() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.layer = nn.Linear(2, 2)
+            self.scale = 2.0
+            self.steps = 0
+            self.drop = nn.Dropout(0.0)
+
+        def forward(self, x):
+            return self.drop(self.layer(x)) * self.scale
+
+    model = Model()
+    f = krt.jit(model)
+    x = rand(3, 2)
+
+    def check(plans: int) -> None:
+        for _ in range(2):
+            model.steps += 1
+            assert np.array_equal(f(x).numpy(), model(krt.tensor(x)).numpy())
+        assert len(f.plans) == plans, f.explain()
+
+    check(1)
+    model.scale = 3.0
+    check(2)
+    model.layer.weight = krt.ones(2, 2, requires_grad=True)
+    check(3)
+    model.layer = nn.Linear(2, 2)
+    check(4)
+    model.drop.p = 1.0
+    assert not f(x).numpy().any()
+    model.drop.p = 0.0
+    model.scale = 3.0
+    check(5)
+    text = f.explain()
+    for change in ("Model.scale changed from 2.0 to 3.0", "Linear.weight was replaced",
+                   "Model.layer was replaced", "Dropout.p changed from 0.0 to 1.0"):  # fmt: skip
+        assert change in text
