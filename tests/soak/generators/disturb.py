@@ -30,9 +30,12 @@ CHILD_SECONDS = 30.0
 
 
 def generate(rng: np.random.Generator) -> Case:
-    actions = rng.choice(ACTIONS, rng.integers(1, 4), replace=False)
+    kind = str(rng.choice(KINDS))
+    # Python's own threading loses its locks where an interrupt falls into it.
+    pool = [action for action in ACTIONS if (kind, action) != ("interrupt", "threads")]
+    actions = rng.choice(pool, rng.integers(1, 4), replace=False)
     return {
-        "kind": str(rng.choice(KINDS)),
+        "kind": kind,
         "actions": sorted(map(str, actions)),
         "blows": int(rng.choice([5, 20, 60])),
         "within": float(rng.choice([1e-4, 1e-3, 5e-3, 3e-2])),
