@@ -16,6 +16,7 @@ cdef class Node:
     cdef public object cached_label
     cdef public object cached_simple
     cdef public object origin
+    cdef readonly int depth  # operations one upon the other, down to what lies in memory
     cdef size_t content  # hash of op, dtype, src and arg
     cdef void *next  # in its bucket of the table of nodes
     cdef uint64_t visit  # the walk that came here last

@@ -25,6 +25,9 @@ class Node:
     def src(self) -> tuple[UOp, ...]: ...
     @property
     def arg(self) -> Any: ...
+    @property
+    def depth(self) -> int:
+        """How many nodes stand one upon the other, down to what lies in memory."""
 
     cached_bounds: tuple[int, int, bool] | None
     cached_label: str | None

@@ -173,6 +173,9 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
     node = <Node> bare_node(node_type, NO_ARGS)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
     node.content = content
+    if op is not DETACH or type_of(arg) is not KEPT:
+        for i in range(PyTuple_GET_SIZE(src)):
+            node.depth = max(node.depth, (<Node> PyTuple_GET_ITEM(src, i)).depth + 1)
     node.next = <void *> buckets[content & (n_buckets - 1)]
     buckets[content & (n_buckets - 1)] = <PyObject *> node
     n_nodes += 1

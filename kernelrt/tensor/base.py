@@ -33,6 +33,9 @@ __all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_his
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
 
+#: How many operations are put one upon the other before the value is computed.
+MOST_DEPTH = 256
+
 _BY_CODE = {d.code: d for d in dt.ALL}
 
 
@@ -61,7 +64,20 @@ class TensorBase(ArrayHandle):
         if tensor._born is None:
             state.watched.add(tensor)
             state.births[0] += 1
+            if node.depth > MOST_DEPTH:
+                tensor._cut()
         return tensor
+
+    def _cut(self) -> None:
+        """Compute a tensor that grew deep without being read, as a sum of losses does.
+
+        Its plan would be made for it alone; cut at equal depths, one plan serves them all. What
+        gradients flow through is left whole.
+        """
+        if is_static(self.dims) and (self._plain or not has_history(self._uop)):
+            from kernelrt.tensor.realize import materialize
+
+            materialize([self])
 
     @classmethod
     def _over(cls, buffer: Buffer, shape: tuple[int, ...]) -> Self:

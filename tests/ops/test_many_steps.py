@@ -106,6 +106,22 @@ def test_a_total_that_reads_state_keeps_its_old_values(monkeypatch):
     assert total.item() == 3 * sum(range(10))
 
 
+def test_a_long_total_is_computed_in_pieces_of_one_structure():
+    """Of any length; the graph of the whole would be compiled for this length alone."""
+    from kernelrt.tensor import base
+    from kernelrt.tensor.execute import plans
+
+    step, x = stepper(), np.ones(3, np.float32)
+    total = krt.zeros(())
+    for i in range(3 * base.MOST_DEPTH):
+        if i == 2 * base.MOST_DEPTH:
+            misses = plans.misses
+        total = total + step(x)
+        assert total._uop is None or total._uop.depth <= base.MOST_DEPTH
+    assert plans.misses == misses
+    assert total.item() == sum(3.0 * (i + 1) for i in range(3 * base.MOST_DEPTH))
+
+
 def test_thousands_of_unread_operations():
     x = krt.tensor(np.ones(3))
     y = x
