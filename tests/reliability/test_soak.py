@@ -143,8 +143,10 @@ def test_integers_see_a_wrong_operation(monkeypatch):
 def test_indices_see_a_missing_check(monkeypatch):
     from kernelrt.tensor import build
 
-    monkeypatch.setattr(build, "bound", lambda index, size: index.alu(build.Op.MOD, build.full(
-        size, index.dtype, index.shape)))  # fmt: skip
+    def wrapped(index, size, **_):
+        return index.alu(build.Op.MOD, build.full(size, index.dtype, index.shape))
+
+    monkeypatch.setattr(build, "bound", wrapped)
     assert noticed("indices").startswith(("missed: ", "values: "))
 
 
