@@ -22,11 +22,12 @@ class Scope:
         What is called; it is not kept alive.
     """
 
-    __slots__ = ("module", "outer")
+    __slots__ = ("kind", "module", "outer")
 
     def __init__(self, outer: object, module: object) -> None:
         self.outer = outer
         self.module = weakref.ref(module)
+        self.kind = type(module).__name__
 
     def __str__(self) -> str:
         """Write the path; a module that is not found in the one that calls it shows its class."""
@@ -39,11 +40,12 @@ class Scope:
         above: object = None
         for link in reversed(chain):
             module = link.module()
-            words.append(type(module).__name__ if above is None else _name_in(above, module))
+            found = None if above is None or module is None else _name_in(above, module)
+            words.append(found or link.kind)
             above = module
         return ".".join(words)
 
 
-def _name_in(parent: object, module: object) -> str:
+def _name_in(parent: object, module: object) -> str | None:
     found = (name for name, value in tree.named_objects(parent) if value is module and name)
-    return next(found, type(module).__name__)
+    return next(found, None)

@@ -36,6 +36,9 @@ class PlanMemory:
         self._places: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
+        self._seen_by_functions = sorted(
+            {i for op in ops if isinstance(op, PreparedCustomFunction) for i in op.buffer_indices}
+        )
         self.buffers: list[Buffer | None] = []
         self._allocate(parts)
         # Where buffers were when the dependencies were found: what shared bytes then may again.
@@ -67,12 +70,7 @@ class PlanMemory:
             for i in self._parts_of(index)
             for op, slot in self._uses_of(i)
         ]
-        shared = {i for i in range(len(self.buffers)) if here.meets(self.region(i))}
-        seen = any(
-            not shared.isdisjoint(op.buffer_indices)
-            for op in self._ops
-            if isinstance(op, PreparedCustomFunction)
-        )
+        seen = any(here.meets(self.region(i)) for i in self._seen_by_functions)
         return () if seen else tuple(sorted(found))
 
     # ---- Exchanging

@@ -179,6 +179,11 @@ def test_a_module_that_its_caller_does_not_hold_shows_its_class():
     assert {o.layer for o in launch.origins} == {"Outer.Linear"}
 
 
+def test_a_module_that_is_gone_is_remembered_by_its_class():
+    with pytest.raises(krt.IndexBoundsError, match="Embedding embedding at test_origins"):
+        nn.Embedding(3, 2)(krt.tensor([3])).numpy()
+
+
 def test_a_call_that_raises_leaves_the_layer():
     class Broken(nn.Module):
         def forward(self, _x):
