@@ -8,7 +8,7 @@ from kernelrt._node import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
-from kernelrt.ir.shape import format_shape, prod, same
+from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, state
 from kernelrt.tensor.marks import Custom, Leaf, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
@@ -172,8 +172,9 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | 
         buffers, leaves = found[1], cast("list[Leaf]", found[2])
         entry = execute.plans.get(key)
         if entry is None:
-            if any(n.op is Op.VAR for n in toposort([node, *nodes])):
-                return None
+            graph = toposort([node, *nodes])
+            if any(n.op is Op.VAR or not is_static(n.shape) for n in graph):
+                return None  # its Variables have no values yet
             by_leaf = _flow(tensor, seed, "backward")
             places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
             values = [*nodes, *(by_leaf[leaves[i]] for i in places)]
