@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.spec import DeviceSpec
@@ -103,8 +104,10 @@ class LLVMCompiler:
             key=lambda i: -len(kernels[i][1]),
         )
         workers = min(len(missing), pool_limit())
-        if workers <= 1:
-            made = [self._object(*kernels[i]) for i in missing]
+        if not missing:
+            made: list[bytes] = []
+        elif workers <= 1:
+            made = _uninterrupted(lambda: [self._object(*kernels[i]) for i in missing])
         else:
             with ThreadPoolExecutor(workers, "kernelrt-compile") as pool:
                 made = list(pool.map(lambda i: self._object(*kernels[i]), missing))
@@ -150,3 +153,28 @@ class LLVMCompiler:
             if self._machines:
                 return self._machines.pop()
         return llvm.target_machine(self.spec, self._codegen_level)
+
+
+def _uninterrupted(work: Callable[[], list[bytes]]) -> list[bytes]:
+    """Give the result of `work`, which no signal handler gets to see halfway.
+
+    Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
+    would leave objects that are freed twice or in the wrong order.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    outcome: list[list[bytes] | BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it belongs
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name="kernelrt-compile")
+    thread.start()
+    thread.join()
+    result = outcome.pop()
+    if isinstance(result, BaseException):
+        raise result
+    return result
