@@ -11,7 +11,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._memory import Exporter, Memory, Storage, StoredMemory
 from kernelrt.device import dlpack, registry
-from kernelrt.errors import DeviceError, DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -384,10 +384,6 @@ def _as_array(source: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], D
         if array.dtype.name == "bfloat16":
             array, bfloat16 = array.view(np.uint16), True
     elif hasattr(source, "__dlpack__"):
-        if source.__dlpack_device__()[0] != 1:
-            raise DeviceError(
-                f"source: {type(source).__name__} is not in host memory; move it to the CPU"
-            )
         array, bfloat16 = dlpack.import_array(source)
     else:
         try:

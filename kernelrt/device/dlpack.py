@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["export", "import_array"]
+from kernelrt.errors import DeviceError, DTypeError, KernelrtError
+
+__all__ = ["REFUSALS", "export", "import_array", "kind_name"]
+
+REFUSALS = (BufferError, RuntimeError, TypeError, ValueError, OverflowError)
+"""What objects of other libraries raise when they cannot be read."""
 
 # Layout of DLManagedTensor and DLManagedTensorVersioned (dlpack.h 1.0): where DLTensor begins,
 # and where in it the DLDataType {uint8 code, uint8 bits, uint16 lanes} is.
@@ -35,8 +40,29 @@ def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any])
     return capsule
 
 
-def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
-    """Give a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16."""
+def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any], bool]:
+    """Give a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16.
+
+    Raises
+    ------
+    DeviceError
+        The memory is not the host's.
+    DTypeError
+        The exporter does not hand it over; the message says why not.
+    """
+    try:
+        if source.__dlpack_device__()[0] != 1:
+            raise DeviceError(
+                f"{name}: {kind_name(source)} is not in host memory; move it to the CPU"
+            )
+        return _imported(source)
+    except KernelrtError:
+        raise
+    except REFUSALS as error:
+        raise DTypeError(f"{name}: {kind_name(source)} does not convert: {error}") from None
+
+
+def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
     try:
         return np.from_dlpack(source), False
     except (BufferError, RuntimeError, TypeError):
@@ -48,6 +74,15 @@ def import_array(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
             raise
         _set_code(capsule, _UINT)
         return np.from_dlpack(_Once(capsule)), True
+
+
+def kind_name(value: object) -> str:
+    """What `value` is, with the library that it comes from: there are Tensors in several."""
+    kind = type(value)
+    library = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if library in ("builtins", "__main__") else (
+        f"{library}.{kind.__qualname__}"
+    )
 
 
 class _Once:

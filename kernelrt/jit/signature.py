@@ -14,8 +14,9 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
-from kernelrt.errors import JitError, KernelrtError
+from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
 
@@ -273,8 +274,12 @@ def _from_memory(name: str, leaf: object) -> Any:
     except KernelrtError:
         try:
             array = np.asarray(leaf) if hasattr(leaf, "__array__") else np.from_dlpack(leaf)  # type: ignore[arg-type]
-        except (AttributeError, TypeError, ValueError, BufferError, RuntimeError):
+        except AttributeError:
             return _refuse(name, leaf)
+        except REFUSALS as error:
+            if not hasattr(leaf, "__array__") and not hasattr(leaf, "__dlpack__"):
+                return _refuse(name, leaf)
+            raise DTypeError(f"{name}: {kind_name(leaf)} does not convert: {error}") from None
         return _plain_array(name, array)
     shape = getattr(leaf, "shape", None)
     shape = (buffer.size,) if shape is None else tuple(int(size) for size in shape)
@@ -285,7 +290,7 @@ def _from_memory(name: str, leaf: object) -> Any:
 
 def _refuse(name: str, leaf: object) -> Any:
     raise JitError(
-        f"{name}: a jitted function takes no {type(leaf).__name__}; expected "
+        f"{name}: a jitted function takes no {kind_name(leaf)}; expected "
         "arrays and tensors, floats, ints, bools, strings, None, modules, and lists, tuples and "
         "dicts of these"
     )

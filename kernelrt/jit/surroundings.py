@@ -37,6 +37,7 @@ MOST_NUMBERS: Final = 8
 _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {"numpy", "torch", "jax", "kernelrt"}
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
+_READS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 _GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
 
 
@@ -153,7 +154,8 @@ class Surroundings:
         for place in self._places:
             wrong = [c for c in place.changes() if not _may_stay(*c, made)]
             for key, was, now in wrong:
-                found = found or (place.named(key), key or place.path, was, now)
+                cell = isinstance(place.holder, types.CellType)
+                found = found or (place.named(key), place.path if cell else key, was, now)
                 _put(place.holder, key, was)
             if wrong and isinstance(place.holder, list | deque):
                 place.holder.clear()
@@ -242,12 +244,17 @@ class Surroundings:
                 self._number(name, cell.cell_contents)
         for name in dict.fromkeys(n for code in codes for n in code.co_names):
             key = id(fn.__globals__), name
-            if key in self._globals or name not in fn.__globals__:
+            if key in self._globals:
+                continue
+            if name not in fn.__globals__:
+                if any(_does(code, name, "STORE_GLOBAL") for code in codes):
+                    self._globals.add(key)
+                    self._bindings.append((fn.__globals__, name, NOTHING))
                 continue
             self._globals.add(key)
             value = fn.__globals__[name]
             self._bindings.append((fn.__globals__, name, value))
-            if isinstance(value, _NUMBERS) and any(_reads(code, name) for code in codes):
+            if isinstance(value, _NUMBERS) and any(_does(code, name, *_READS) for code in codes):
                 self._number(name, value)
             yield name, value
         for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
@@ -369,10 +376,10 @@ def _attributes(code: types.CodeType | None) -> frozenset[object]:
     return frozenset(s.argval for s in steps if s.opname in ("LOAD_ATTR", "LOAD_METHOD"))
 
 
-def _reads(code: types.CodeType, name: str) -> bool:
-    """Whether `name` is a global, and not an attribute, there."""
+def _does(code: types.CodeType, name: str, *opnames: str) -> bool:
+    """Whether one of these instructions, which are about globals, names `name` there."""
     steps = dis.get_instructions(code) if name in code.co_names else ()
-    return any(s.argval == name and s.opname in ("LOAD_GLOBAL", "LOAD_NAME") for s in steps)
+    return any(s.argval == name and s.opname in opnames for s in steps)
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle, touch
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
@@ -519,7 +520,7 @@ def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
         node = tensor._lift(value, name).uop
         return _Argument(node) if is_number(node) else node
     raise DTypeError(
-        f"{name}: expected a Tensor, a number or a NumPy array, not {type(value).__name__}; make "
+        f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}; make "
         "a tensor of it with kernelrt.tensor"
     )
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DeviceError, DTypeError, ShapeError
+from kernelrt.device.dlpack import REFUSALS, import_array, kind_name
+from kernelrt.errors import DeviceError, DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod, same
 from kernelrt.ir.size import Real, Size, plain
@@ -98,14 +99,16 @@ def _as_array(data: object, name: str) -> np.ndarray[Any, Any]:
     ):
         raise DTypeError(
             f"{name}: expected numbers, nested lists of numbers, a NumPy array or an object with "
-            f"the buffer protocol, not {type(data).__name__}"
+            f"the buffer protocol, not {kind_name(data)}"
         )
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
         array = np.asarray(data)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DTypeError(f"{name}: {type(data).__name__} does not convert: {error}") from None
+    except KernelrtError:
+        raise
+    except REFUSALS as error:
+        raise DTypeError(f"{name}: {kind_name(data)} does not convert: {error}") from None
     if array.dtype.kind not in "biuf":
         raise DTypeError(
             f"{name}: elements of NumPy dtype {array.dtype} are not supported; expected bools, "
@@ -190,13 +193,16 @@ def from_numpy(array: Any) -> Tensor:
     DTypeError
         The elements have a type that kernelrt does not hold.
     """
+    dtype = None
     if not hasattr(array, "__array_interface__"):
         if not (hasattr(array, "__dlpack__") or _has_buffer(array)):
             raise DTypeError(
                 f"array: expected a NumPy array or shared memory, not {type(array).__name__}; "
                 "use kernelrt.tensor to copy"
             )
-        array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+        if hasattr(array, "__dlpack__"):
+            array, bfloat16 = import_array(array, "array")
+            dtype = dt.bfloat16 if bfloat16 else None
     array = np.asarray(array)
     dt.from_numpy(array.dtype, "array")
     order = sorted(range(array.ndim), key=lambda a: (-array.strides[a], a))
@@ -206,7 +212,7 @@ def from_numpy(array: Any) -> Tensor:
             f"array: memory with strides {array.strides} for shape {array.shape} cannot be "
             "shared; pass numpy.ascontiguousarray(array), or use kernelrt.tensor to copy"
         )
-    buffer = Buffer.wrap(packed)
+    buffer = Buffer.wrap(packed, dtype)
     shared = _class()._over(buffer, packed.shape)
     if packed.shape == array.shape and order == sorted(order):
         return shared

@@ -170,6 +170,15 @@ def test_names_of_closures_globals_slots_and_methods() -> None:
         calls += 1
         return x
 
+    def new(x):
+        global made_by_a_trace  # noqa: PLW0603 - it is what is refused
+        made_by_a_trace = x * 2
+
+    logged: list[Any] = []
+
+    def log(x):
+        logged.append(x.sum())
+
     slotted = Slotted(krt.zeros(2))
 
     def slot(x):
@@ -190,6 +199,7 @@ def test_names_of_closures_globals_slots_and_methods() -> None:
     model = Model()
     for fn, name in (
         (cell, "h"), (outer, "total"), (count, "calls"), (slot, "slotted.h"),
+        (new, "made_by_a_trace"), (log, r"logged\[0\]"),
         (lambda x: model(x) * 1, "model.h"),
     ):  # fmt: skip
         with pytest.raises(krt.JitError, match=rf"^{name}: .*test_surroundings.py:\d+\)"):
@@ -198,6 +208,8 @@ def test_names_of_closures_globals_slots_and_methods() -> None:
         with pytest.raises(krt.JitError, match=r"^self\.h: |^h: |^\w+\.h: "):
             jitted(ONE)
     assert calls == 0
+    assert "made_by_a_trace" not in globals()
+    assert logged == []
     assert h.tolist() == total.tolist() == slotted.h.tolist() == model.h.tolist() == [0, 0]
 
 
