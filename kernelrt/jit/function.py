@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
@@ -372,9 +373,12 @@ class JitFunction(JitCore, Generic[R]):
         """Hide plans and closure from the search for parameters."""
         return ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         if self.instance is not None:
             return _jitted_method, (self.instance, self._attribute)
+        path: str = getattr(self, "__qualname__", "")  # partial functions have none
+        if _named(self.__module__, path) is self:
+            return path  # what has a name is pickled by it, as functions are
         return _jitted, (self._fn, self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -388,6 +392,14 @@ class JitFunction(JitCore, Generic[R]):
 
 def _jitted(fn: Callable[..., object], options: dict[str, Any]) -> JitFunction[Any]:
     return JitFunction(fn, **options)
+
+
+def _named(module: object, path: str) -> object:
+    """What a module calls so, or None."""
+    found: object = sys.modules.get(str(module))
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _jitted_method(instance: object, name: str) -> object:

@@ -15,20 +15,21 @@ import secrets
 import struct
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import StateError
 from kernelrt.nn import tree
+from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernelrt.tensor import Tensor
+    from collections.abc import Iterator
 
 __all__ = ["load", "save"]
 
@@ -47,6 +48,7 @@ _SAFE_NAMES = {held: name for name, held in _SAFE_TYPES.items()}
 _MOST_HEADER = 100 << 20
 _MOST_NPY_HEADER = 1 << 16
 _MOST_AXES = 64
+_DATA = (str, bytes, bytearray, int, float, complex)
 _DEFLATE_RATIO = 1032
 """What deflate makes of a byte at most."""
 
@@ -65,13 +67,19 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     StateError
-        The name ends as files of another format do.
+        The name ends as files of another format do, or a mapping or list holds something that
+        would be lost, such as a number, a text or an array.
     """
     target = Path(path)
     if target.suffix in _FOREIGN:
         raise StateError(
             f"path: {os.fspath(path)!r} would not be what {target.suffix} says; use a name that "
             "ends in .npz or .safetensors"
+        )
+    for name, value in _lost(state):
+        raise StateError(
+            f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
+            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere"
         )
     held = dict(tree.named_tensors(state, ""))
     write = _write_safetensors if target.suffix == _SAFE else _write_archive
@@ -88,6 +96,23 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def _lost(state: object) -> Iterator[tuple[str, object]]:
+    """(name, value) of what nested mappings and lists hold and a file does not."""
+    inside: list[tuple[str, object, tuple[object, ...]]] = [("", state, ())]
+    while inside:
+        name, value, above = inside.pop()
+        if isinstance(value, Mapping | list | tuple) and not hasattr(type(value), "tree_items"):
+            if not any(value is outer for outer in above):
+                start = f"{name}." if name else ""
+                inside.extend(
+                    (start + key, child, (*above, value)) for key, child in tree.children(value)
+                )
+        elif not isinstance(value, Tensor) and (
+            isinstance(value, _DATA) or hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+        ):
+            yield name, value
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self
+import operator
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -14,6 +15,8 @@ from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand
 
@@ -26,6 +29,8 @@ class Tensor(ConversionMethods):
     Operations give tensors with PyTorch's names and semantics; nothing is computed before a
     value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called. A tensor
     is a value: views do not share memory, and an assignment to one tensor changes no other.
+    ``x += y`` gives the name x to another tensor; of a tensor that collects a gradient it sets
+    the value, and is allowed under ``no_grad`` only.
 
     Parameters
     ----------
@@ -150,6 +155,44 @@ class Tensor(ConversionMethods):
         return self
 
     copy_ = assign
+
+    def _in_place(
+        self, rule: Callable[[Self, Operand], Self], other: Operand, sign: str
+    ) -> Any:
+        """What `sign` gives: of a parameter its new value in place, of another tensor a new one.
+
+        Rebinding the name of a parameter, as Python does where nothing else is said, would leave
+        the parameter as it was.
+        """
+        if self._leaf is None:
+            return NotImplemented
+        if state.is_grad_enabled():
+            raise GradientError(
+                f"{sign}: the tensor requires a gradient and would change in place; do it in "
+                "'with kernelrt.no_grad():', or write another name on the left, as in y = x + 1"
+            )
+        return self.assign(rule(self, other))
+
+    def __iadd__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.add, other, "+="))
+
+    def __isub__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.sub, other, "-="))
+
+    def __imul__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.mul, other, "*="))
+
+    def __itruediv__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.truediv, other, "/="))
+
+    def __ifloordiv__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.floordiv, other, "//="))
+
+    def __imod__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.mod, other, "%="))
+
+    def __ipow__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.pow, other, "**="))
 
     def _fitted(self, target: Self) -> Self:
         shape = target.dims

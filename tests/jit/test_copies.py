@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,52 @@ def test_jitted_functions_keep_their_options(way: Callable[[Any], Any]) -> None:
     for size in (1, 5):
         assert other(np.ones(size, F32)).tolist() == [2] * size
     assert len(other.plans) == 1
+
+
+@krt.jit
+def halve(x: krt.Tensor) -> krt.Tensor:
+    return x / 2
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.w = krt.ones(2)
+        self.step = krt.jit(self._step)
+
+    def _step(self) -> krt.Tensor:
+        self.w.assign(self.w * 2)
+        return self.w
+
+    @staticmethod
+    @krt.jit
+    def third(x: krt.Tensor) -> krt.Tensor:
+        return x / 3
+
+    @krt.jit
+    def double(self) -> krt.Tensor:
+        return self.w * 2
+
+
+@every_way
+def test_functions_that_have_a_name_are_themselves(way: Callable[[Any], Any]) -> None:
+    for f in (halve, Holder.third, Holder.double):
+        assert way(f) is f
+        assert way({"f": [f]})["f"][0] is f
+    for fn in (functools.partial(double), nn.ReLU()):  # these have none
+        f = krt.jit(fn)
+        assert way(f) is not f
+        assert way(f)(np.ones(2, F32)).tolist() == f(np.ones(2, F32)).tolist()
+
+
+@every_way
+def test_a_jitted_bound_method_goes_with_its_object(way: Callable[[Any], Any]) -> None:
+    one = Holder()
+    one.step()
+    other = way(one)
+    other.step()
+    deep = way is not copy.copy
+    assert (one.w.tolist(), other.w.tolist()) == ([2, 2] if deep else [4, 4], [4, 4])
+    assert other.double().tolist() == [8, 8]
 
 
 @every_way

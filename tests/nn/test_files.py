@@ -347,3 +347,40 @@ print(ObjectCache.default().folder)
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / f"kernelrt-{os.getuid()}")
+
+
+class Exporter:
+    def __dlpack__(self) -> None: ...
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(
+    "value",
+    [3, 2.5, True, 1j, "text", b"bytes", np.ones(2), np.float32(1), np.int64(1), Exporter()],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(
+    ("wrap", "name"),
+    [
+        (lambda v: {"a": krt.ones(2), "b": v}, "'b'"), (lambda v: [krt.ones(2), v], "'1'"),
+        (lambda v: {"a": ({"b": [v]}, krt.ones(2))}, "'a.0.b.0'"), (lambda v: v, "''"),
+    ],
+    ids=["dict", "list", "deep", "alone"],
+)  # fmt: skip
+def test_what_would_be_lost_is_an_error(tmp_path, suffix, value, wrap, name) -> None:
+    path = tmp_path / f"file{suffix}"
+    with pytest.raises(StateError, match=rf"^state: {name} is .*{type(value).__name__}.*tensor"):
+        nn.save(wrap(value), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_objects_keep_beside_tensors_is_theirs(tmp_path) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            self.sizes, self.name, self.table = {"width": 3}, "mine", np.ones(2)
+            self.weight = krt.ones(2)
+
+    around = [Model(), None, nn.ReLU(), {}]
+    around.append(around)
+    nn.save(around, tmp_path / "file.npz")
+    assert list(nn.load(tmp_path / "file.npz")) == ["0.weight"]
