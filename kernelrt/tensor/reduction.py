@@ -137,12 +137,13 @@ class ReductionMethods(MovementMethods):
     def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremum[Self]:
         """Greatest element of all, or (values, indices) along `dim`.
 
-        The gradient is shared equally among equal greatest elements.
+        Along `dim` the gradient goes to the element that the index names, without `dim` it is
+        shared equally among equal greatest elements.
         """
         if dim is None:
             return self.amax()
         self._check_one("max", dim)
-        return Extremum(self.amax(dim, keepdim), self.argmax(dim, keepdim))
+        return self._extremum(Op.MAX, dim, keepdim)
 
     @overload
     def min(self, dim: None = None, keepdim: bool = False) -> Self: ...
@@ -153,7 +154,18 @@ class ReductionMethods(MovementMethods):
         if dim is None:
             return self.amin()
         self._check_one("min", dim)
-        return Extremum(self.amin(dim, keepdim), self.argmin(dim, keepdim))
+        return self._extremum(Op.MIN, dim, keepdim)
+
+    def _extremum(self, op: Op, dim: int, keepdim: bool) -> Extremum[Self]:
+        indices = self._position(op, dim, keepdim)
+        if self.ndim == 0:
+            return Extremum(self._reduce(self.uop, op, dim, keepdim), indices)
+        node, axis = self.uop, axis_of(dim, self.ndim)
+        shape = build.keep_axes(node.shape, (axis,))
+        out = build.reduce(node, op, (axis,))
+        place = build.expand(build.reshape(indices.uop, shape), node.shape)
+        out = custom(build.reshape(out, shape), _chosen_rule, node, arg=(axis, place))
+        return Extremum(self._of(out if keepdim else build.reshape(out, indices.dims)), indices)
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """Position of the first greatest element (or NaN), in the flat tensor or along `dim`."""
@@ -379,6 +391,12 @@ def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
     below = x.alu(Op.SUB, build.expand(top, x.shape))
     share = below.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
     return build.mul(build.expand(g, x.shape), share)
+
+
+def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), (axis, place) = node.arg.inputs, node.arg.arg
+    chosen = build.iota_along(x.shape, axis).eq(place)
+    return build.where(chosen, build.expand(g, x.shape), 0)
 
 
 def _softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
