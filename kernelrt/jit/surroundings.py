@@ -73,6 +73,8 @@ class _Place:
             return self.path
         if isinstance(self.holder, list | tuple | deque | dict):
             return f"{self.path}[{key!r}]"
+        if isinstance(self.holder, set | frozenset):
+            return f"an item of {self.path}"
         return f"{self.path}.{key}" if self.path else str(key)
 
 
@@ -319,7 +321,10 @@ def _put(holder: Any, key: Any, value: object) -> None:
         else:
             holder.cell_contents = value
     elif isinstance(holder, set):
-        holder.discard(next((item for item in holder if id(item) == key), None))
+        if value is NOTHING:
+            holder.discard(next((item for item in holder if id(item) == key), None))
+        else:
+            holder.add(value)
     elif isinstance(holder, dict):
         if value is NOTHING:
             holder.pop(key, None)

@@ -29,6 +29,7 @@ class Plain:
         self.items: list[Any] = [krt.zeros(2), 5]
         self.names: dict[str, Any] = {"a": krt.zeros(2)}
         self.queue = collections.deque([krt.zeros(2)], maxlen=3)
+        self.bag = {krt.zeros(2)}
 
     def grow(self, x: krt.Tensor) -> None:
         self.h = self.h + x
@@ -97,6 +98,14 @@ def queued(s, x):
     s.queue.append(x * 2)
 
 
+def put_in_a_set(s, x):
+    s.bag.add(x * 2)
+
+
+def taken_from_a_set(s, x):
+    return s.bag.pop() + x
+
+
 def nested(s, x):
     s.h = {"deep": [types.SimpleNamespace(x=x * 2)]}
 
@@ -125,6 +134,8 @@ CASES = {
     key: (r"s.names\['a'\]", 'names["a"] =', "assign"),
     new_key: (r"s.names\['b'\]", 'names["b"] =', "return the tensor"),
     queued: (r"s.queue\[1\]", "append", "return the tensor"),
+    put_in_a_set: ("an item of s.bag", "bag.add", "return the tensor"),
+    taken_from_a_set: ("an item of s.bag", "bag.pop", "return the tensor"),
     nested: ("s.h", "h = {", "assign"),
     exchanged: ("s.h", "s.h, s.items", "assign"),
     through_a_method: ("s.h", "self.h = self.h", "s.h.assign"),
@@ -141,7 +152,8 @@ def line_of(fn: Any, text: str) -> int:
 def test_what_is_set_is_named_with_its_line_and_the_way_out(fn: Any) -> None:
     name, text, way = CASES[fn]
     s = Plain()
-    before = {"h": s.h, "items": list(s.items), "names": dict(s.names), "queue": list(s.queue)}
+    before = {"h": s.h, "items": list(s.items), "names": dict(s.names), "queue": list(s.queue),
+              "bag": set(s.bag)}  # fmt: skip
     with pytest.raises(krt.JitError, match=rf"^{name}: .*{way}") as caught:
         krt.jit(lambda x: fn(s, x))(ONE)
     assert f"test_surroundings.py:{line_of(fn, text)})" in str(caught.value)
@@ -150,6 +162,7 @@ def test_what_is_set_is_named_with_its_line_and_the_way_out(fn: Any) -> None:
     assert list(map(id, before["items"])) == list(map(id, after["items"]))
     assert list(map(id, before["queue"])) == list(map(id, after["queue"]))
     assert before["h"] is after["h"]
+    assert before["bag"] == s.bag
     assert before["names"].keys() == after["names"].keys()
     assert before["names"]["a"] is after["names"]["a"]
 
