@@ -51,7 +51,6 @@ class Tile:
 
 
 _ONE = Tile()
-Tiles = dict["UOp", Tile]
 
 
 class Nest:

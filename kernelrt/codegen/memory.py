@@ -383,7 +383,7 @@ class Memory:
     # Checked indices ------------------------------------------------------------------------------
 
     def bound(self, u: UOp, index: Value, value: Value, place: Place) -> Value:
-        """`value` where `index` is in range, else 0 and a mark in the plan's status word."""
+        """`value` where `index` is in range, else 0 and a mark in the status word."""
         text, emitter = self.text, self.emitter
         size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
         index, size = text.align([index, size])[0]

@@ -23,10 +23,8 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernelrt.ir import Dim
-
-if TYPE_CHECKING:
     from kernelrt._replay import Structure
+    from kernelrt.ir import Dim
 
 __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
            "flatten_arguments", "normalize", "short", "spec_of"]  # fmt: skip

@@ -197,7 +197,7 @@ class CachedKernel:
         variables : sequence of Variable
             Bounds of what `spec.var_names` names; those of the AST are known already.
         may_fail : bool
-            It takes the plan's status word (``int64_t *``) as one more, last slot, and stores
+            It takes a status word (``int64_t *``) of its own as one more, last slot, and stores
             any number but 0 there for an index out of range; see :mod:`kernelrt.ir.status`.
 
         Raises
