@@ -19,6 +19,7 @@ __all__ = [
     "as_dim",
     "as_uop",
     "broadcast",
+    "difference",
     "dim_max",
     "dim_span",
     "format_shape",
@@ -29,6 +30,7 @@ __all__ = [
     "prod",
     "same",
     "strides_of",
+    "total",
     "window_count",
 ]
 
@@ -68,15 +70,31 @@ def is_static(shape: Iterable[Dim]) -> bool:
     return all(isinstance(d, int) for d in shape)
 
 
+def total(dims: Iterable[Dim]) -> Dim:
+    """Sum of dimensions."""
+    out: Dim = 0
+    for dim in dims:
+        if isinstance(out, int) and isinstance(dim, int):
+            out += dim
+        else:
+            out = as_dim(as_uop(out) + as_uop(dim))
+    return out
+
+
+def difference(a: Dim, b: Dim) -> Dim:
+    """``a - b`` of dimensions."""
+    return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))
+
+
 def prod(dims: Iterable[Dim]) -> Dim:
     """Product of dimensions; 1 for none."""
-    total: Dim = 1
+    out: Dim = 1
     for dim in dims:
-        if isinstance(total, int) and isinstance(dim, int):
-            total *= dim
+        if isinstance(out, int) and isinstance(dim, int):
+            out *= dim
         else:
-            total = as_dim(as_uop(total) * as_uop(dim))
-    return total
+            out = as_dim(as_uop(out) * as_uop(dim))
+    return out
 
 
 def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
@@ -176,13 +194,12 @@ def infer(u: UOp) -> tuple[Dim, ...]:
 
 
 def _shrink(u: UOp) -> tuple[Dim, ...]:
-    return tuple(as_dim(as_uop(hi) - as_uop(lo)) for lo, hi in u.arg)
+    return tuple(difference(hi, lo) for lo, hi in u.arg)
 
 
 def _pad(u: UOp) -> tuple[Dim, ...]:
     return tuple(
-        as_dim(as_uop(d) + as_uop(lo) + as_uop(hi))
-        for d, (lo, hi) in zip(u.src[0].shape, u.arg, strict=True)
+        total((d, lo, hi)) for d, (lo, hi) in zip(u.src[0].shape, u.arg, strict=True)
     )
 
 
@@ -200,10 +217,7 @@ def _unwindow(u: UOp) -> tuple[Dim, ...]:
 
 def _cat(u: UOp) -> tuple[Dim, ...]:
     dims = list(u.src[0].shape)
-    total: Dim = 0
-    for s in u.src:
-        total = as_dim(as_uop(total) + as_uop(s.shape[u.arg]))
-    dims[u.arg] = total
+    dims[u.arg] = total(s.shape[u.arg] for s in u.src)
     return tuple(dims)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
-from kernelrt.ir.shape import as_dim, as_uop, is_static, same
+from kernelrt.ir.shape import difference, is_static, same, total
 from kernelrt.schedule.indexing import groups_of_axes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _whole(pair: tuple[Dim, Dim], size: Dim) -> bool:
 
 
 def _sizes(box: Box) -> tuple[Dim, ...]:
-    return tuple(as_dim(as_uop(hi) - as_uop(lo)) if lo != 0 else hi for lo, hi in box)
+    return tuple(difference(hi, lo) for lo, hi in box)
 
 
 def _all_of(shape: Iterable[Dim]) -> list[tuple[Dim, Dim]]:
@@ -147,13 +147,14 @@ class _Cropper:
             return x.replace(src=(self.crop(source, tuple(turned), depth),))
         if x.op is Op.FLIP:
             inner = tuple(
-                (_less(d, hi), _less(d, lo)) if axis in x.arg else (lo, hi)
+                (difference(d, hi), difference(d, lo)) if axis in x.arg else (lo, hi)
                 for axis, ((lo, hi), d) in enumerate(zip(box, x.shape, strict=True))
             )
             return x.replace(src=(self.crop(source, inner, depth),))
         if x.op is Op.SHRINK:
             inner = tuple(
-                (_sum(a, lo), _sum(a, hi)) for (a, _), (lo, hi) in zip(x.arg, box, strict=True)
+                (total((a, lo)), total((a, hi)))
+                for (a, _), (lo, hi) in zip(x.arg, box, strict=True)
             )
             return self.crop(source, inner, depth)
         if x.op is Op.PAD:
@@ -205,7 +206,7 @@ class _Cropper:
         for (axis, taps, stride, dilation), (first, last) in zip(x.arg, box[rank:], strict=True):
             lo, hi = box[axis]
             if isinstance(first, int) and isinstance(last, int) and is_static((lo, hi)):
-                start = _sum(lo * stride, first * dilation)
+                start = total((lo * stride, first * dilation))
                 inner[axis] = (start, (hi - 1) * stride + (last - 1) * dilation + 1)
                 windows.append((axis, last - first, stride, dilation))
             elif _whole((lo, hi), x.shape[axis]) and _whole((first, last), taps):
@@ -214,11 +215,3 @@ class _Cropper:
             else:
                 return None
         return x.replace(src=(self.crop(x.src[0], tuple(inner), depth),), arg=tuple(windows))
-
-
-def _sum(a: Dim, b: Dim) -> Dim:
-    return a + b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) + as_uop(b))
-
-
-def _less(a: Dim, b: Dim) -> Dim:
-    return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))

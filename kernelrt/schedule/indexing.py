@@ -8,7 +8,7 @@ from __future__ import annotations
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.rewrite import rewrite
-from kernelrt.ir.shape import as_dim, as_uop, prod, same, strides_of
+from kernelrt.ir.shape import as_uop, prod, same, strides_of, total
 from kernelrt.ir.symbolic import RULES
 from kernelrt.ir.terms import ranges_of
 
@@ -67,11 +67,11 @@ class Indexer:
         key = (index, shape)
         found = self._flat.get(key)
         if found is None:
-            total = ZERO
+            offset = ZERO
             for i, stride in zip(index, strides_of(shape), strict=True):
                 if i is not ZERO:
-                    total = total + i * as_uop(stride)
-            found = self._flat[key] = self.simplify(total)
+                    offset = offset + i * as_uop(stride)
+            found = self._flat[key] = self.simplify(offset)
         return found
 
     def step(self, node: UOp, index: Index) -> Step:
@@ -164,7 +164,7 @@ class Indexer:
             if s.shape[axis] == 1:
                 inner = ZERO
             out.append(((*index[:axis], inner, *index[axis + 1 :]), gate))
-            start = as_dim(as_uop(start) + as_uop(s.shape[axis]))
+            start = total((start, s.shape[axis]))
         return out
 
     def at_least_zero(self, i: UOp) -> UOp:

@@ -14,7 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.ir.shape import as_uop, total
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
@@ -117,7 +117,7 @@ class _Lowering:
             at = self._indexer.flat(there, root.shape)
             if elements(part.shape):
                 out.append(UOp(Op.STORE, root.dtype, (self._places[root], at, value)))
-            start = as_dim(as_uop(start) + as_uop(part.shape[axis]))
+            start = total((start, part.shape[axis]))
         return out
 
     def _scatter(self, root: UOp) -> UOp:
@@ -265,11 +265,11 @@ class _Lowering:
         value = yield node.src[0], inner, gate
         if not own:
             return value
-        total = UOp(Op.REDUCE, node.dtype, (value, *own), reducer)
+        reduced = UOp(Op.REDUCE, node.dtype, (value, *own), reducer)
         if reducer is Op.ADD and node.dtype.is_float and any(r.src[0].vmin <= 0 for r in own):
             # Float sums start at -0.0, which is what would be left of no elements.
-            return total + 0.0
-        return total
+            return reduced + 0.0
+        return reduced
 
     def _own_loops(self, node: UOp, index: Index) -> list[UOp]:
         """Those that fusion gave it; new ones when it occurs again under another condition."""
@@ -319,7 +319,7 @@ class _Lowering:
         end: Dim = 0
         for s, (inner, own) in zip(node.src, self._indexer.parts(node, index), strict=True):
             values.append((yield s, inner, self._indexer.both(gate, own)))
-            end = as_dim(as_uop(end) + as_uop(s.shape[axis]))
+            end = total((end, s.shape[axis]))
             conditions.append(self._indexer.simplify(index[axis] < as_uop(end)))
         result = values.pop()
         for value, condition in zip(reversed(values), reversed(conditions[:-1]), strict=True):

@@ -13,7 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, COMMUTATIVE
 from kernelrt.ir.rewrite import Rule, Table, rewrite
-from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.ir.shape import total
 from kernelrt.schedule.adjoint import joined_pads, window_of_padded
 from kernelrt.schedule.fold import fold
 from kernelrt.schedule.indexing import groups_of_axes
@@ -91,7 +91,7 @@ def _shrink(u: UOp) -> UOp | None:
     if x.op is not Op.SHRINK:
         return None
     bounds = tuple(
-        (as_dim(as_uop(a) + as_uop(lo)), as_dim(as_uop(a) + as_uop(hi)))
+        (total((a, lo)), total((a, hi)))
         for (a, _), (lo, hi) in zip(x.arg, u.arg, strict=True)
     )
     return UOp(Op.SHRINK, u.dtype, x.src, bounds)
@@ -103,7 +103,7 @@ def _pad(u: UOp) -> UOp | None:
         return x
     if x.op is Op.PAD:
         widths = tuple(
-            (as_dim(as_uop(a) + as_uop(lo)), as_dim(as_uop(b) + as_uop(hi)))
+            (total((a, lo)), total((b, hi)))
             for (a, b), (lo, hi) in zip(x.arg, u.arg, strict=True)
         )
         return UOp(Op.PAD, u.dtype, x.src, widths)

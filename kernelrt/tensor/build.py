@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
-from kernelrt.ir.shape import as_dim, as_uop, broadcast, prod, same
+from kernelrt.ir.shape import as_dim, as_uop, broadcast, difference, prod, same, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -315,22 +315,6 @@ def sum_to(x: UOp, shape: Shape) -> UOp:
 def volume(shape: Shape, axes: Iterable[int] | None = None) -> Dim:
     """How many elements `shape` has along `axes`, or at all."""
     return prod(shape if axes is None else (shape[a] for a in axes))
-
-
-def difference(a: Dim, b: Dim) -> Dim:
-    """``a - b`` of dimensions."""
-    return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))
-
-
-def total(dims: Iterable[Dim]) -> Dim:
-    """The sum of dimensions."""
-    out: Dim = 0
-    for d in dims:
-        if isinstance(out, int) and isinstance(d, int):
-            out += d
-        else:
-            out = as_dim(as_uop(out) + as_uop(d))
-    return out
 
 
 def quotient(a: Dim, b: int) -> Dim:

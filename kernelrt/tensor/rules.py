@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.tensor import build
 
 __all__ = ["RULES", "Rule", "unwindow"]
@@ -158,7 +157,7 @@ def _pad(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
     return build.shrink(
         g,
-        [(lo, as_dim(as_uop(lo) + as_uop(d))) for (lo, _), d in zip(u.arg, shape, strict=True)],
+        [(lo, build.total((lo, d))) for (lo, _), d in zip(u.arg, shape, strict=True)],
     )
 
 
