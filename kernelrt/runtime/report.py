@@ -13,6 +13,7 @@ from kernelrt.ir.terms import render
 from kernelrt.runtime.cost import estimate_ns
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
 from kernelrt.runtime.sizes import evaluate
+from kernelrt.schedule.arena import most_alive
 from kernelrt.schedule.hazards import waves
 
 if TYPE_CHECKING:
@@ -83,15 +84,7 @@ def _lower_bound(parts: PlanParts, ops: Sequence[PreparedOp]) -> int:
             if layout.entries[root].own in parts.places:
                 first.setdefault(root, number)
                 last[root] = number
-    change = [0] * (len(ops) + 1)
-    for root, number in first.items():
-        change[number] += layout.entries[root].nbytes
-        change[last[root] + 1] -= layout.entries[root].nbytes
-    alive = most = 0
-    for delta in change:
-        alive += delta
-        most = max(most, alive)
-    return most
+    return most_alive((first[root], last[root], layout.entries[root].nbytes) for root in first)
 
 
 def index_error(

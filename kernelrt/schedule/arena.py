@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
+from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.schedule.types import Intermediate, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt.schedule.types import Item
 
 
-__all__ = ["ALIGNMENT", "plan_arena"]
+__all__ = ["most_alive", "plan_arena"]
 
-#: Bytes; a cache line, and the widest vector.
-ALIGNMENT = 64
 #: Above this many items the closure of the order would take too much memory, and bytes are
 #: reused only after an item's direct dependencies.
 _CLOSURE_LIMIT = 8192
@@ -134,20 +134,10 @@ def _fit(size: int, blocks: Sequence[_Block], open_users: int, end: int) -> int:
     return position if best is None else best[1]
 
 
-def lower_bound(items: Sequence[Item], keep: Collection[Intermediate]) -> int:
-    """The most bytes of intermediates that are alive at once in execution order."""
-    first: dict[Intermediate, int] = {}
-    last: dict[Intermediate, int] = {}
-    for number, item in enumerate(items):
-        for holder in _touched(item, keep):
-            first.setdefault(holder, number)
-            last[holder] = number
-    change = [0] * (len(items) + 1)
-    for holder, number in first.items():
-        change[number] += holder.nbytes
-        change[last[holder] + 1] -= holder.nbytes
-    alive = most = 0
-    for delta in change:
-        alive += delta
-        most = max(most, alive)
-    return most
+def most_alive(lives: Iterable[tuple[int, int, int]]) -> int:
+    """The most bytes that are alive at once, of what has a first user, a last one, and bytes."""
+    change: dict[int, int] = {}
+    for first, last, nbytes in lives:
+        change[first] = change.get(first, 0) + nbytes
+        change[last + 1] = change.get(last + 1, 0) - nbytes
+    return max(itertools.accumulate(change[at] for at in sorted(change)), default=0)
