@@ -10,9 +10,10 @@ from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import islands, region_of
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import UOp
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.tensor import Tensor, state
+from kernelrt.tensor import Tensor, build, state
+from kernelrt.tensor.execute import BIND_FROM_BYTES
 from kernelrt.tensor.realize import before_writes, flush
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Way", "make_replay", "raw"]
 
-BIND_FROM_BYTES: Final = 2048
-"""Arguments of at least this size are read where they lie, and results written where they will
-lie; smaller ones are copied."""
 MOST_WRITTEN_RANGES: Final = 64
 """Arguments of plans that write to more places than this are always copied in."""
 
@@ -153,7 +151,7 @@ def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
     """Where the plan takes the address of an argument, if it can be bound to the caller's."""
     if home.nbytes < BIND_FROM_BYTES or any(b.storage is home.storage for b in plan.output_buffers):
         return ()
-    index = plan.ast_to_buffer_map.get(UOp(Op.BUFFER, home.dtype, (), home))
+    index = plan.ast_to_buffer_map.get(build.memory(home))
     return () if index is None else plan.sites(index)
 
 

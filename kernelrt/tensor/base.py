@@ -197,7 +197,7 @@ class TensorBase(ArrayHandle):
         """The BUFFER node of a tensor that has data."""
         buffer = self._buffer
         assert buffer is not None
-        return UOp(Op.BUFFER, buffer.dtype, (), buffer)
+        return build.memory(buffer)
 
     def _move(self, buffer: Buffer) -> None:
         """Go on with `buffer`, which holds the same elements, as the storage."""
@@ -596,7 +596,7 @@ def has_history(node: UOp) -> bool:
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
     """The elements of `buffer` as a node of `shape`, packed in row-major order."""
-    node = UOp(Op.BUFFER, buffer.dtype, (), buffer)
+    node = build.memory(buffer)
     if not is_static(shape):
         node = build.shrink(node, [(0, prod(shape))])
     return build.reshape(node, shape)

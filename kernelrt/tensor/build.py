@@ -16,6 +16,7 @@ from kernelrt.ir.shape import as_dim, as_uop, broadcast, difference, prod, same,
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "iota",
     "iota_along",
     "keep_axes",
+    "memory",
     "mul",
     "neg",
     "pad",
@@ -52,11 +54,22 @@ __all__ = [
     "total",
     "volume",
     "where",
+    "write",
     "zeros_like",
 ]
 
 Shape = tuple[Dim, ...]
 Number = bool | int | float
+
+
+def memory(buffer: Buffer) -> UOp:
+    """The node that stands for the storage of `buffer`."""
+    return UOp(Op.BUFFER, buffer.dtype, (), buffer)
+
+
+def write(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
+    """The storage of `buffer`, and `value` as it is written there: a commit of a schedule."""
+    return memory(buffer), reshape(value, (buffer.size,))
 
 _PASSES_CONST = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP})
 

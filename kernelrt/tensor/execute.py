@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "PlanCache", "entry", "plans", "prepare"]
 
-#: Results of at least this size are written where they will lie; smaller ones are copied there.
+#: Arguments of at least this size are read where they lie, and results written where they will
+#: lie; smaller ones are copied.
 BIND_FROM_BYTES: Final = 2048
 
 

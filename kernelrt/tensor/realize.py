@@ -148,7 +148,11 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
         for tensor in tensors:
             tensor._enter()
         nodes = strip(t._uop for t in tensors)
-        commits = {i: _commit(t, nodes[i]) for i, t in enumerate(tensors) if assigned[i]}
+        commits = {
+            i: build.write(t._memory, node)
+            for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))
+            if assigned[i]
+        }
         plan = execute.prepare(nodes, list(commits.values()), {i: c[0] for i, c in commits.items()})
         for t, a in zip(tensors, assigned, strict=True):
             if a:
@@ -233,7 +237,7 @@ def _compute(
     if not targets and not commits:
         return True
     nodes = [t._uop for t in targets]
-    writes = [(_storage(t), t._uop) for t in commits]
+    writes = [(t._storage(), t._uop) for t in commits]
     try:
         entry, buffers, key = execute.plans.find(nodes, writes)
         results = entry.results(buffers)
@@ -283,16 +287,6 @@ def _compute_again(tensor: TensorBase) -> bool:
         return entry.prepared.run(found[1], [result], fresh, [], state.pending) == DONE
     except IndexBoundsError:
         return False  # told by a plan that knows the lines of this graph
-
-
-def _storage(tensor: TensorBase) -> UOp:
-    buffer: Buffer = tensor._memory
-    return UOp(Op.BUFFER, buffer.dtype, (), buffer)
-
-
-def _commit(tensor: TensorBase, value: UOp) -> tuple[UOp, UOp]:
-    storage = _storage(tensor)
-    return storage, build.reshape(value, storage.shape)
 
 
 def _readers(tensors: Sequence[TensorBase], written: Written) -> list[TensorBase]:

@@ -9,7 +9,6 @@ from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError
-from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.marks import strip
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
@@ -103,7 +103,7 @@ class Trace:
             buffer = tensor._buffer
             assert buffer is not None
             buffer = self._elsewhere.get(id(tensor), buffer)
-            storage, flat = _flat(buffer, value)
+            storage, flat = build.write(buffer, value)
             if flat is not storage:
                 out.append((storage, flat))
         return out
@@ -224,7 +224,7 @@ class Trace:
             )
         values = strip(now._uop for _, now in written)
         return effects, [
-            _flat(grads.home_of(use.tensor).buffer, value)
+            build.write(grads.home_of(use.tensor).buffer, value)
             for (use, _), value in zip(written, values, strict=True)
         ]
 
@@ -241,11 +241,6 @@ class Trace:
             materialize([tensor])
         finally:
             state.local.trace = self
-
-
-def _flat(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
-    """The storage, and `value` as it is written there."""
-    return UOp(Op.BUFFER, buffer.dtype, (), buffer), build.reshape(value, (buffer.size,))
 
 
 def is_tracing() -> bool:
