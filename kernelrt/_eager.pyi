@@ -28,6 +28,9 @@ Reset: TypeAlias = tuple[ArrayHandle, UOp, UOp]
 class Prepared:
     """A plan, where it takes its buffers from, and where its results go.
 
+    Where something that the plan writes overlaps another place, the order of its operations holds
+    for the first addresses only, and it fits no others.
+
     Parameters
     ----------
     plan : PlanCore
@@ -38,8 +41,6 @@ class Prepared:
     outputs : iterable of (address, nbytes, sites)
         For each result: where the plan leaves it, its length, and where the plan's table points
         to it; without the last it is copied.
-    fixed : bool
-        Whether the order of its operations holds for the given addresses only.
     """
 
     def __init__(
@@ -47,7 +48,6 @@ class Prepared:
         plan: PlanCore,
         places: Iterable[tuple[int, int, bool, Sequence[Site]]],
         outputs: Iterable[tuple[int, int, Sequence[Site]]],
-        fixed: bool,
     ) -> None: ...
     @property
     def plan(self) -> PlanCore: ...

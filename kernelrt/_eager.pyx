@@ -68,15 +68,14 @@ cdef class Prepared:
     cdef Place *places
     cdef Output *outputs
     cdef Py_ssize_t n_places, n_outputs
-    cdef bint fixed
+    cdef bint fixed  # the order of its operations holds for the first addresses only
 
-    def __init__(self, PlanCore plan not None, places, outputs, bint fixed):
+    def __init__(self, PlanCore plan not None, places, outputs):
         cdef Py_ssize_t i
         if self.places != NULL:
             raise errors.PlanBuildError("an eager plan is initialised once")
         places, outputs = tuple(places), tuple(outputs)
         self.plan = plan
-        self.fixed = fixed
         self.places = <Place *> calloc_for(len(places), sizeof(Place))
         self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
         for i, (address, nbytes, written, sites) in enumerate(places):
@@ -86,6 +85,7 @@ cdef class Prepared:
             self.n_places += 1
             self.places[i].sites = <Site *> calloc_for(len(sites), sizeof(Site))
             self.places[i].n_sites = fill(self.places[i].sites, sites)
+        self.fixed = self.meet(NULL)
         for i, (address, nbytes, sites) in enumerate(outputs):
             self.outputs[i].source = <const char *> <size_t> address
             self.outputs[i].nbytes = nbytes
@@ -172,14 +172,19 @@ cdef class Prepared:
             PyMem_Free(data)
 
     cdef bint meet(self, char **data) noexcept:
-        """Whether something that is written overlaps something else."""
+        """Whether something that is written overlaps something else; NULL: where they are bound."""
         cdef Py_ssize_t i, j
+        cdef char *here
+        cdef char *there
         for i in range(self.n_places):
             if not self.places[i].written or not self.places[i].nbytes:
                 continue
+            here = self.places[i].data if data == NULL else data[i]
             for j in range(self.n_places):
-                if (i != j and data[i] < data[j] + self.places[j].nbytes
-                        and data[j] < data[i] + self.places[i].nbytes):
+                there = self.places[j].data if data == NULL else data[j]
+                if (i != j and self.places[j].nbytes
+                        and here < there + self.places[j].nbytes
+                        and there < here + self.places[i].nbytes):
                     return True
         return False
 

@@ -254,9 +254,7 @@ def _plan(
         written.add(region_of(storage.arg), None)
     indices = plan.ast_to_buffer_map
     places = [_place(plan, indices.get(b), b.arg, written) for b in buffers]
-    prepared = Prepared(
-        plan, places, [_output(plan, i) for i in range(len(computed))], _overlap(places)
-    )
+    prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
     return Entry(prepared, sources, sizes, sum(b.nbytes for b in plan.buffers))
 
 
@@ -291,17 +289,6 @@ def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, 
     index, buffer = plan.output_indices[i], plan.output_buffers[i]
     bound = buffer.nbytes >= BIND_FROM_BYTES and plan.output_indices.count(index) == 1
     return buffer.address, buffer.nbytes, plan.sites(index) if bound else ()
-
-
-def _overlap(places: Sequence[tuple[int, int, bool, Sequence[tuple[int, int, int]]]]) -> bool:
-    """Whether something that is written overlaps another place."""
-    return any(
-        i != j and start < other + length and other < start + nbytes
-        for i, (start, nbytes, written, _) in enumerate(places)
-        if written and nbytes
-        for j, (other, length, _, _) in enumerate(places)
-        if length
-    )
 
 
 def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
