@@ -159,7 +159,8 @@ def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
             elif not same(out[axis], dim):
                 raise ShapeError(
                     f"shapes {' and '.join(map(format_shape, shapes))} do not broadcast: axis "
-                    f"{axis - rank} has sizes {out[axis]} and {dim}; they must be equal or 1"
+                    f"{axis - rank} has sizes {format_size(out[axis])} and {format_size(dim)}; "
+                    "they must be equal or 1"
                 )
     return tuple(out)
 

@@ -8,10 +8,10 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
-from kernelrt.jit.signature import Array, Spec
+from kernelrt.jit.signature import Array, Spec, Static
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kernelrt._replay import Replay, Structure
     from kernelrt.jit.binding import Way
@@ -66,9 +66,12 @@ def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]]:
 
 
 def generalize(
-    dynamic: Mapping[str, Mapping[int, UOp]], names: Sequence[str], specs: Sequence[Spec]
-) -> tuple[Spec, ...]:
+    dynamic: Mapping[str, Mapping[int, UOp]], names: Sequence[str], specs: Sequence[Spec],
+    absent: Collection[str] = (),
+) -> tuple[Spec, ...]:  # fmt: skip
     """Put the Variables of `dynamic` in place of the sizes in `specs`.
+
+    Arguments that are None, and those that are `absent` because they have a default, have no sizes.
 
     Raises
     ------
@@ -84,6 +87,8 @@ def generalize(
     for name, axes in dynamic.items():
         where = [i for i, leaf in enumerate(names) if leaf == name]
         spec = specs[where[0]] if where else None
+        if name in absent or spec == Static(None):
+            continue
         if not isinstance(spec, Array):
             raise DTypeError(
                 f"dynamic: {name!r} is not the name of an array argument; the arguments are "

@@ -73,6 +73,7 @@ class JitFunction(JitCore, Generic[R]):
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
         self._signature = _signature_of(fn)
+        self._optional = _optional_of(self._signature)
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._keep_grads = keep_grads
@@ -197,7 +198,9 @@ class JitFunction(JitCore, Generic[R]):
         call = Call(len(args), tuple(kwargs), template, leaf_names, tuple(names))
         leaves = [normalize(name, leaf) for name, leaf in named]
         actual = tuple(spec_of(leaf) for leaf in leaves)
-        specs = generalize(self._dynamic, call.leaves, actual) if self._dynamic else actual
+        specs = actual
+        if self._dynamic:
+            specs = generalize(self._dynamic, call.leaves, actual, self._optional - {*names})
         variant = self._known(call, specs)
         # No lock is held while the function runs: it may wait for a thread that calls another.
         made = self._make(call, specs, leaves) if variant is None else None
@@ -412,6 +415,12 @@ def _signature_of(fn: Callable[..., object]) -> inspect.Signature | None:
         return inspect.signature(fn.forward if isinstance(fn, Module) else fn)
     except (TypeError, ValueError):  # some builtins have none
         return None
+
+
+def _optional_of(signature: inspect.Signature | None) -> frozenset[str]:
+    """Arguments that a call may leave out."""
+    parameters = () if signature is None else signature.parameters.values()
+    return frozenset(p.name for p in parameters if p.default is not p.empty)
 
 
 def _names_of(signature: inspect.Signature | None) -> Iterator[str]:

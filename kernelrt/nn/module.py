@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError
 from kernelrt.nn import modes, state, tree
 from kernelrt.nn.scope import Scope
+from kernelrt.tensor import Tensor
 from kernelrt.tensor.state import local
-
-if TYPE_CHECKING:
-    from kernelrt.tensor import Tensor
 
 __all__ = ["Module", "ModuleList", "Sequential"]
 
@@ -51,6 +51,11 @@ class Module:
         local.scope = Scope(outer, self)
         try:
             return self.forward(*args, **kwargs)
+        except AttributeError as error:
+            complaint = _not_a_tensor(self, error, args, kwargs)
+            if complaint is None:
+                raise
+            raise complaint from error
         finally:
             local.scope = outer
 
@@ -255,6 +260,25 @@ class ModuleList(Module):
 
     def __getitem__(self, index: int) -> Any:
         return self._items[index]
+
+
+def _not_a_tensor(
+    module: Any, error: AttributeError, args: tuple[object, ...], kwargs: dict[str, object]
+) -> DTypeError | None:
+    """What there is to say where an argument lacks what a Tensor has."""
+    wrong = error.obj
+    if isinstance(wrong, Tensor) or not hasattr(Tensor, str(error.name)):
+        return None
+    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    for name, value in given.items():
+        if value is wrong:
+            is_array = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+            way = ", or pass it to a jitted function, which takes arrays" if is_array else ""
+            return DTypeError(
+                f"{name}: {type(module).__name__} expects a Tensor, not {kind_name(value)}; make "
+                f"one with kernelrt.tensor{way}"
+            )
+    return None
 
 
 def _check_layer(name: str, layer: object) -> Layer:

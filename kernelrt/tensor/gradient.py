@@ -109,7 +109,8 @@ def _flow(tensor: TensorBase, g: UOp, name: str) -> dict[Leaf, UOp]:
     if not found:
         raise GradientError(
             f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
-            "requires_grad=True on one, and do not detach it on the way"
+            "requires_grad=True on one, and do not detach it on the way; results of jitted "
+            "functions do not remember how they were computed, so call backward in the function"
         )
     return found
 

@@ -174,3 +174,31 @@ def test_a_sum_of_nothing_is_zero():
     for n in (0, 2):
         got = f(np.zeros((n, 3), np.float32)).numpy()
         np.testing.assert_array_equal(np.copysign(1, got), np.ones(3))
+
+
+def test_arguments_that_may_be_left_out_have_no_sizes_then():
+    b = Variable("b", 1, 16)
+
+    @krt.jit(dynamic={"x": {0: b}, "y": {0: b}, "z": {0: b}})
+    def f(x, y=None, *, z=None):
+        return x if y is None else x + y if z is None else x + y + z
+
+    for n in (1, 3, 16):
+        x = np.full((n, 2), n, np.float32)
+        for args, options, times in (
+            ((x,), {}, 1), ((x, None), {}, 1), ((x, None), {"z": None}, 1), ((x, x), {}, 2),
+            ((x,), {"y": x}, 2), ((x, x), {"z": x}, 3),
+        ):  # fmt: skip
+            np.testing.assert_array_equal(f(*args, **options).numpy(), times * x)
+    assert f.retraces < 6
+    with pytest.raises(ShapeError, match="y: axis 0 has size 2, but x gave"):
+        f(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
+    with pytest.raises(DTypeError, match=r"'y' is not the name of an array.*y\[0\]"):
+        f(np.ones((3, 2), np.float32), [np.ones((3, 2), np.float32)])
+
+
+def test_shapes_in_messages_name_the_variable():
+    b = Variable("b", 1, 16)
+    f = krt.jit(lambda x: x + krt.ones(6, 4), dynamic={"x": {0: b}})
+    with pytest.raises(ShapeError, match=r"\(b, 4\) and \(6, 4\).* has sizes b and 6; "):
+        f(np.ones((6, 4), np.float32))

@@ -157,3 +157,50 @@ def test_copies_and_pickles_are_independent() -> None:
 def test_a_module_without_forward_says_so() -> None:
     with pytest.raises(NotImplementedError, match="Module"):
         nn.Module()(1)
+
+
+class Sums(nn.Module):
+    def forward(self, a: krt.Tensor, *, b: krt.Tensor) -> krt.Tensor:
+        return a.relu() + b.exp()
+
+
+class Foreign:
+    shape = (2, 3)
+
+
+@pytest.mark.parametrize(
+    "value", [np.ones((2, 3), np.float32), [[1.0, 2.0, 3.0]], 1, "text", None, Foreign()],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_arguments_that_are_no_tensors_are_named(value) -> None:
+    kind = type(value).__name__
+    image = krt.ones(1, 1, 3, 3)
+    for call, name, module in (
+        (lambda: nn.Linear(3, 2)(value), "x", "Linear"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU())(value), "x", "Linear"),
+        (lambda: nn.ReLU()(value), "x", "ReLU"),
+        (lambda: nn.Embedding(3, 2)(value), "index", "Embedding"),
+        (lambda: nn.Embedding(3, 2)(index=value), "index", "Embedding"),
+        (lambda: nn.Conv2d(1, 1, 3)(value), "x", "Conv2d"),
+        (lambda: Sums()(value, b=image), "a", "Sums"),
+        (lambda: Sums()(image, b=value), "b", "Sums"),
+    ):
+        expected = rf"^{name}: {module} expects a Tensor, not (\w+\.)?{kind}; make.*kernelrt.tensor"
+        with pytest.raises(krt.DTypeError, match=expected) as caught:
+            call()
+        assert ("jitted function" in str(caught.value)) == isinstance(value, np.ndarray)
+
+
+def test_other_attribute_errors_are_as_they_were() -> None:
+    class Missing(nn.Module):
+        def forward(self, a):
+            return self.nothing(a)
+
+    class Own(nn.Module):
+        def forward(self, a):
+            return np.asarray(a)[:0].relu()
+
+    for module, name in ((Missing(), "nothing"), (Own(), "relu")):
+        with pytest.raises(AttributeError, match=name) as caught:
+            module(np.ones(3))
+        assert not isinstance(caught.value, krt.KernelrtError)
