@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
-from kernelrt.tensor.base import whole
+from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.creation import empty
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.base import whole
+from kernelrt.tensor.arguments import whole
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-import numpy as np
-
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle, touch
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
-from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
-from kernelrt.ir.size import Size, as_size, plain
+from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
+from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, gradient_operands, history, mark
+from kernelrt.tensor.promotion import Weak, check_fits, operand, result_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+
+    import numpy as np
 
     from kernelrt._eager import Fresh
     from kernelrt.device.buffer import Buffer
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "axes_of", "axis_of", "has_history", "is_number",
-           "joint_type", "shape_of", "storage_node", "whole"]  # fmt: skip
+__all__ = ["Operand", "TensorBase", "assign_all", "has_history", "storage_node"]
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -408,8 +408,8 @@ class TensorBase(ArrayHandle):
 
     def _as_number(self, value: object, name: str) -> UOp | float | None:
         """What counts as a Python number in promotion, or its node; None for a tensor."""
-        found = _operand(self, value, name)
-        if isinstance(found, _Weak):
+        found = operand(self, value, name)
+        if isinstance(found, Weak):
             return found.node
         return None if isinstance(found, UOp) else found
 
@@ -419,14 +419,14 @@ class TensorBase(ArrayHandle):
         Python's integers wrap to the type, which sums, products and bits do not mind; with
         `exact` they must fit.
         """
-        values = [_operand(self, value, name) for name, value in operands]
-        dtype = _result_type(values)
+        values = [operand(self, value, name) for name, value in operands]
+        dtype = result_type(values)
         if exact:
             for (name, _), value in zip(operands, values, strict=True):
-                _check_fits(value, dtype, name)
+                check_fits(value, dtype, name)
         return build.align(
             *(
-                v.cast(dtype) if isinstance(v, UOp | _Weak) else build.scalar(v, dtype)
+                v.cast(dtype) if isinstance(v, UOp | Weak) else build.scalar(v, dtype)
                 for v in values
             )
         )
@@ -468,110 +468,6 @@ _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS = 512
 
 
-class _Weak:
-    """An expression over Variables, which takes part in promotion as Python's numbers do."""
-
-    __slots__ = ("node",)
-
-    def __init__(self, node: UOp) -> None:
-        self.node = node
-
-    def cast(self, dtype: DType) -> UOp:
-        return self.node.cast(dtype)
-
-
-class _Argument(_Weak):
-    """A number that a traced function was given, or one that is made of such numbers."""
-
-    __slots__ = ()
-
-
-def is_number(node: UOp) -> bool:
-    """Whether `node` counts as a Python number in the trace that is active."""
-    if not state.tracing:
-        return False
-    trace = state.local.trace
-    return trace is not None and trace.numbers.made_of(node)
-
-
-def joint_type(nodes: Iterable[UOp]) -> DType:
-    """The type of values that are put side by side."""
-    nodes = list(nodes)
-    strong = [node.dtype for node in nodes if not is_number(node)]
-    if not strong:
-        return dt.promote(*(node.dtype for node in nodes))
-    result = dt.promote(*strong)
-    return result if len(strong) == len(nodes) else dt.of_scalar(0.0, result)
-
-
-_Value: TypeAlias = "UOp | _Weak | bool | int | float"
-
-
-def _operand(tensor: TensorBase, value: object, name: str) -> _Value:
-    """`value` in the form that promotion looks at."""
-    if isinstance(value, np.generic):
-        value = value.item()  # a NumPy scalar is as weak as Python's
-    if isinstance(value, bool | int | float):
-        return value
-    value = plain(value)
-    if isinstance(value, UOp):
-        return _Weak(value if value.dtype.is_float else _expression(value, name))
-    if isinstance(value, TensorBase | np.ndarray):
-        node = tensor._lift(value, name).uop
-        return _Argument(node) if is_number(node) else node
-    raise DTypeError(
-        f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}; make "
-        "a tensor of it with kernelrt.tensor"
-    )
-
-
-def _check_fits(value: _Value, dtype: DType, name: str) -> None:
-    if isinstance(value, int) and dtype.is_int and not dt.holds(dtype, value):
-        raise DTypeError(
-            f"{name}: {value} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; "
-            "cast the tensor to a wider type first"
-        )
-
-
-def _expression(value: UOp, name: str) -> UOp:
-    if value.shape != () or value.dtype is not dt.int64:
-        raise DTypeError(f"{name}: expected an integer expression over Variables, not {value!r}")
-    return value
-
-
-def _category(dtype: DType) -> int:
-    return 0 if dtype.is_bool else 1 if dtype.is_int else 2
-
-
-def _result_type(values: Sequence[_Value]) -> DType:
-    """PyTorch's rule: tensors with axes, then those without, then numbers and expressions."""
-    if not any(isinstance(v, UOp) for v in values) and any(
-        isinstance(v, _Argument) for v in values
-    ):
-        return dt.float64
-    axes = [v.dtype for v in values if isinstance(v, UOp) and v.shape]
-    points = [v.dtype for v in values if isinstance(v, UOp) and not v.shape]
-    result = dt.promote(*axes) if axes else None
-    if points:
-        point = dt.promote(*points)
-        if result is None:
-            result = point
-        elif _category(point) > _category(result):
-            result = dt.promote(result, point)
-    for value in values:
-        if not isinstance(value, UOp):
-            result = dt.of_scalar(_example(value), result)
-    assert result is not None
-    return result
-
-
-def _example(value: _Weak | bool | float) -> bool | float:
-    """A Python number that promotes as `value` does."""
-    if isinstance(value, _Weak):
-        return 0.0 if value.node.dtype.is_float else 0
-    return value
-
-
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     """Give each target the value that its source has before any of them changes.
 
@@ -600,50 +496,3 @@ def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
     if not is_static(shape):
         node = build.shrink(node, [(0, prod(shape))])
     return build.reshape(node, shape)
-
-
-def whole(value: object) -> int | None:
-    """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        return None
-    return int(value)
-
-
-def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
-    """A checked axis, counted from the front."""
-    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
-        raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
-    limit = max(ndim, 1)
-    if not -limit <= dim < limit:
-        raise ShapeError(
-            f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
-        )
-    return int(dim) % limit
-
-
-def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
-    """Checked axes: all of them for None."""
-    if dim is None:
-        return tuple(range(ndim))
-    dims = dim if isinstance(dim, tuple | list) else (dim,)
-    axes = tuple(axis_of(d, ndim, name) for d in dims)
-    if len(set(axes)) < len(axes):
-        raise ShapeError(f"{name}: {dim} names an axis twice")
-    return () if ndim == 0 else axes
-
-
-def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
-    """A shape given as one sequence or as several numbers."""
-    if len(args) == 1 and isinstance(args[0], tuple | list):
-        args = args[0]
-    out: list[Dim] = []
-    for d in map(plain, args):
-        if isinstance(d, UOp):
-            out.append(_expression(d, name))
-        elif isinstance(d, int | np.integer) and not isinstance(d, bool):
-            out.append(int(d))
-        else:
-            raise DTypeError(
-                f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
-            )
-    return tuple(out)

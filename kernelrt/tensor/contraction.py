@@ -13,9 +13,10 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.base import joint_type, whole
+from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
+from kernelrt.tensor.promotion import joint_type
 from kernelrt.tensor.rules import unwindow
 
 if TYPE_CHECKING:

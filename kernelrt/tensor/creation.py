@@ -15,7 +15,8 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
-from kernelrt.tensor.base import TensorBase, shape_of, storage_node
+from kernelrt.tensor.arguments import shape_of
+from kernelrt.tensor.base import TensorBase, storage_node
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

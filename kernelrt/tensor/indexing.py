@@ -12,7 +12,8 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build
-from kernelrt.tensor.base import Operand, TensorBase, axis_of
+from kernelrt.tensor.arguments import axis_of
+from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.reduction import ReductionMethods
 
 __all__ = ["IndexingMethods", "check_labels"]

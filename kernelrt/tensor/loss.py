@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.base import shape_of
+from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import softplus
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods

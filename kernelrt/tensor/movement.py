@@ -20,7 +20,9 @@ from kernelrt.ir.shape import (
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
-from kernelrt.tensor.base import TensorBase, axes_of, axis_of, joint_type, shape_of, whole
+from kernelrt.tensor.arguments import axes_of, axis_of, shape_of, whole
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.promotion import joint_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.base import whole
+from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import generator
 

@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.base import axes_of, axis_of, whole
+from kernelrt.tensor.arguments import axes_of, axis_of, whole
 from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods

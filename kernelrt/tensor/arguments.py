@@ -1,0 +1,64 @@
+"""Arguments that say numbers, axes and shapes, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, UOp
+from kernelrt.ir.size import plain
+from kernelrt.tensor.promotion import expression
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["axes_of", "axis_of", "shape_of", "whole"]
+
+
+def whole(value: object) -> int | None:
+    """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return None
+    return int(value)
+
+
+def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
+    """A checked axis, counted from the front."""
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
+    limit = max(ndim, 1)
+    if not -limit <= dim < limit:
+        raise ShapeError(
+            f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
+        )
+    return int(dim) % limit
+
+
+def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
+    """Checked axes: all of them for None."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = dim if isinstance(dim, tuple | list) else (dim,)
+    axes = tuple(axis_of(d, ndim, name) for d in dims)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{name}: {dim} names an axis twice")
+    return () if ndim == 0 else axes
+
+
+def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
+    """A shape given as one sequence or as several numbers."""
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        args = args[0]
+    out: list[Dim] = []
+    for d in map(plain, args):
+        if isinstance(d, UOp):
+            out.append(expression(d, name))
+        elif isinstance(d, int | np.integer) and not isinstance(d, bool):
+            out.append(int(d))
+        else:
+            raise DTypeError(
+                f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
+            )
+    return tuple(out)

@@ -1,0 +1,131 @@
+"""What stands beside a tensor in an operation, and the type in which they meet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
+from kernelrt.device.dlpack import kind_name
+from kernelrt.errors import DTypeError
+from kernelrt.ir import UOp
+from kernelrt.ir.size import plain
+from kernelrt.tensor import state
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["Weak", "check_fits", "expression", "is_number", "joint_type", "operand",
+           "result_type"]  # fmt: skip
+
+
+class Weak:
+    """An expression over Variables, which takes part in promotion as Python's numbers do."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: UOp) -> None:
+        self.node = node
+
+    def cast(self, dtype: DType) -> UOp:
+        """The value in another type."""
+        return self.node.cast(dtype)
+
+
+class _Argument(Weak):
+    """A number that a traced function was given, or one that is made of such numbers."""
+
+    __slots__ = ()
+
+
+def is_number(node: UOp) -> bool:
+    """Whether `node` counts as a Python number in the trace that is active."""
+    if not state.tracing:
+        return False
+    trace = state.local.trace
+    return trace is not None and trace.numbers.made_of(node)
+
+
+def joint_type(nodes: Iterable[UOp]) -> DType:
+    """The type of values that are put side by side."""
+    nodes = list(nodes)
+    strong = [node.dtype for node in nodes if not is_number(node)]
+    if not strong:
+        return dt.promote(*(node.dtype for node in nodes))
+    result = dt.promote(*strong)
+    return result if len(strong) == len(nodes) else dt.of_scalar(0.0, result)
+
+
+_Value: TypeAlias = "UOp | Weak | bool | int | float"
+
+
+def operand(tensor: TensorBase, value: object, name: str) -> _Value:
+    """`value` in the form that promotion looks at."""
+    if isinstance(value, np.generic):
+        value = value.item()  # a NumPy scalar is as weak as Python's
+    if isinstance(value, bool | int | float):
+        return value
+    value = plain(value)
+    if isinstance(value, UOp):
+        return Weak(value if value.dtype.is_float else expression(value, name))
+    if isinstance(value, ArrayHandle | np.ndarray):
+        node = tensor._lift(value, name).uop
+        return _Argument(node) if is_number(node) else node
+    raise DTypeError(
+        f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}; make "
+        "a tensor of it with kernelrt.tensor"
+    )
+
+
+def check_fits(value: _Value, dtype: DType, name: str) -> None:
+    """Raise DTypeError for a Python integer that `dtype` does not have."""
+    if isinstance(value, int) and dtype.is_int and not dt.holds(dtype, value):
+        raise DTypeError(
+            f"{name}: {value} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; "
+            "cast the tensor to a wider type first"
+        )
+
+
+def expression(value: UOp, name: str) -> UOp:
+    """`value`, checked to be an integer expression over Variables."""
+    if value.shape != () or value.dtype is not dt.int64:
+        raise DTypeError(f"{name}: expected an integer expression over Variables, not {value!r}")
+    return value
+
+
+def _category(dtype: DType) -> int:
+    return 0 if dtype.is_bool else 1 if dtype.is_int else 2
+
+
+def result_type(values: Sequence[_Value]) -> DType:
+    """PyTorch's rule: tensors with axes, then those without, then numbers and expressions."""
+    if not any(isinstance(v, UOp) for v in values) and any(
+        isinstance(v, _Argument) for v in values
+    ):
+        return dt.float64
+    axes = [v.dtype for v in values if isinstance(v, UOp) and v.shape]
+    points = [v.dtype for v in values if isinstance(v, UOp) and not v.shape]
+    result = dt.promote(*axes) if axes else None
+    if points:
+        point = dt.promote(*points)
+        if result is None:
+            result = point
+        elif _category(point) > _category(result):
+            result = dt.promote(result, point)
+    for value in values:
+        if not isinstance(value, UOp):
+            result = dt.of_scalar(_example(value), result)
+    assert result is not None
+    return result
+
+
+def _example(value: Weak | bool | float) -> bool | float:
+    """A Python number that promotes as `value` does."""
+    if isinstance(value, Weak):
+        return 0.0 if value.node.dtype.is_float else 0
+    return value
