@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections import OrderedDict
 from concurrent.futures import CancelledError, Future
+from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,14 @@ __all__ = ["KernelCache", "kernels"]
 _Key = tuple["UOp", str]
 
 
+class _Task(Future[CachedKernel]):
+    """A kernel that is being made, and the thread that makes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = get_ident()
+
+
 class KernelCache:
     """Kernels by the content of their AST and their device; safe for many threads.
 
@@ -40,7 +49,7 @@ class KernelCache:
         self.limit = limit
         self._kept: OrderedDict[_Key, CachedKernel] = OrderedDict()
         self._alive: weakref.WeakValueDictionary[_Key, CachedKernel] = weakref.WeakValueDictionary()
-        self._pending: dict[_Key, Future[CachedKernel]] = {}
+        self._pending: dict[_Key, _Task] = {}
         self._lock = _locks.Lock(_locks.KERNELS)
         _locks.at_fork(_locks.KERNELS, in_child=self._forget_others)
         self._compiled = 0
@@ -69,7 +78,9 @@ class KernelCache:
     def get_many(self, asts: Sequence[UOp], device: str = "CPU") -> list[CachedKernel]:
         """Give the kernels of `asts`, in order; all that are new are compiled together.
 
-        A kernel that another thread is compiling is waited for, not compiled twice.
+        A kernel that another thread is compiling is waited for, not compiled twice. Code that
+        interrupts this thread, as a handler of a signal does, cannot wait for it and compiles its
+        own.
 
         Raises
         ------
@@ -78,9 +89,15 @@ class KernelCache:
             remembered, and the next request tries again.
         """
         while True:
-            found, mine, theirs = self._look_up(asts, device)
-            if mine:
-                self._compile(mine, device)
+            found: dict[_Key, CachedKernel] = {}
+            mine: dict[_Key, _Task] = {}
+            theirs: dict[_Key, _Task] = {}
+            try:
+                self._look_up([(ast, device) for ast in asts], found, mine, theirs)
+                if mine:
+                    self._compile(mine, device)
+            finally:
+                self._withdraw(mine)
             try:
                 for key, future in (mine | theirs).items():
                     found[key] = future.result()
@@ -114,28 +131,41 @@ class KernelCache:
             return sum(key not in self._kept for key in before)
 
     def _look_up(
-        self, asts: Sequence[UOp], device: str
-    ) -> tuple[
-        dict[_Key, CachedKernel], dict[_Key, Future[CachedKernel]], dict[_Key, Future[CachedKernel]]
-    ]:
+        self,
+        keys: Sequence[_Key],
+        found: dict[_Key, CachedKernel],
+        mine: dict[_Key, _Task],
+        theirs: dict[_Key, _Task],
+    ) -> None:
         """What is there, what this thread has to compile, and what others are compiling."""
-        found: dict[_Key, CachedKernel] = {}
-        mine: dict[_Key, Future[CachedKernel]] = {}
-        theirs: dict[_Key, Future[CachedKernel]] = {}
         with self._lock:
-            for ast in asts:
-                key = (ast, device)
+            for key in keys:
                 if key in found or key in mine or key in theirs:
                     continue
                 kernel = self._alive.get(key)
+                task = self._pending.get(key)
                 if kernel is not None:
                     found[key] = kernel
                     self._keep(key, kernel)
-                elif key in self._pending:
-                    theirs[key] = self._pending[key]
+                elif task is not None and task.thread != get_ident():
+                    theirs[key] = task
                 else:
-                    mine[key] = self._pending[key] = Future()
-        return found, mine, theirs
+                    mine[key] = _Task()
+                    self._pending.setdefault(key, mine[key])
+
+    def _forget(self, tasks: dict[_Key, _Task]) -> None:
+        """Let nobody find `tasks` any more."""
+        with self._lock:
+            for key, task in tasks.items():
+                if self._pending.get(key) is task:
+                    del self._pending[key]
+
+    def _withdraw(self, tasks: dict[_Key, _Task]) -> None:
+        """Let nobody find `tasks` any more, nor wait for those that are not done."""
+        self._forget(tasks)
+        for task in tasks.values():
+            if not task.done():
+                task.cancel()
 
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
         self._kept[key] = kernel
@@ -143,31 +173,24 @@ class KernelCache:
         while len(self._kept) > self.limit:
             self._kept.popitem(last=False)
 
-    def _compile(self, mine: dict[_Key, Future[CachedKernel]], device: str) -> None:
+    def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
         """Settle every future of `mine`."""
         keys = list(mine)
         started = perf_counter()
         try:
-            try:
-                kernels = _build([ast for ast, _ in keys], device)
-                self._settle(mine, keys, kernels, perf_counter() - started)
-            except Exception as error:  # noqa: BLE001 - handed on to whoever waits
-                if len(keys) == 1:
-                    self._fail(mine, keys[0], error)
-                else:  # one broken kernel is no reason for the others to fail
-                    for key in keys:
-                        self._compile({key: mine[key]}, device)
-        finally:
-            with self._lock:
+            kernels = _build([ast for ast, _ in keys], device)
+            self._settle(mine, keys, kernels, perf_counter() - started)
+        except Exception as error:  # noqa: BLE001 - handed on to whoever waits
+            if len(keys) == 1:
+                self._forget(mine)
+                mine[keys[0]].set_exception(error)
+            else:  # one broken kernel is no reason for the others to fail
                 for key in keys:
-                    if not mine[key].done():
-                        mine[key].cancel()
-                    if self._pending.get(key) is mine[key]:
-                        del self._pending[key]
+                    self._compile({key: mine[key]}, device)
 
     def _settle(
         self,
-        mine: dict[_Key, Future[CachedKernel]],
+        mine: dict[_Key, _Task],
         keys: list[_Key],
         kernels: list[CachedKernel],
         seconds: float,
@@ -178,14 +201,9 @@ class KernelCache:
             for key, kernel in zip(keys, kernels, strict=True):
                 self._alive[key] = kernel
                 self._keep(key, kernel)
-                del self._pending[key]
+            self._forget(mine)
         for key, kernel in zip(keys, kernels, strict=True):
             mine[key].set_result(kernel)
-
-    def _fail(self, mine: dict[_Key, Future[CachedKernel]], key: _Key, error: Exception) -> None:
-        with self._lock:
-            del self._pending[key]
-        mine[key].set_exception(error)
 
     def _forget_others(self) -> None:
         """Forget what threads that do not exist in a forked child were compiling."""

@@ -240,6 +240,51 @@ def test_an_interrupted_compile_is_taken_over_by_a_waiter(counting):
     assert len(caught) == len(found) == 1
 
 
+def test_code_that_interrupts_a_compile_may_want_the_same_kernel(counting):
+    """As a handler of a signal does, or a finalizer; others still wait for the thread's own."""
+    cache = KernelCache()
+    compile_ = counting.compile
+    inside, outside, others = [], [], []
+    other = threading.Thread(
+        target=lambda: others.append(cache.get(ast_of(9.5), "COUNTING")), daemon=True
+    )
+
+    def interrupted(programs):
+        counting.compile = compile_
+        inside.append(cache.get(ast_of(9.5), "COUNTING"))
+        other.start()
+        return compile_(programs)
+
+    counting.compile = interrupted
+    thread = threading.Thread(
+        target=lambda: outside.append(cache.get(ast_of(9.5), "COUNTING")), daemon=True
+    )
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "a thread waits for itself"
+    other.join(60)
+    assert [k.ast for k in (*inside, *outside, *others)] == [ast_of(9.5)] * 3
+
+
+def test_an_interrupt_before_the_compile_leaves_nothing_that_others_wait_for(counting, monkeypatch):
+    cache = KernelCache()
+    monkeypatch.setattr(cache, "_compile", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.get(ast_of(10.5), "COUNTING")
+    monkeypatch.undo()
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(cache.get(ast_of(10.5), "COUNTING")), daemon=True
+    )
+    thread.start()
+    thread.join(60)
+    assert len(found) == 1
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_clear_forgets_kernels_but_plans_keep_theirs(counting):
     cache = KernelCache()
     kernel = cache.get(ast_of(2.0), "COUNTING")
