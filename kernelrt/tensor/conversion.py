@@ -123,6 +123,7 @@ class ConversionMethods(LossMethods):
     def __iter__(self) -> Any:
         if self.ndim == 0:
             raise ShapeError("iter: a tensor without axes cannot be iterated over; use item()")
+        self._static_size(0, "iter")
         return iter(self.unbind(0))
 
     def __contains__(self, value: Any) -> builtins.bool:

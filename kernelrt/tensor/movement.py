@@ -240,8 +240,9 @@ class MovementMethods(ActivationMethods):
         size = self.dims[axis]
         if not isinstance(size, int):
             raise ShapeError(
-                f"{name}: axis {axis} has the size {format_shape((size,))} known only at run "
-                "time; a fixed size is needed"
+                f"{name}: the size {format_size(size)} of axis {axis} is known only at run time, "
+                f"and a fixed one is needed; compute with x.shape[{axis}] and on the axis as a "
+                "whole, or leave it out of dynamic"
             )
         return size
 

@@ -197,6 +197,14 @@ def test_arguments_that_may_be_left_out_have_no_sizes_then():
         f(np.ones((3, 2), np.float32), [np.ones((3, 2), np.float32)])
 
 
+@pytest.mark.parametrize("ask", [len, list, sum, lambda x: x.unbind(), lambda x: x.chunk(2)])
+def test_what_needs_a_number_says_what_to_do_without(ask):
+    b = Variable("b", 1, 16)
+    f = krt.jit(lambda x: x * len(ask(x)), dynamic={"x": {0: b}})
+    with pytest.raises(ShapeError, match=r"^\w+: the size b of axis 0 .*x\.shape\[0\].*dynamic"):
+        f(np.ones((6, 4), np.float32))
+
+
 def test_shapes_in_messages_name_the_variable():
     b = Variable("b", 1, 16)
     f = krt.jit(lambda x: x + krt.ones(6, 4), dynamic={"x": {0: b}})
