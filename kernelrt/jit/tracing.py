@@ -89,8 +89,8 @@ def trace(
         value. What it raises itself comes through. State is as before in every case.
     """
     key = id(call)
-    active[key] = name
     try:
+        active[key] = name
         with Trace() as current, modes.observe() as observed, state.enable_grad():
             pairs = [
                 _placeholder(*both, current.numbers) for both in zip(specs, leaves, strict=True)
@@ -126,7 +126,7 @@ def trace(
             noted = (*observed.values(), *around.noted(sources))
             watch = Watch(noted, current.differentiated, effects)
     finally:
-        active.pop(key)
+        active.pop(key, None)
     for leaf, home in zip(call.leaves, homes, strict=True):
         if home is not None and any(tensor._buffer is home for tensor in assigned):
             raise JitError(

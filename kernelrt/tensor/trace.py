@@ -72,8 +72,12 @@ class Trace:
             raise JitError("a trace is active already; call the traced function without jit inside")
         flush()
         advance()
-        state.local.trace = self
-        state.tracing.add(self)
+        try:
+            state.local.trace = self
+            state.tracing.add(self)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
