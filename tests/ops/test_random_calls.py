@@ -14,7 +14,8 @@ import kernelrt as krt
 
 #: What changes no value, or is tested by pages of its own.
 ELSEWHERE = {
-    "T", "assign", "backward", "bitcast", "copy_", "cpu", "data_ptr", "device", "dim", "dropout",
+    "T", "assign", "backward", "bitcast", "copy_", "cpu", "data_ptr", "device", "dim", "dims",
+    "dropout",
     "dtype", "element_size", "fill_", "grad", "is_leaf", "is_realized", "item", "ndim", "numel",
     "numpy", "prepare", "realize", "requires_grad", "requires_grad_", "shape", "size", "tolist",
     "type", "type_as", "uop", "zero_", "zero_grad",
