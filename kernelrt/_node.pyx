@@ -26,9 +26,13 @@ cdef extern from *:
         ((PyTypeObject *)type)->tp_new = forbid_new;
         ((PyTypeObject *)type)->tp_vectorcall = (vectorcallfunc)call;
     }
+    /* Python counts every class written in it among those of containers. */
     static PyObject *bare_node(PyObject *type, PyObject *no_args)
     {
-        return make_bare((PyTypeObject *)type, no_args, NULL);
+        PyObject *node = make_bare((PyTypeObject *)type, no_args, NULL);
+        if (node)
+            PyObject_GC_UnTrack(node);
+        return node;
     }
     """
     void take_over(object type, object base, void *call)
@@ -42,6 +46,7 @@ cdef object node_type = None
 cdef PyObject **buckets = NULL
 cdef size_t n_buckets = 0
 cdef size_t n_nodes = 0
+cdef uint64_t n_made = 0  # nodes that were ever put there
 
 
 cdef int grow() except -1:
@@ -126,11 +131,10 @@ cdef class Node:
             link = &(<Node> <PyObject *> link[0]).next
 
 
-cdef Node find(size_t content, object op, object dtype, tuple src, object arg):
-    """The node with this content, or None."""
+cdef Node find(size_t content, object op, object dtype, tuple src, object arg, list different):
+    """The node with this content, or None; nodes with its hash are added to `different`."""
     cdef PyObject *item = buckets[content & (n_buckets - 1)]
     cdef Node node
-    cdef list different = None
     while item != NULL:
         # A count of zero: its end was put off, but it is no longer there.
         if ((<Node> item).content == content and Py_REFCNT(<object> item) > 0
@@ -158,27 +162,49 @@ cdef bint has(list nodes, PyObject *item) noexcept:
 
 
 cdef Node intern(object op, object dtype, tuple src, object arg):
-    global n_nodes
-    cdef Node node
+    global n_nodes, n_made
+    cdef Node node, found
     cdef Py_ssize_t i
+    cdef uint64_t made_before
+    cdef list different
     cdef size_t content = mix(<size_t> <PyObject *> op, <size_t> <PyObject *> dtype)
     for i in range(PyTuple_GET_SIZE(src)):
         content = mix(content, <size_t> PyTuple_GET_ITEM(src, i))
     content = mix(content, arg_hash(arg))
     if n_nodes >= n_buckets:
         grow()
-    node = find(content, op, dtype, src, arg)
-    if node is not None:
-        return node
+    made_before = n_made
+    found = find(content, op, dtype, src, arg, None)
+    if found is not None:
+        return found
+    node = new_node(content, op, dtype, src, arg)
+    if n_made != made_before:
+        # A comparison or a finalizer made nodes: perhaps this one. The list outlives the search,
+        # so that nothing runs from its last look at the table until the node is there.
+        different = []
+        found = find(content, op, dtype, src, arg, different)
+        if found is not None:
+            return found
+    node.next = <void *> buckets[content & (n_buckets - 1)]
+    buckets[content & (n_buckets - 1)] = <PyObject *> node
+    n_nodes += 1
+    n_made += 1
+    return node
+
+
+cdef Node new_node(size_t content, object op, object dtype, tuple src, object arg):
+    """A node that is not in the table yet."""
+    cdef Py_ssize_t i
+    cdef Node node
+    for operand in src:
+        if not isinstance(operand, Node):
+            raise TypeError(f"src: expected a tuple of nodes, not {src!r}")
     node = <Node> bare_node(node_type, NO_ARGS)
     node.op, node.dtype, node.src, node.arg = op, dtype, src, arg
     node.content = content
     if op is not DETACH or type_of(arg) is not KEPT:
         for i in range(PyTuple_GET_SIZE(src)):
             node.depth = max(node.depth, (<Node> PyTuple_GET_ITEM(src, i)).depth + 1)
-    node.next = <void *> buckets[content & (n_buckets - 1)]
-    buckets[content & (n_buckets - 1)] = <PyObject *> node
-    n_nodes += 1
     return node
 
 

@@ -90,6 +90,40 @@ def test_comparing_an_arg_may_make_and_drop_nodes():
     assert [UOp(Op.IOTA, dt.int64, (), Unruly(i)) for i in range(5)] == held
 
 
+def test_a_finalizer_that_runs_at_the_end_of_a_search_makes_no_second_node():
+    class Last:
+        def __init__(self, name: int) -> None:
+            self.name = name
+
+        def __hash__(self) -> int:
+            return 7
+
+        def __eq__(self, other: object) -> bool:
+            held.clear()
+            return isinstance(other, Last) and self.name == other.name
+
+        def __del__(self) -> None:
+            if self.name == 0:
+                made.append(UOp(Op.IOTA, dt.int64, (), Last(1)))
+
+    made: list[UOp] = []
+    held = [UOp(Op.IOTA, dt.int64, (), Last(0))]
+    node = UOp(Op.IOTA, dt.int64, (), Last(1))
+    assert [id(n) for n in made] == [id(node)]
+
+
+def test_the_collector_does_not_walk_nodes():
+    assert not gc.is_tracked(UOp(Op.NEG, dt.float32, (buffer(),)))
+
+
+@pytest.mark.parametrize("src", [(1,), (None,), ("text", 2.0), ((),)])
+def test_operands_that_are_no_nodes_are_told(src: tuple[object, ...]):
+    with pytest.raises(TypeError, match="expected a tuple of nodes"):
+        UOp(Op.NEG, dt.float32, src)
+    with pytest.raises(TypeError, match="expected a tuple of nodes"):
+        UOp(Op.ADD, dt.float32, (buffer(), *src))
+
+
 def test_threads_and_finalizers_make_the_same_nodes():
     class Maker:
         def __del__(self) -> None:
