@@ -135,8 +135,14 @@ class TensorBase(ArrayHandle):
                 assigned = trace.assigned_to(self)
                 if assigned is not None:
                     return assigned if state.local.grad else detach(assigned)
-        node: UOp = self._uop
+        node = self._entered()
         return node if state.local.grad or self._plain else detach(node)
+
+    def _entered(self) -> UOp:
+        """The node, made anew where a thread or a finalizer took it away by computing it."""
+        while (node := cast("UOp | None", self._uop)) is None:
+            self._enter()
+        return node
 
     def _enter(self) -> None:
         """Give this tensor a node that the active trace, if any, may read."""

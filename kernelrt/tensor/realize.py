@@ -72,10 +72,11 @@ def is_changing(tensor: TensorBase) -> bool:
     if id(tensor) in state.pending:
         return True
     steady = state.steady
-    if tensor._uop in steady:
+    node = tensor._entered()
+    if node in steady:
         return False
     with state.lock:
-        return _reads(tensor._uop, _written(list(state.pending.values())), steady)
+        return _reads(node, _written(list(state.pending.values())), steady)
 
 
 def _reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:

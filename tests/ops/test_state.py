@@ -339,3 +339,27 @@ def test_tensors_that_die_in_a_cycle_leave_the_registers():
     gc.collect()
     assert len(state.watched) == before
     assert all(isinstance(t, krt.Tensor) for t in state.watched.members())
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_a_tensor_that_is_computed_while_it_is_read_still_has_a_node(
+    monkeypatch: pytest.MonkeyPatch, pending: bool
+):
+    """Threads and finalizers compute tensors at any moment, and then take their nodes away."""
+    y = krt.ones(3) + 1
+    other = krt.zeros(3)
+    if pending:
+        other.assign(other + 1)
+    enter = krt.Tensor._enter
+    runs: list[int] = []
+
+    def enter_and_compute(tensor: krt.Tensor) -> None:
+        enter(tensor)
+        if tensor is y and not runs:
+            runs.append(1)
+            y.realize()
+
+    monkeypatch.setattr(krt.Tensor, "_enter", enter_and_compute)
+    assert (y * 2).tolist() == [4, 4, 4]
+    assert runs
+    assert other.tolist() == [pending] * 3
