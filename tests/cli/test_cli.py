@@ -147,6 +147,8 @@ def test_ctrl_c_ends_with_130() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
+        # A shell's background job ignores SIGINT, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stdout is not None
     assert "training" in process.stdout.readline()

@@ -43,6 +43,8 @@ def run(plan, times=1):
 
 def threads():
     return len(os.listdir("/proc/self/task"))
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 """
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and LD_PRELOAD")
