@@ -204,11 +204,14 @@ class LossMethods(PoolingMethods):
             return self._smooth_loss(given, weight, ignore_index, reduction, smooth, axis)
         chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "cross_entropy")
         top, rest = (build.reshape(u, chosen.shape) for u in log_total(x, (axis,)))
+        gap = top.alu(Op.SUB, chosen)
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
             mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
-            chosen = build.add(build.mul(chosen, 1 - smooth), build.mul(mean, smooth))
-        losses = self._of(rest.alu(Op.ADD, top.alu(Op.SUB, chosen)))
+            # Differences are weighed, not scores: those of one class alone are exactly 0.
+            spread = top.alu(Op.SUB, mean)
+            gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))
+        losses = self._of(rest.alu(Op.ADD, gap))
         factors = None if weight is None else self._class_weights(weight)[self._of(labels)]
         return losses._counted(factors, ignored, reduction).cast(self.dtype)
 

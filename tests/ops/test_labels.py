@@ -94,3 +94,10 @@ def test_each_question_for_a_value_names_itself():
             krt.jit(function)(krt.ones(2))
     with pytest.raises(krt.ShapeError, match=r"maximum\(\) or minimum\(\)"):
         max(krt.ones(2), krt.zeros(2))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+def test_one_class_costs_exactly_nothing(smoothing):
+    scores = krt.tensor(np.random.default_rng(0).standard_normal((50, 1)).astype(np.float32) * 9)
+    labels = krt.zeros(50, dtype="int64")
+    assert scores.cross_entropy(labels, label_smoothing=smoothing).item() == 0
