@@ -98,11 +98,16 @@ class MovementMethods(ActivationMethods):
         return self.reshape(*self.dims[:axis], *shape, *self.dims[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
-        """Without its axes of size 1, or without those of `dim` that have size 1."""
+        """Without its axes of size 1, or without those of `dim` that have size 1.
+
+        Raises
+        ------
+        VariableError
+            Whether an axis has size 1 is open while the function is traced.
+        """
         axes = axes_of(dim, self.ndim)
-        return self.reshape(
-            tuple(d for i, d in enumerate(self.dims) if i not in axes or not same(d, 1))
-        )
+        gone = {i for i in axes if self.shape[i] == 1}
+        return self.reshape(tuple(d for i, d in enumerate(self.dims) if i not in gone))
 
     def unsqueeze(self, dim: int) -> Self:
         """With a new axis of size 1 at `dim`."""

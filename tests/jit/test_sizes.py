@@ -210,3 +210,15 @@ def test_sizes_are_values():
         with pytest.raises(ZeroDivisionError):
             wrong()
     assert issubclass(VariableError, KernelrtError)
+
+
+@pytest.mark.parametrize("dim", [None, 0, (0, 1)])
+def test_squeeze_does_not_guess_whether_an_open_size_is_one(dim):
+    n, many = krt.Variable("n", 1, 8), krt.Variable("many", 2, 8)
+    with pytest.raises(krt.VariableError, match="n == 1"):
+        krt.jit(lambda x: x.squeeze(dim), dynamic={"x": {0: n}})(np.ones((1, 1), np.float32))
+    kept = krt.jit(lambda x: x.squeeze(dim), dynamic={"x": {0: many}})
+    assert kept(np.ones((3, 1), np.float32)).shape == ((3, 1) if dim == 0 else (3,))
+    assert krt.jit(lambda x: x.squeeze(1), dynamic={"x": {0: n}})(
+        np.ones((1, 1), np.float32)
+    ).shape == (1,)
