@@ -98,7 +98,8 @@ def run_numpy(program: list[Assign | Apply], returned: list[int], states: list, 
     with np.errstate(over="ignore"):
         for step in program:
             if isinstance(step, Assign):
-                states[step.state] = read(step.value).copy()
+                # NumPy sums int32 in int64; what is assigned takes the type of the state.
+                states[step.state] = read(step.value).astype(np.int32)
             else:
                 values.append(OPS[step.op][1](*(read(i) for i in step.operands)))
     return tuple(read(i).copy() for i in returned)
