@@ -121,22 +121,20 @@ def _env(options: argparse.Namespace) -> int:  # noqa: ARG001 - all commands are
 
 
 def _count(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, not {value}")
-    return value
+    return _whole(text, least=1)
 
 
 def _seed(text: str) -> int:
+    return _whole(text, least=0)
+
+
+def _whole(text: str, *, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"expected at least 0, not {value}")
+    if value < least:
+        raise argparse.ArgumentTypeError(f"expected at least {least}, not {value}")
     return value
 
 

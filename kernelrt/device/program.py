@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from kernelrt.errors import CompileError, SpecError
@@ -219,10 +219,6 @@ class CompiledSpec:
         """Make a kernel from a relocatable object."""
         sizes = (global_size, local_size)
         return cls(name, None, builtins.bytes(data), ast, tuple(var_names), *sizes, buf_count)
-
-    def with_bytes(self, data: builtins.bytes) -> CompiledSpec:
-        """Give this kernel with `data` in place of its source."""
-        return replace(self, src=None, bytes=data)
 
 
 class Renderer(Protocol):

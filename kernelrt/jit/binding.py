@@ -8,12 +8,10 @@ import numpy as np
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.device import registry
-from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import islands, region_of
-from kernelrt.ir import UOp
 from kernelrt.jit.signature import Array, Spec, Static
 from kernelrt.tensor import Tensor, build, state
-from kernelrt.tensor.execute import BIND_FROM_BYTES
+from kernelrt.tensor.execute import BIND_FROM_BYTES, result_sites
 from kernelrt.tensor.realize import before_writes, flush
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from kernelrt._dispatch import Bindings
     from kernelrt._replay import InputSpec, Register, Site, Structure
+    from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
@@ -74,7 +73,7 @@ def make_replay(
                 buffer.address,
                 node.dtype.code,
                 tuple(evaluate(d, values or {}) for d in node.shape),
-                () if values else _output_sites(plan, i),
+                () if values else result_sites(plan, i),
             )
             for i, (buffer, node) in enumerate(zip(plan.output_buffers, traced.nodes, strict=True))
         ],
@@ -153,21 +152,6 @@ def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
         return ()
     index = plan.ast_to_buffer_map.get(build.memory(home))
     return () if index is None else plan.sites(index)
-
-
-def _output_sites(plan: ExecutionPlan, i: int) -> Sequence[Site]:
-    """Where the plan takes the address of result `i`, if it can be bound to the caller's."""
-    index = plan.output_indices[i]
-    buffer = plan.output_buffers[i]
-    if buffer.nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
-        return ()
-    # State and arguments that are returned as they are have memory that no kernel writes.
-    given = any(
-        place == index and isinstance(node.arg, Buffer)
-        for node, place in plan.ast_to_buffer_map.items()
-        if isinstance(node, UOp)
-    )
-    return () if given else plan.sites(index)
 
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ allocation.
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import math
 import os
@@ -122,8 +123,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
     Raises
     ------
-    FileNotFoundError
-        There is no such file.
+    OSError
+        The file cannot be read: FileNotFoundError where there is none.
     StateError
         It is neither an archive of arrays nor a safetensors file, or it is broken.
     """
@@ -138,6 +139,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             ValueError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, OverflowError,
             NotImplementedError, RecursionError, OSError, KeyError,
         ) as error:  # fmt: skip
+            if isinstance(error, OSError) and error.errno != errno.EINVAL:
+                raise  # of the disk; a seek to before the start is of the file
             raise StateError(
                 f"{os.fspath(path)!r} is not a state dict: expected what kernelrt.nn.save wrote "
                 f"to a name that ends in .npz or .safetensors; {error}"

@@ -286,9 +286,25 @@ def _place(
 
 
 def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, int, int]]]:
-    index, buffer = plan.output_indices[i], plan.output_buffers[i]
-    bound = buffer.nbytes >= BIND_FROM_BYTES and plan.output_indices.count(index) == 1
-    return buffer.address, buffer.nbytes, plan.sites(index) if bound else ()
+    buffer = plan.output_buffers[i]
+    return buffer.address, buffer.nbytes, result_sites(plan, i)
+
+
+def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
+    """Where `plan` takes the address of result `i`, if memory of the caller can be put there.
+
+    Empty where copying is cheaper, and where the result is also another one's, or memory that
+    was given to the plan: no kernel writes it.
+    """
+    index = plan.output_indices[i]
+    if plan.output_buffers[i].nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
+        return ()
+    given = any(
+        place == index and isinstance(node.arg, Buffer)
+        for node, place in plan.ast_to_buffer_map.items()
+        if isinstance(node, UOp)
+    )
+    return () if given else plan.sites(index)
 
 
 def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import threading
 import tracemalloc
 import warnings
 import zipfile
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -19,6 +21,10 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import StateError
+from kernelrt.nn import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TYPES = [
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16",
@@ -384,3 +390,16 @@ def test_what_objects_keep_beside_tensors_is_theirs(tmp_path) -> None:
     around.append(around)
     nn.save(around, tmp_path / "file.npz")
     assert list(nn.load(tmp_path / "file.npz")) == ["0.weight"]
+
+
+def test_an_error_of_the_disk_is_not_called_a_broken_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nn.save(example(), tmp_path / "run.npz")
+
+    def fails(*_: object) -> object:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "_read_archive", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        nn.load(tmp_path / "run.npz")
