@@ -6,15 +6,11 @@ what was read, and looks again before a run once anything of the kind was set.
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelrt._handle import touch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from kernelrt._modes import OBSERVED, Mode, local
 
 __all__ = ["Noted", "changed", "is_watched", "note", "observe", "watch"]
 
@@ -58,28 +54,17 @@ class Noted:
 _VALUES = (bool, int, float, complex, tuple)
 
 
-class _Local(threading.local):
-    observed: dict[tuple[int, str], Noted] | None = None
-
-
-_local = _Local()
-
-
-@contextmanager
-def observe() -> Iterator[dict[tuple[int, str], Noted]]:
+def observe() -> Mode[dict[tuple[int, str], Noted]]:
     """Collect the attributes that this thread reads."""
-    before, _local.observed = _local.observed, {}
-    try:
-        yield _local.observed
-    finally:
-        _local.observed = before
+    return Mode(OBSERVED, {})
 
 
 def note(owner: object, attribute: str, value: object, default: object = None) -> None:
     """Record that an attribute was read."""
-    if _local.observed is not None:
+    observed = local.observed
+    if observed is not None:
         key = id(owner), attribute
-        _local.observed.setdefault(key, Noted(owner, attribute, value, default))
+        observed.setdefault(key, Noted(owner, attribute, value, default))
 
 
 def watch(owner: object, attribute: str, value: object) -> Noted:

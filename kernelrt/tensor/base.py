@@ -128,13 +128,12 @@ class TensorBase(ArrayHandle):
             if is_changing(self):
                 flush(self)
                 self._enter()
-        if state.tracing:
-            trace = state.local.trace
-            if trace is not None:
-                trace.check_alone(self, "is read")
-                assigned = trace.assigned_to(self)
-                if assigned is not None:
-                    return assigned if state.local.grad else detach(assigned)
+        trace = state.local.trace
+        if trace is not None:
+            trace.check_alone(self, "is read")
+            assigned = trace.assigned_to(self)
+            if assigned is not None:
+                return assigned if state.local.grad else detach(assigned)
         node = self._entered()
         return node if state.local.grad or self._plain else detach(node)
 

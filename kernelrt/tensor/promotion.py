@@ -45,8 +45,6 @@ class _Argument(Weak):
 
 def is_number(node: UOp) -> bool:
     """Whether `node` counts as a Python number in the trace that is active."""
-    if not state.tracing:
-        return False
     trace = state.local.trace
     return trace is not None and trace.numbers.made_of(node)
 

@@ -7,27 +7,23 @@ the tensors it reads before it is computed.
 
 from __future__ import annotations
 
-import threading
 import weakref
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kernelrt import _locks
 from kernelrt._handle import Roster
+from kernelrt._modes import GRAD, Mode, local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.realize import Written
-    from kernelrt.tensor.trace import Trace
 
 __all__ = ["births", "changing", "enable_grad", "homes", "is_grad_enabled", "leaves", "local",
-           "lock", "no_grad", "pending", "steady", "tracing", "watched"]  # fmt: skip
+           "lock", "no_grad", "pending", "steady", "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -36,8 +32,6 @@ watched: Roster = Roster()
 leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
-#: The traces that are active, on any thread.
-tracing: set[Trace] = set()
 #: Nodes known not to read what the pending assignments are about to change.
 steady: set[UOp] = set()
 #: Where gradients of tensors lie that plans left, by the storage.
@@ -52,24 +46,15 @@ births: list[int] = [0]
 lock = _locks.Lock(_locks.STATE)
 
 
-class _Local(threading.local):
-    trace: Trace | None = None
-    grad: bool = True
-    #: The innermost module that is being called; its text is its path.
-    scope: object = None
-
-
-local = _Local()
-
-
 def is_grad_enabled() -> bool:
     """Whether operations of this thread are recorded for gradients."""
     return local.grad
 
 
-@contextmanager
-def no_grad() -> Iterator[None]:
+def no_grad() -> Mode[bool]:
     """Within it, results have no history: gradients do not pass through them.
+
+    It is entered with ``with``, or decorates a function.
 
     Examples
     --------
@@ -80,18 +65,9 @@ def no_grad() -> Iterator[None]:
     >>> y.requires_grad
     False
     """
-    before, local.grad = local.grad, False
-    try:
-        yield
-    finally:
-        local.grad = before
+    return Mode(GRAD, False)
 
 
-@contextmanager
-def enable_grad() -> Iterator[None]:
+def enable_grad() -> Mode[bool]:
     """Within it, histories are recorded, also inside :func:`no_grad`."""
-    before, local.grad = local.grad, True
-    try:
-        yield
-    finally:
-        local.grad = before
+    return Mode(GRAD, True)

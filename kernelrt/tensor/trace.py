@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from kernelrt._handle import ArrayHandle
+from kernelrt._modes import TraceMode
 from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
@@ -16,7 +17,6 @@ from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
@@ -42,7 +42,7 @@ class _GradUse:
         self.used: UOp | None = None
 
 
-class Trace:
+class Trace(TraceMode):
     """While it is entered, assignments of this thread are collected and nothing is computed.
 
     A tensor with storage that is assigned to within the trace becomes part of `assigned`; reads
@@ -65,29 +65,11 @@ class Trace:
         #: Those of the arguments that are numbers.
         self.numbers = Numbers()
 
-    def __enter__(self) -> Self:
+    def _begin(self) -> None:
         from kernelrt.tensor.realize import flush
 
-        if state.local.trace is not None:
-            raise JitError("a trace is active already; call the traced function without jit inside")
         flush()
         advance()
-        try:
-            state.local.trace = self
-            state.tracing.add(self)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        state.local.trace = None
-        state.tracing.discard(self)
 
     @property
     def assigned(self) -> tuple[TensorBase, ...]:

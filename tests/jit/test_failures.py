@@ -10,7 +10,6 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import state
 
 F32 = np.float32
 
@@ -24,26 +23,6 @@ def make() -> tuple:
 
 def snapshot(*objects: object) -> list[bytes]:
     return [t.numpy().tobytes() for o in objects for t in nn.state_dict(o).values()]
-
-
-class Interrupting(set):
-    """A register of traces that a signal interrupts just after an entry came."""
-
-    def add(self, trace: object) -> None:
-        super().add(trace)
-        raise KeyboardInterrupt
-
-
-def test_an_interrupt_while_a_trace_begins_leaves_no_trace(monkeypatch) -> None:
-    f = krt.jit(lambda x: x + 1)
-    traces = Interrupting()
-    monkeypatch.setattr(state, "tracing", traces)
-    with pytest.raises(KeyboardInterrupt):
-        f(1.0)
-    assert not traces
-    monkeypatch.undo()
-    assert f(1.0).item() == 2
-    assert len(f.plans) == 1
 
 
 def test_reading_a_value_while_tracing_raises() -> None:

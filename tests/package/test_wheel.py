@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-EXTENSIONS = ("_dispatch", "_eager", "_handle", "_node", "_ops", "_origin", "_replay")
+EXTENSIONS = ("_dispatch", "_eager", "_handle", "_modes", "_node", "_ops", "_origin", "_replay")
 
 pytestmark = [
     pytest.mark.slow,

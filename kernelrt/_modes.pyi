@@ -1,0 +1,66 @@
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+
+from kernelrt.tensor.trace import Trace
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+GRAD: Final[int]
+OBSERVED: Final[int]
+
+class Local:
+    """What this thread is doing; each thread sees its own."""
+
+    @property
+    def grad(self) -> bool:
+        """Whether operations are recorded for gradients."""
+    trace: Trace | None
+    """The trace that is active."""
+    scope: object
+    """The innermost module that is being called; its text is its path."""
+    @property
+    def observed(self) -> Any:
+        """Where attributes that are read are noted, or None."""
+
+local: Final[Local]
+
+class Mode(Generic[_T]):
+    """Sets `field` to `value` within a ``with`` block, or while a function that it decorates runs.
+
+    What the ``with`` statement binds is `value`. Entering and leaving are one C call each: an
+    interrupt comes before or after, where the statement knows of it.
+    """
+
+    def __init__(self, field: int, value: _T) -> None: ...
+    def __enter__(self) -> _T: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+
+class TraceMode:
+    """What is the trace of this thread within a ``with`` block.
+
+    Raises
+    ------
+    JitError
+        A trace is active on this thread already.
+    """
+
+    def _begin(self) -> None:
+        """Make ready; the trace is not active yet."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...

@@ -1,0 +1,122 @@
+# cython: language_level=3
+"""The modes of a thread. They change within one C call, so no interrupt leaves one changed."""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+
+from kernelrt import errors
+
+cdef enum Field:
+    KRT_GRAD = 0
+    KRT_TRACE = 1
+    KRT_SCOPE = 2
+    KRT_OBSERVED = 3
+
+GRAD = <int> KRT_GRAD
+OBSERVED = <int> KRT_OBSERVED
+
+cdef extern from *:
+    """
+    static _Thread_local PyObject *krt_modes[4]; /* NULL: as a thread begins */
+    """
+    PyObject *krt_modes[4]
+    PyObject *Py_False
+
+
+cdef object get(int field):
+    if krt_modes[field] != NULL:
+        return <object> krt_modes[field]
+    return True if field == KRT_GRAD else None
+
+
+cdef int put(int field, object value) except -1:
+    cdef PyObject *before = krt_modes[field]
+    Py_INCREF(value)
+    krt_modes[field] = <PyObject *> value
+    Py_XDECREF(before)  # last: it may run a finalizer
+    return 0
+
+
+cdef bint records_gradients() noexcept:
+    return krt_modes[<int> KRT_GRAD] != Py_False
+
+
+cdef class Local:
+    @property
+    def grad(self):
+        return records_gradients()
+
+    @property
+    def trace(self):
+        return get(KRT_TRACE)
+
+    @trace.setter
+    def trace(self, value):
+        put(KRT_TRACE, value)
+
+    @property
+    def scope(self):
+        return get(KRT_SCOPE)
+
+    @scope.setter
+    def scope(self, value):
+        put(KRT_SCOPE, value)
+
+    @property
+    def observed(self):
+        return get(KRT_OBSERVED)
+
+
+local = Local()
+
+
+cdef class Mode:
+    cdef int field
+    cdef object value
+    cdef list before
+
+    def __init__(self, int field, value):
+        if field != KRT_GRAD and field != KRT_OBSERVED:
+            raise errors.KernelrtError(f"there is no mode {field} to enter")
+        self.field = field
+        self.value = value
+        self.before = []
+
+    def __enter__(self):
+        self.before.append(get(self.field))
+        put(self.field, self.value)
+        return self.value
+
+    def __exit__(self, *_):
+        put(self.field, self.before.pop())
+
+    def __call__(self, function):
+        return _decorated(function, self.field, self.value)
+
+
+def _decorated(function, int field, value):
+    import functools
+
+    @functools.wraps(function)
+    def within(*args, **kwargs):
+        with Mode(field, value):
+            return function(*args, **kwargs)
+
+    return within
+
+
+cdef class TraceMode:
+    def _begin(self):
+        """Make ready; the trace is not active yet."""
+
+    def __enter__(self):
+        if krt_modes[<int> KRT_TRACE] not in (NULL, <PyObject *> None):
+            raise errors.JitError(
+                "a trace is active already; call the traced function without jit inside"
+            )
+        self._begin()
+        put(KRT_TRACE, self)
+        return self
+
+    def __exit__(self, *_):
+        put(KRT_TRACE, None)
