@@ -15,6 +15,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.reduction import ReductionMethods
+from kernelrt.tensor.window import window
 
 __all__ = ["IndexingMethods", "check_labels"]
 
@@ -62,7 +63,7 @@ class IndexingMethods(ReductionMethods):
         node = self.uop
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, build.total((start, 1)))
-        picked = build.shrink(node, bounds)
+        picked = window(node, bounds)
         return self._of(
             build.reshape(picked, (*node.shape[:axis], *node.shape[axis + 1 :]))
         )
@@ -86,7 +87,7 @@ class IndexingMethods(ReductionMethods):
                 )
             bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
             bounds[axis] = (start, stop)
-            return self._of(build.shrink(node, bounds))
+            return self._of(window(node, bounds))
         return self._strided(axis, *item.indices(self._static_size(axis, "a slice with a step")))
 
     def _strided(self, axis: int, start: int, stop: int, step: int) -> Self:

@@ -23,6 +23,7 @@ from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arguments import axes_of, axis_of, shape_of, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.promotion import joint_type
+from kernelrt.tensor.window import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,7 +269,7 @@ class MovementMethods(ActivationMethods):
             )
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, end)
-        return self._of(build.shrink(node, bounds))
+        return self._of(window(node, bounds))
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
