@@ -315,6 +315,7 @@ def toposort(roots, stop=None):
 
 # What the walks have to know by name; see _name_ops and _name_marks.
 cdef object BUFFER = None
+cdef object NUMBER = None
 cdef object DETACH = None
 cdef object KEPT = None
 cdef object LEAF = None
@@ -322,10 +323,10 @@ cdef object STALE = None
 cdef object CUSTOM = None
 
 
-def _name_ops(buffer, detach):
-    """Tell which ops stand for memory and for marks."""
-    global BUFFER, DETACH
-    BUFFER, DETACH = buffer, detach
+def _name_ops(buffer, number, detach):
+    """Tell which ops stand for memory, for numbers and for marks."""
+    global BUFFER, NUMBER, DETACH
+    BUFFER, NUMBER, DETACH = buffer, number, detach
 
 
 def _name_marks(kept, leaf, stale, custom):
@@ -396,21 +397,24 @@ cdef class Skeleton:
 cdef class Survey:
     """One walk that writes down a structure.
 
-    In a `deep` one the marks belong to it, and what lies behind them. No object that the collector
-    tracks is made during a walk: it would run finalizers, and these walk graphs, too.
+    In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
+    do not. No object that the collector tracks is made during a walk: it would run finalizers, and
+    these walk graphs, too.
     """
 
     cdef Stack stack
     cdef Skeleton made
     cdef list buffers
     cdef list leaves
+    cdef list numbers
     cdef dict leaf_places
     cdef Py_ssize_t n_nodes
     cdef uint64_t walk
     cdef bint deep
+    cdef bint loose
     cdef bint stale
 
-    def __cinit__(self, bint deep):
+    def __cinit__(self, bint deep, bint loose):
         global walks
         self.stack = Stack()
         self.made = Skeleton.__new__(Skeleton)
@@ -418,8 +422,10 @@ cdef class Survey:
         self.made.words = Words()
         self.buffers = []
         self.leaves = []
+        self.numbers = []
         self.leaf_places = {}
         self.deep = deep
+        self.loose = loose
         walks += 1
         self.walk = walks
 
@@ -478,6 +484,9 @@ cdef class Survey:
             words.put(node.arg.size)
             self.buffers.append(node)
             return 0
+        if self.loose and node.op is NUMBER:
+            self.numbers.append(node)
+            return 0
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
             words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
@@ -527,15 +536,15 @@ cdef class Survey:
         for i in range(self.made.words.n):
             content = mix(content, <size_t> self.made.words.words[i])
         self.made.content = content
-        return self.made, self.buffers, self.leaves
+        return self.made, self.buffers, self.numbers if self.loose else self.leaves
 
 
 def was_surveyed(Node node not None):
     return node.visit == walks
 
 
-def survey(list roots, bint deep=False):
-    cdef Survey walk = Survey(deep)
+def survey(list roots, bint deep=False, bint loose=False):
+    cdef Survey walk = Survey(deep, loose)
     cdef Node node
     for root in roots:
         node = root

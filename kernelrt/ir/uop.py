@@ -193,7 +193,7 @@ class UOp(Node):
 
 
 _make_nodes_of(UOp)
-_name_ops(Op.BUFFER, Op.DETACH)
+_name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
 
 
 def const(value: bool | float, dtype: DType) -> UOp:

@@ -14,7 +14,7 @@ from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.tensor import build, state
 from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
@@ -146,11 +146,69 @@ def _filled(
     return made
 
 
+#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
+#: numbers that differ from memory.
+ALIKE: Final = 3
+
+
+@dataclass(slots=True)
+class _Family:
+    """Graphs that are equal up to their numbers.
+
+    Attributes
+    ----------
+    numbers : list of UOp
+        Those of the first.
+    varied : set of int
+        Which of them were others in a later one.
+    count : int
+        How many there were.
+    """
+
+    numbers: list[UOp]
+    varied: set[int] = field(default_factory=set)
+    count: int = 0
+
+    def meet(self, numbers: Sequence[UOp]) -> bool:
+        """Note another one; whether there were enough to let go of what varies."""
+        self.varied.update(
+            i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
+        )
+        self.count += 1
+        return self.count > ALIKE and all(
+            self.numbers[i].dtype is not dt.bfloat16 for i in self.varied
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What computes some graphs.
+
+    Attributes
+    ----------
+    entry : Entry
+        How.
+    buffers : list of UOp
+        The BUFFER nodes that it is run with: those that the graphs read, and numbers.
+    key : Hashable
+        What a plan for these graphs alone is kept by.
+    read : list of UOp
+        The BUFFER nodes that the graphs read.
+    """
+
+    entry: Entry
+    buffers: list[UOp]
+    key: Hashable
+    read: list[UOp]
+
+
 class PlanCache:
     """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
 
-    Two graphs have one structure if they are equal up to which buffers they read. The least
-    recently used plans go first; a plan keeps its memory and the buffers it was made with.
+    Two graphs have one structure if they are equal up to which buffers they read. Where graphs
+    differ in numbers only, again and again, the later ones have one plan, too, that reads what
+    varies from memory. The least recently used plans go first; a plan keeps its memory and the
+    buffers it was made with.
 
     Parameters
     ----------
@@ -166,6 +224,7 @@ class PlanCache:
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._families: OrderedDict[Hashable, _Family] = OrderedDict()
         self._nbytes = 0
 
     def __len__(self) -> int:
@@ -174,22 +233,48 @@ class PlanCache:
     def clear(self) -> None:
         """Forget all plans."""
         self._entries.clear()
+        self._families.clear()
         self._nbytes = 0
 
-    def find(
-        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
-    ) -> tuple[Entry, list[UOp], Hashable]:
-        """Give how to compute the graphs, the BUFFER nodes they read, and the key it is kept by.
+    def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
+        """Give how to compute the graphs, which may bear marks.
 
-        The graphs may bear marks. The caller holds ``state.lock``.
+        The caller holds ``state.lock``.
         """
-        found = survey([*values, *(u for pair in commits for u in pair)])
+        roots = [*values, *(u for pair in commits for u in pair)]
+        found = survey(roots)
         assert found is not None
-        key = len(values), found[0]
+        key, read = (len(values), found[0]), found[1]
         entry = self.get(key)
         if entry is None:
-            entry = self.make(key, values, commits, found[1])
-        return entry, found[1], key
+            shared = self._shared(roots, values, commits)
+            if shared is not None:
+                return Found(shared[0], [*read, *shared[1]], key, read)
+            entry = self.make(key, values, commits, read)
+        return Found(entry, read, key, read)
+
+    def _shared(
+        self, roots: list[UOp], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+    ) -> tuple[Entry, list[UOp]] | None:
+        """A plan for all graphs that differ in the same numbers, and memory that holds these."""
+        shape, read, numbers = survey(roots, loose=True)
+        alike = "alike", len(values), shape
+        family = self._families.get(alike)
+        if family is None:
+            family = self._families[alike] = _Family(numbers)
+            if len(self._families) > 4 * self.most_plans:
+                self._families.popitem(last=False)
+        self._families.move_to_end(alike)
+        if not numbers or not family.meet(numbers):
+            return None
+        varied = sorted(family.varied)
+        key = (*alike, tuple(None if i in family.varied else n for i, n in enumerate(numbers)))
+        memory = [_number(numbers[i]) for i in varied]
+        entry = self.get(key)
+        if entry is None:
+            lifted = {numbers[i]: build.reshape(m, ()) for i, m in zip(varied, memory, strict=True)}
+            entry = self.make(key, values, commits, [*read, *memory], lifted=lifted)
+        return entry, memory
 
     def get(self, key: Hashable) -> Entry | None:
         """Give what is kept by a key."""
@@ -207,10 +292,14 @@ class PlanCache:
         commits: Sequence[tuple[UOp, UOp]],
         buffers: Sequence[UOp],
         notes: tuple[int, ...] = (),
+        lifted: Mapping[UOp, UOp] | None = None,
     ) -> Entry:
-        """Make a plan for the graphs, which read no other than these buffers, and keep it."""
+        """Make a plan for the graphs, which read no other than these buffers, and keep it.
+
+        Its nodes that `lifted` names are read from there.
+        """
         self.misses += 1
-        entry = replace(_plan(values, commits, buffers), notes=notes)
+        entry = replace(_plan(values, commits, buffers, lifted), notes=notes)
         entry.uses.nodes = len(toposort([*values, *(new for _, new in commits)]))
         self._drop(key)
         if entry.nbytes <= self.most_bytes // 4:
@@ -231,10 +320,23 @@ def entry(commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]) -> Entry:
     return _plan((), commits, buffers)
 
 
+def _number(node: UOp) -> UOp:
+    """Memory that holds the number of a CONST node."""
+    made = _memory(1, node.dtype)
+    data = Buffer.over(made, 1, node.dtype)
+    data.numpy()[...] = node.arg
+    return build.memory(data)
+
+
 def _plan(
-    values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]
+    values: Sequence[UOp],
+    commits: Sequence[tuple[UOp, UOp]],
+    buffers: Sequence[UOp],
+    lifted: Mapping[UOp, UOp] | None = None,
 ) -> Entry:
     nodes = strip([*values, *(new for _, new in commits)])
+    if lifted:
+        nodes = substitute(nodes, lifted)
     wanted = nodes[: len(values)]
     writes = [
         (storage, flat)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.reduction import ReductionMethods
@@ -277,7 +277,8 @@ class IndexingMethods(ReductionMethods):
     def __setitem__(self, index: Any, value: Operand) -> None:
         """Assign to the elements that integers, slices or a mask of bools name.
 
-        The tensor as a whole is assigned to: where it has storage, it is written in place.
+        Where the tensor has storage it is written in place: only what is selected, if that is one
+        run of its elements and no function is traced, else as a whole.
 
         Raises
         ------
@@ -297,10 +298,26 @@ class IndexingMethods(ReductionMethods):
                 "index: assignment through integer tensors is not there, because equal indices "
                 "would leave the result open; use scatter_add, or where with a mask"
             )
+        part = self._run_of(index)
+        if part is not None:
+            part._assign(new.cast(self.dtype).expand(part.dims))
+            return
         # Where the selection has gone says which elements it covers: zeros in, ones out.
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
         covered, filled = self._spread(items, new.cast(self.dtype).expand(places.dims))
         self._assign(self._of(build.where(covered.uop, filled.uop, self.uop)))
+
+    def _run_of(self, index: Any) -> Self | None:
+        """A tensor of the storage below what `index` selects, where that is one run of it."""
+        if state.local.trace is not None or not self.is_realized or self._leaf is not None:
+            return None
+        part = self[index]
+        below = part.uop
+        while below.op is Op.RESHAPE:
+            below = below.src[0]
+        if below.op is not Op.BUFFER or below.arg is self._memory:
+            return None
+        return self._over(below.arg, cast("tuple[int, ...]", part.shape))
 
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
         """The inverse of slicing: a mask of what `items` selects, and `value` laid out there."""

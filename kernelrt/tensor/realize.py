@@ -240,12 +240,7 @@ def _compute(
     nodes = [t._uop for t in targets]
     writes = [(t._storage(), t._uop) for t in commits]
     try:
-        entry, buffers, key = execute.plans.find(nodes, writes)
-        results = entry.results(buffers)
-        fresh = [
-            t._settlement(n, r, stale=id(t) in readers)
-            for t, n, r in zip(targets, nodes, results, strict=True)
-        ]
+        found = execute.plans.find(nodes, writes)
         resets: list[Reset] = [
             (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
         ]
@@ -254,12 +249,12 @@ def _compute(
             if commits:
                 state.changing = _written(commits) if before is None else before
             try:
-                outcome = entry.run(buffers, results, fresh, resets)
+                outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
             except IndexBoundsError:
                 outcome = UNFIT  # the plan may be that of other lines: one made anew names these
             if outcome == UNFIT:
-                entry = execute.plans.make(key, nodes, writes, buffers)
-                outcome = entry.run(buffers, results, fresh, resets)
+                entry = execute.plans.make(found.key, nodes, writes, found.read)
+                outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
         finally:
             state.changing = before
     except Exception:
@@ -271,6 +266,22 @@ def _compute(
         raise
     state.steady.clear()
     return outcome != CHANGED
+
+
+def _run_entry(
+    entry: execute.Entry,
+    buffers: list[UOp],
+    targets: Sequence[TensorBase],
+    nodes: Sequence[UOp],
+    readers: set[int],
+    resets: list[Reset],
+) -> int:
+    results = entry.results(buffers)
+    fresh = [
+        t._settlement(n, r, stale=id(t) in readers)
+        for t, n, r in zip(targets, nodes, results, strict=True)
+    ]
+    return entry.run(buffers, results, fresh, resets)
 
 
 def _compute_again(tensor: TensorBase) -> bool:

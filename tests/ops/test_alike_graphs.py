@@ -1,0 +1,224 @@
+"""Eager graphs that differ in numbers, or in which rows they read or write, share plans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import IndexBoundsError
+from kernelrt.tensor.execute import ALIKE, plans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+N = 40
+
+
+@pytest.fixture(autouse=True)
+def _no_plans() -> None:
+    plans.clear()
+
+
+def data(*shape: int, dtype: str = "float32") -> np.ndarray:
+    rng = np.random.default_rng(len(shape))
+    return (rng.normal(size=shape) * 4).astype(dtype)
+
+
+def made(loop: Callable[[int], None]) -> int:
+    """How many plans forty turns make."""
+    before = plans.misses
+    for i in range(N):
+        loop(i)
+    return plans.misses - before
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64", "uint32"])
+def test_numbers_that_change_share_a_plan(dtype: str) -> None:
+    x = data(3, 5, dtype=dtype)
+    t = krt.tensor(x)
+
+    def turn(i: int) -> None:
+        c = i * 0.37 - 3 if dtype.startswith("float") else i % 100
+        got = ((t * c + 1).maximum(c) - 2).numpy()
+        want = np.maximum(x * np.dtype(dtype).type(c) + np.dtype(dtype).type(1), c)
+        np.testing.assert_allclose(got, want - np.dtype(dtype).type(2), rtol=2e-3, atol=2e-2)
+
+    assert made(turn) <= ALIKE + 4
+
+
+def test_numbers_of_every_kind_in_one_graph() -> None:
+    x, y = data(4, 3), np.arange(12).reshape(4, 3)
+    t, u = krt.tensor(x), krt.tensor(y)
+
+    def turn(i: int) -> None:
+        a, k = float(np.sin(i)), i % 7 - 3
+        got = krt.where(u == k, t / (a + 2), (t * a).exp() + k).sum(1).numpy()
+        x64 = x.astype(np.float64)
+        want = np.where(y == k, x64 / (a + 2), np.exp(x64 * a) + k).sum(1)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+    assert made(turn) <= 2 * ALIKE + 6
+
+
+@pytest.mark.parametrize("numbers", [
+    [np.nan, 1.0, np.inf, -np.inf, -0.0, 0.0, 1e-45, 3.4e38, 1.0, np.nan],
+    [1.0] * 3 + [2.0] * 3 + [1.0, 2.0, 3.0] * 3,
+    [0.5, 2.0, 0.5, 2.0, 4.0, 0.25, 1.0, 0.0],
+])  # fmt: skip
+def test_numbers_that_are_no_ordinary_ones(numbers: list[float]) -> None:
+    x = np.array([0.0, -0.0, 1.0, -2.5, np.inf, np.nan], np.float32)
+    t = krt.tensor(x)
+    with np.errstate(all="ignore"):
+        for c in numbers:
+            for got, want in [
+                (t * c, x * np.float32(c)),
+                (t / c, x / np.float32(c)),
+                (t + c, x + np.float32(c)),
+                (c - t, np.float32(c) - x),
+                (t.maximum(c), np.maximum(x, np.float32(c))),
+                (t < c, x < np.float32(c)),
+            ]:
+                np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_two_numbers_that_are_one_at_times() -> None:
+    x = data(7)
+    t = krt.tensor(x)
+    for a, b in [(1.5, 2.5), (1.5, 1.5), (2.5, 1.5), (3.5, 3.5), (4.0, 5.0), (6.0, 6.0)] * 3:
+        np.testing.assert_allclose((t * a - b).numpy(), x * np.float32(a) - np.float32(b))
+
+
+def test_a_result_that_is_a_number_itself() -> None:
+    t = krt.tensor([1.0, 2.0])
+
+    def turn(i: int) -> None:
+        number, other = krt.full((3,), i * 0.5), t + i * 0.5
+        krt.realize(number, other)
+        assert number.tolist() == [i * 0.5] * 3
+        assert other.tolist() == [1 + i * 0.5, 2 + i * 0.5]
+
+    made(turn)
+
+
+def test_checks_name_the_line_of_each_graph() -> None:
+    table = krt.arange(5)
+    index = krt.tensor([1, 2])
+    for i in range(4 * ALIKE):
+        if i < 3:
+            assert table[index + i].tolist() == [1 + i, 2 + i]
+        else:
+            with pytest.raises(IndexBoundsError, match=f"{2 + i}|{1 + i}"):
+                table[index + i].realize()
+
+
+def test_rows_and_batches_share_a_plan() -> None:
+    x = data(N + 4, 3, 2)
+    t = krt.tensor(x)
+    w = krt.tensor(data(2, 4))
+
+    def turn(i: int) -> None:
+        np.testing.assert_array_equal(t[i].numpy(), x[i])
+        np.testing.assert_array_equal(t[i, 1].numpy(), x[i, 1])
+        np.testing.assert_array_equal(t[i : i + 4].numpy(), x[i : i + 4])
+        np.testing.assert_array_equal(t.narrow(0, i, 1).numpy(), x[i : i + 1])
+        got = (t[i : i + 3] @ w).relu().sum(0).numpy()
+        want = np.maximum(x[i : i + 3].astype(np.float64) @ data(2, 4), 0).sum(0)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+    assert made(turn) <= 5
+
+
+def test_gradients_of_batches_share_a_plan() -> None:
+    x, y = data(N + 4, 3), data(N + 4)
+    xs, ys = krt.tensor(x), krt.tensor(y)
+    w = krt.tensor(data(3) * 0.1, requires_grad=True)
+
+    def turn(i: int) -> None:
+        w.grad = None
+        ((xs[i : i + 4] * w).sum(1) - ys[i : i + 4]).square().mean().backward()
+        x64, y64 = x[i : i + 4].astype(np.float64), y[i : i + 4].astype(np.float64)
+        error = x64 @ w.detach().numpy().astype(np.float64) - y64
+        np.testing.assert_allclose(w.grad.numpy(), error @ x64 / 2, rtol=1e-4, atol=1e-5)
+
+    assert made(turn) <= 3
+
+
+def test_a_window_keeps_the_old_value() -> None:
+    t = krt.tensor(np.arange(6.0, dtype=np.float32))
+    row, again = t[1:3], t.reshape(2, 3)[1]
+    t.assign(t * 10)
+    assert row.tolist() == [1, 2]
+    assert again.tolist() == [3, 4, 5]
+    assert t[1:3].tolist() == [10, 20]
+    last = t[4:]
+    del t
+    assert last.tolist() == [40, 50]
+
+
+def test_rows_are_written_one_by_one() -> None:
+    want = np.zeros((N, 3), np.float32)
+    t = krt.tensor(want)
+    row = data(3)
+    value = krt.tensor(row)
+
+    def turn(i: int) -> None:
+        t[i] = value * i
+        want[i] = row * i
+
+    assert made(turn) <= ALIKE + 2
+    np.testing.assert_allclose(t.numpy(), want)
+
+
+def test_writing_a_part_that_is_read() -> None:
+    want = np.arange(10.0, dtype=np.float32)
+    t = krt.tensor(want)
+    before = t * 1
+    t[1:6] = t[0:5]
+    want[1:6] = want[0:5].copy()
+    t[2] = t[3] * 2 + t[2]
+    want[2] = want[3] * 2 + want[2]
+    t[0:3] = 7
+    want[0:3] = 7
+    t[4:4] = 1
+    t[:] = t + 1
+    want += 1
+    assert t.tolist() == want.tolist()
+    assert before.tolist() == list(range(10))
+
+
+def test_random_rows_read_and_written() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        shape = tuple(rng.integers(1, 5, rng.integers(1, 4)))
+        want = rng.integers(-9, 9, shape).astype(np.float32)
+        t = krt.tensor(want)
+        want = want.copy()
+        kept: list[tuple[krt.Tensor, np.ndarray]] = []
+        for _ in range(12):
+            index = tuple(
+                int(rng.integers(-d, d)) if rng.random() < 0.5
+                else slice(*sorted(rng.integers(0, d + 1, 2).tolist()))
+                for d in shape[: rng.integers(1, len(shape) + 1)]
+            )  # fmt: skip
+            other = tuple(int(rng.integers(0, d)) for d in shape)
+            number = float(rng.integers(-3, 4))
+            kind = rng.integers(4)
+            if kind == 0:
+                kept.append((t[index] * number + t[other], want[index] * number + want[other]))
+            elif kind == 1:
+                kept.append((t[index], want[index].copy()))
+            elif kind == 2:
+                t[index] = t[other] * number
+                want[index] = want[other] * number
+            else:
+                t[index] = t[index] + number
+                want[index] = want[index] + number
+            if rng.random() < 0.3 and kept:
+                got, expected = kept.pop(rng.integers(len(kept)))
+                np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(t.numpy(), want)
+        for got, expected in kept:
+            np.testing.assert_array_equal(got.numpy(), expected)
