@@ -8,7 +8,6 @@ DEVICES: Final[int]
 KERNELS: Final[int]
 COMPILER: Final[int]
 LOADER: Final[int]
-FILES: Final[int]
 GATE: Final[int]
 LLVM: Final[int]
 """Ranks: the order in which nested code takes locks."""

@@ -27,7 +27,7 @@ cdef extern from *:
     int krt_inside_here
 
 # The order in which nested code takes them.
-STATE, DEVICES, KERNELS, COMPILER, LOADER, FILES, GATE, LLVM = range(10, 90, 10)
+STATE, DEVICES, KERNELS, COMPILER, LOADER, GATE, LLVM = range(10, 80, 10)
 
 cdef double PATIENCE_S = 2.0
 

@@ -155,6 +155,25 @@ def test_the_size_counts_what_other_processes_left(tmp_path):
     assert cache.get(("new",)) is not None
 
 
+def test_processes_that_write_little_keep_the_bound_together(tmp_path):
+    limit, most = 400_000, 0
+    for i in range(1500):
+        ObjectCache(tmp_path / "cache", limit=limit).put((str(i),), bytes(1000))
+        if i % 50 == 0:
+            used = sum(p.stat().st_size for p in (tmp_path / "cache").iterdir())
+            most = max(most, used)
+    assert limit * 0.7 < most < limit * 1.1
+
+
+def test_a_full_folder_is_not_looked_through_by_each_process(tmp_path, monkeypatch):
+    looks = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or scandir(path))
+    for i in range(300):
+        ObjectCache(tmp_path / "cache").put((str(i),), bytes(4000))
+    assert len(looks) < 10
+
+
 def test_use_is_noted(cache):
     cache.put(KEY, b"object")
     [path] = entries(cache)

@@ -18,8 +18,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kernelrt import _locks
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,6 +32,8 @@ DEFAULT_LIMIT = 256 << 20
 MOST = 64 << 20
 # Eviction goes below the limit, so that it is not needed again at once.
 _EVICT_TO = 0.75
+# The folder is looked through once for about this part of the limit that is written to it.
+_LOOK_AFTER = 1 / 64
 # How stale (in seconds) a file's time of last use may get before it is written again.
 _TOUCH_AFTER = 3600.0
 
@@ -64,8 +64,7 @@ class ObjectCache:
         self.limit = limit
         self.hits = 0
         self.misses = 0
-        self._lock = _locks.Lock(_locks.FILES)
-        self._size: int | None = None
+        self._unseen = 0  # bytes written here since the folder was last looked through
         self._usable: bool | None = None
 
     @classmethod
@@ -124,14 +123,12 @@ class ObjectCache:
                 raise
         except OSError:
             return
-        self._grown(len(data) + len(_MAGIC) + _DIGEST)
+        self._grown(path, len(data) + len(_MAGIC) + _DIGEST)
 
     def clear(self) -> None:
         """Remove every object."""
-        with self._lock:
-            for path, _ in self._files():
-                path.unlink(missing_ok=True)
-            self._size = 0
+        for name, _ in self._files():
+            (self.folder / name).unlink(missing_ok=True)
 
     def _path(self, key: Iterable[str]) -> Path:
         digest = hashlib.sha256()
@@ -193,37 +190,42 @@ class ObjectCache:
         )
         return False
 
-    def _files(self) -> list[tuple[Path, os.stat_result]]:
+    def _files(self) -> list[tuple[str, os.stat_result]]:
         found = []
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(_SUFFIX) or entry.name.startswith(".new-"):
                         with contextlib.suppress(OSError):
-                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
         except OSError:
             return []
         return found
 
-    def _grown(self, nbytes: int) -> None:
-        with self._lock:
-            if self._size is None:
-                self._size = sum(info.st_size for _, info in self._files())
-            else:
-                self._size += nbytes
-            if self._size > self.limit:
-                self._evict()
+    def _grown(self, path: Path, nbytes: int) -> None:
+        """Look through the folder now and then; many short processes may share the writing.
+
+        A process that writes little cannot count what the others write. So each file decides by
+        its name, which is as good as random, and by its share of what may be written unseen.
+        """
+        self._unseen += nbytes
+        portion = self.limit * _LOOK_AFTER
+        chance = int(path.name[:8], 16) / 2**32
+        if self._unseen > portion or chance * portion < nbytes:
+            self._unseen = 0
+            self._evict()
 
     def _evict(self) -> None:
-        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        files = self._files()
         size = sum(info.st_size for _, info in files)
-        for path, info in files:
+        if size <= self.limit:
+            return
+        for name, info in sorted(files, key=lambda item: item[1].st_mtime):
             if size <= self.limit * _EVICT_TO:
                 break
             with contextlib.suppress(OSError):
-                path.unlink()
+                (self.folder / name).unlink()
                 size -= info.st_size
-        self._size = size
 
 
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
