@@ -304,10 +304,7 @@ def _cast(b: Text, dtype: DType, v: list[Value]) -> str:
         zero = b.constant(0, src, x.lanes).text
         return b.emit(f"{'fcmp une' if src.is_float else 'icmp ne'} {here} {x.text}, {zero}")
     if src.is_float:
-        # Saturating: defined for every input, NaN gives 0.
-        word = "fptoui.sat" if dst.is_unsigned else "fptosi.sat"
-        result = Value("", x.lanes, dst)
-        return b.call(f"llvm.{word}.{_suffix(result)}.{_suffix(x)}", there, (here, x.text))
+        return _cast_to_int(b, x, dst, here, there)
     if dst.is_float:
         word = "uitofp" if src.is_unsigned or src.is_bool else "sitofp"
         text = b.emit(f"{word} {here} {x.text} to {there}")
@@ -318,6 +315,27 @@ def _cast(b: Text, dtype: DType, v: list[Value]) -> str:
         return b.emit(f"trunc {here} {x.text} to {there}")
     word = "zext" if src.is_unsigned or src.is_bool else "sext"
     return b.emit(f"{word} {here} {x.text} to {there}")
+
+
+def _cast_to_int(b: Text, x: Value, dst: DType, here: str, there: str) -> str:
+    """Without the fraction and saturating; NaN becomes a number that no axis has.
+
+    That is the least one of a signed type, as in NumPy and PyTorch on x86-64, and the greatest one
+    of an unsigned type. LLVM's own ``fptosi.sat`` makes NaN 0, and goes lane by lane on x86.
+    """
+    kind = dt.float64 if x.dtype is dt.float64 else dt.float32  # what narrow ones are held in
+    mask = vector("i1", x.lanes)
+    low, high = int(dst.min), int(dst.max)
+    least, beyond = (b.constant(float(n), kind, x.lanes).text for n in (low, high + 1))
+    word, enters, leaves = ("fptoui", "ogt", "uge") if dst.is_unsigned else ("fptosi", "oge", "oge")
+    whole = b.emit(f"{word} {here} {x.text} to {there}")
+    above = b.emit(f"fcmp {enters} {here} {x.text}, {least}")
+    raised = b.emit(
+        f"select {mask} {above}, {there} {whole}, {there} {b.constant(low, dst, x.lanes).text}"
+    )
+    over = b.emit(f"fcmp {leaves} {here} {x.text}, {beyond}")
+    top = b.constant(high, dst, x.lanes).text
+    return b.emit(f"select {mask} {over}, {there} {top}, {there} {raised}")
 
 
 def _cast_float(b: Text, x: Value, dst: DType, here: str, there: str) -> str:

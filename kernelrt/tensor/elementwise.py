@@ -31,7 +31,12 @@ class ElementwiseMethods(FunctionMethods):
     __slots__ = ()
 
     def cast(self, dtype: object) -> Self:
-        """This tensor converted to `dtype`, out of range as NumPy converts."""
+        """This tensor converted to `dtype`.
+
+        Integers wrap. Floats become integers without their fraction, and the least or greatest one
+        where they lie beyond it. NaN becomes an integer that is no index of any axis: the least one
+        of a signed type, the greatest one of an unsigned type.
+        """
         wanted = dt.parse(dtype)
         if wanted is self.dtype:
             return self

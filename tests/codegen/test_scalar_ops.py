@@ -126,14 +126,14 @@ def test_unary(run, build, op, dtype):
 
 
 def expected_cast(x: np.ndarray, to: dt.DType) -> np.ndarray:
-    """NumPy's cast, except that floats saturate into integers and NaN becomes 0."""
+    """NumPy's cast, except that floats saturate into integers and NaN is no index of any axis."""
     kind = dt.to_numpy(to)
     if x.dtype.kind == "f" and to.is_int:
         out = np.zeros(x.shape, kind)
         for i, value in enumerate(x.astype(np.float64)):
             if np.isnan(value):
-                continue
-            if value >= float(to.max):
+                out[i] = to.max if to.is_unsigned else to.min
+            elif value >= float(to.max):
                 out[i] = to.max
             elif value <= float(to.min):
                 out[i] = to.min
@@ -148,6 +148,11 @@ def expected_cast(x: np.ndarray, to: dt.DType) -> np.ndarray:
 @pytest.mark.parametrize("of", [d for d in dt.ALL if d is not dt.bfloat16], ids=lambda d: d.name)
 def test_cast_is_defined_for_every_value(run, build, of, to):
     x = edge_values(of)
+    if of.is_float:
+        limits = np.array([s * 2.0**n for n in (7, 8, 15, 16, 31, 32, 63, 64) for s in (1, -1)])
+        with np.errstate(over="ignore"):
+            limits = np.concatenate([limits - 1, limits, limits + 0.5]).astype(x.dtype)
+        x = np.concatenate([x, limits, np.nextafter(limits, x.dtype.type(0))])
     r = build.range(x.size, 0)
     value = build.load(build.param(1, x.size, of), r).cast(to)
     out = np.zeros(x.size, dt.to_numpy(to))

@@ -17,7 +17,7 @@ SENTINEL = 77
 MARGIN = 600
 #: How the indexed values come by their elements.
 TABLES = ["stored", "constant", "expanded", "one", "folded", "padded", "reshaped", "computed"]
-INDICES = ["stored", "constant", "expanded", "computed", "narrow"]
+INDICES = ["stored", "constant", "expanded", "computed", "narrow", "float"]
 OPERATIONS = [
     "getitem", "gather", "index_select", "take_along_dim", "embedding", "scatter_add", "one_hot",
     "cross_entropy", "nll_loss",
@@ -89,6 +89,15 @@ def indices(rng, kind, size, count):
     if kind == "narrow":
         clipped = np.clip(drawn, -128, 127).astype(np.int8)
         return (lambda i: i), clipped, clipped.astype(np.int64)
+    if kind == "float":
+        kind = str(rng.choice(["int64", "int32", "int8", "uint8"]))
+        floats = rng.integers(0, size, count).astype(rng.choice(["f4", "f8"]))
+        wanted = floats.astype(np.int64)
+        if wild and count:
+            at = rng.integers(count)
+            floats[at] = rng.choice([np.nan, np.inf, 1e30])
+            wanted[at] = 2**62
+        return (lambda i: i.cast(kind)), floats, wanted
     return (lambda i: i), drawn, drawn
 
 

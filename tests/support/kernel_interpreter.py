@@ -82,7 +82,8 @@ def _cast(x: Array, to: dt.DType) -> Array:
     low, limit = float(to.min), 2.0 ** (to.bits - (not to.is_unsigned))
     out = np.where((x > low) & (x < limit), x, 0).astype(kind)
     out = np.where(x >= limit, kind.type(to.max), out)
-    return np.where(x <= low, kind.type(to.min), out)
+    out = np.where(x <= low, kind.type(to.min), out)
+    return np.where(np.isnan(x), kind.type(to.max if to.is_unsigned else to.min), out)
 
 
 def _shift(left: bool) -> Callable[[Array, Array], Array]:
