@@ -17,6 +17,7 @@ from kernelrt.ir import uop
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim, as_uop, dim_span, format_size
 from kernelrt.ir.terms import render
+from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
@@ -46,10 +47,29 @@ class _Expression:
 
     __slots__ = ("uop",)
 
-    #: NumPy leaves arithmetic with its scalars to this class.
-    __array_ufunc__ = None
-
     uop: UOp
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Arithmetic with NumPy's scalars, and the square root; VariableError for all else."""
+        if ufunc.__name__ == "sqrt" and method == "__call__" and not options:
+            return self._with(Op.POW, 0.5)
+        found = operate(self, ufunc, method, inputs, options)
+        if found is NotImplemented:
+            raise VariableError(
+                f"{asked(ufunc, method)}: {render(self.uop)} is known only at run time, and NumPy "
+                "needs it now; make a tensor of it and use its methods, as in "
+                "kernelrt.tensor(n).log(), and tensors of arrays beside it"
+            )
+        return found
+
+    def __hash__(self) -> int:
+        """Sets and dicts decide by it which objects are the same."""
+        if self.uop.dtype is dt.int64 and self.bounds[0] == self.bounds[1]:
+            return hash(self.bounds[0])
+        raise _undecided("hash", self.uop)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        raise _undecided("round", self.uop)
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -139,8 +159,7 @@ class Real(_Expression):
             raise _undecided("==", self.uop)
         return False
 
-    def __hash__(self) -> int:
-        return hash(self.uop)
+    __hash__ = _Expression.__hash__
 
 
 class Size(_Expression):
@@ -241,6 +260,14 @@ class Size(_Expression):
     def __abs__(self) -> Any:
         return self if self >= 0 else -self
 
+    def __round__(self, digits: int | None = None) -> Size:
+        return self
+
+    def __floor__(self) -> Size:
+        return self
+
+    __ceil__ = __trunc__ = __floor__
+
     # ---- decisions
 
     def _decide(
@@ -290,9 +317,7 @@ class Size(_Expression):
         found = self.__eq__(other)
         return found if found is NotImplemented else not found
 
-    def __hash__(self) -> int:
-        low, high = self.bounds
-        return hash(low) if low == high else hash(self.uop)
+    __hash__ = _Expression.__hash__
 
     def __bool__(self) -> bool:
         low, high = self.bounds
@@ -356,8 +381,9 @@ def _as_node(value: object) -> UOp | None:
         return value if value.dtype is dt.int64 else None
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
-    if getattr(value, "shape", ()) != ():
-        return None
+    kind = getattr(getattr(value, "dtype", None), "kind", "i")
+    if getattr(value, "shape", ()) != () or kind not in ("i", "u"):
+        return None  # an array that is no whole number
     return as_uop(int(operator.index(value)))
 
 
@@ -369,11 +395,14 @@ def _variables(*nodes: UOp) -> str:
 def _undecided(question: str, *nodes: UOp) -> VariableError:
     text = render(nodes[0])
     asked = f"{question}({text})" if question.isalpha() else f"{text} {question}"
-    numbers = "a Python number" if question in ("int", "float") else "a decision"
+    number = question in ("int", "float", "round")
+    numbers = "a Python number" if number else "a decision"
     instead = (
-        "compute with it as it is, as in x / n or n ** 0.5, or make a tensor of it with "
+        "compute with it as it is, as in x / n, n // 2 or n ** 0.5, or make a tensor of it with "
         "kernelrt.tensor(n)"
-        if question in ("int", "float")
+        if number
+        else "sets and dicts ask for it; compare sizes one by one, and key by something else"
+        if question == "hash"
         else "decide inside with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
     )
     return VariableError(

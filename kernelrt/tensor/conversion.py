@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
+from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -23,8 +24,18 @@ class ConversionMethods(LossMethods):
 
     __slots__ = ()
 
-    #: NumPy leaves operations with a tensor on their right to the tensor.
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """NumPy's operators with a tensor beside an array; DTypeError for its other functions."""
+        found = operate(self, ufunc, method, inputs, options)
+        if found is NotImplemented:
+            name, own = asked(ufunc, method), "the tensor's own methods"
+            if method == "__call__" and hasattr(self, ufunc.__name__):
+                own = f"x.{ufunc.__name__}()"
+            raise DTypeError(
+                f"{name}: computes with arrays, not with tensors; use {own}, or "
+                f"{name}(x.numpy()) where values are there to be read"
+            )
+        return found
 
     # ---- values
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,50 @@ def test_floats_are_as_weak_as_pythons(kind):
         number = kind(0.5)
         for out in (x + number, x * number, number * x, x / number, x.clamp(max=number), x**number):
             assert out.dtype.name == dtype
+
+
+ARRAY = np.array([3, 2, 1], np.float32)
+OPERATORS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "//": operator.floordiv, "%": operator.mod, "**": operator.pow, "@": operator.matmul,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", OPERATORS)
+@pytest.mark.parametrize(
+    "left", [ARRAY, ARRAY[0], np.array(2.0, np.float32), np.int64(2)], ids=repr
+)
+def test_an_array_and_a_tensor_give_a_tensor(sign, left):
+    right = np.array([1, 2, 3], np.float32)
+    if sign == "@" and left.ndim == 0:
+        return
+    for ours, numbers in (
+        (OPERATORS[sign](left, krt.tensor(right)), OPERATORS[sign](left, right)),
+        (OPERATORS[sign](krt.tensor(right), left), OPERATORS[sign](right, left)),
+    ):
+        assert isinstance(ours, krt.Tensor)
+        np.testing.assert_allclose(ours.numpy(), numbers, rtol=1e-6)
+
+
+def test_other_functions_of_numpy_tell_the_way_out():
+    x = krt.tensor(ARRAY)
+    out = np.zeros(3, np.float32)
+    calls = {
+        "numpy.sqrt: .* use x.sqrt()": lambda: np.sqrt(x),
+        "numpy.maximum: .* use x.maximum()": lambda: np.maximum(ARRAY, x),
+        "numpy.logaddexp: .* own methods": lambda: np.logaddexp(x, ARRAY),
+        "numpy.add.reduce: ": lambda: np.add.reduce(x),
+        "numpy.add: ": lambda: np.add(ARRAY, x, out=out),
+    }
+    for words, call in calls.items():
+        with pytest.raises(krt.DTypeError, match=words):
+            call()
+        with pytest.raises(krt.DTypeError, match=words):
+            krt.jit(lambda y, call=call: (call(), y))(ARRAY)
+    assert (np.abs(-x).tolist(), np.negative(x).tolist()) == ([3, 2, 1], [-3, -2, -1])
+    total = ARRAY.copy()
+    total += x
+    assert isinstance(total, krt.Tensor)
+    assert (ARRAY == [3, 2, 1]).all()

@@ -1,0 +1,63 @@
+"""What NumPy's functions do with objects of ours: its operators are left to them.
+
+NumPy asks ``__array_ufunc__`` for ``array + x`` as for ``numpy.sqrt(x)``. Operators go to the
+method of Python's operator; for all else there is an error that tells the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["asked", "operate"]
+
+_UNARY = {
+    "absolute": "__abs__", "invert": "__invert__", "negative": "__neg__", "positive": "__pos__",
+}  # fmt: skip
+#: By the name of the ufunc: the method of its first operand, and of its second.
+_BINARY = {
+    "add": ("__add__", "__radd__"),
+    "subtract": ("__sub__", "__rsub__"),
+    "multiply": ("__mul__", "__rmul__"),
+    "divide": ("__truediv__", "__rtruediv__"),
+    "floor_divide": ("__floordiv__", "__rfloordiv__"),
+    "remainder": ("__mod__", "__rmod__"),
+    "divmod": ("__divmod__", "__rdivmod__"),
+    "power": ("__pow__", "__rpow__"),
+    "matmul": ("__matmul__", "__rmatmul__"),
+    "bitwise_and": ("__and__", "__rand__"),
+    "bitwise_or": ("__or__", "__ror__"),
+    "bitwise_xor": ("__xor__", "__rxor__"),
+    "left_shift": ("__lshift__", "__rlshift__"),
+    "right_shift": ("__rshift__", "__rrshift__"),
+    "less": ("__lt__", "__gt__"),
+    "less_equal": ("__le__", "__ge__"),
+    "greater": ("__gt__", "__lt__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "equal": ("__eq__", "__eq__"),
+    "not_equal": ("__ne__", "__ne__"),
+}
+
+
+def operate(own: Any, ufunc: Any, method: str, inputs: tuple[Any, ...], options: Any) -> Any:
+    """The result of the operator that `ufunc` stands for; NotImplemented if it is none.
+
+    `own` is the operand of ours. ``array += own`` asks for the array as output; as between
+    operands of other libraries, the name gets a new object.
+    """
+    out = options.get("out", ())
+    if method != "__call__" or len(options) > len(out) or any(o is not inputs[0] for o in out):
+        return NotImplemented
+    if len(inputs) == 1:
+        do = getattr(type(own), _UNARY.get(ufunc.__name__, ""), None)
+        return NotImplemented if do is None else do(own)
+    names = _BINARY.get(ufunc.__name__, ("", ""))
+    first, second = inputs[:2]
+    name, other = (names[0], second) if first is own else (names[1], first)
+    do = getattr(type(own), name, None)
+    return NotImplemented if do is None else do(own, other)
+
+
+def asked(ufunc: Any, method: str) -> str:
+    """How the user wrote it, such as ``numpy.add.reduce``."""
+    name = str(ufunc.__name__)
+    return f"numpy.{name}" if method == "__call__" else f"numpy.{name}.{method}"
