@@ -9,11 +9,11 @@ import os
 import signal
 import threading
 import time
-import warnings
+from collections import deque
 
 import numpy as np
 import pytest
-from support import plan_kernels
+from support import forks, plan_kernels
 
 import kernelrt as krt
 from kernelrt import _locks
@@ -21,40 +21,13 @@ from kernelrt import _locks
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 FORKS = int(os.environ.get("KERNELRT_FORKS", "25"))
-PATIENCE = 20.0
+AT_ONCE = 3
+#: Names of kernels end in it, so that none lies in the cache on disk.
+FRESH = os.urandom(6).hex()
 
 jitted = krt.jit(lambda x: (x * 2 + 1).sum())
 X = np.arange(32, dtype=np.float32)
 BIG = np.ones(1 << 16, np.float32)
-
-
-def fork(function) -> int:
-    """Fork; give the exit status of the child, -1 if it hangs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork, on purpose
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            function()
-            status = 0
-        finally:
-            os._exit(status)
-    return wait(pid)
-
-
-def wait(pid: int) -> int:
-    deadline = time.monotonic() + PATIENCE
-    pause = 0.0005
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(pause)
-        pause = min(0.01, pause * 2)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return -1
 
 
 def live(number: int) -> None:
@@ -68,6 +41,7 @@ def live(number: int) -> None:
 
 
 def compile_new(name: str, number: int) -> None:
+    name = f"{name}_{FRESH}"
     plan_kernels.kernel(name, f"%r = add i64 %x1, {number + 10**6}", 1, count=16)
 
 
@@ -112,11 +86,18 @@ def test_children_live_whatever_other_threads_do(work):
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for thread in threads:
         thread.start()
+    children: deque[int] = deque()
     statuses = []
     try:
-        for number in range(FORKS):
-            time.sleep(0.0002 * (number % 7))
-            statuses.append(fork(lambda number=number: live(number)))
+        with forks.quick_switches():
+            for number in range(FORKS):
+                time.sleep(0.0002 * (number % 7))
+                children.append(forks.start(lambda number=number: live(number)))
+                if len(children) == AT_ONCE:
+                    statuses.append(forks.wait(children.popleft()))
+                if failures or forks.HANGS in statuses[-1:]:
+                    break
+            statuses += map(forks.wait, children)
     finally:
         stop.set()
         for thread in threads:
@@ -129,12 +110,12 @@ def test_threads_that_fork_at_the_same_time(tmp_path):
     """Each of many forks, begun at once by several threads, ends, and so do its children."""
     statuses = []
 
-    def forks(seed: int) -> None:
+    def many(seed: int) -> None:
         for number in range(max(3, FORKS // 5)):
-            statuses.append(fork(lambda number=number: live(seed + 5 * number)))
+            statuses.append(forks.run(lambda number=number: live(seed + 5 * number)))
             compute(number)
 
-    threads = [threading.Thread(target=forks, args=(i,)) for i in range(3)]
+    threads = [threading.Thread(target=many, args=(i,)) for i in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -152,7 +133,7 @@ def test_a_fork_while_a_lock_is_held():
     def hold() -> None:
         with lock:
             held.set()
-            done.wait(PATIENCE)
+            done.wait(forks.PATIENCE)
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -163,13 +144,13 @@ def test_a_fork_while_a_lock_is_held():
             pass
 
     start = time.monotonic()
-    assert fork(child) == 0
+    assert forks.run(child) == 0
     assert time.monotonic() - start < 5
     done.set()
     thread.join()
     with lock:
-        assert fork(child) == 0
-    assert fork(child) == 0
+        assert forks.run(child) == 0
+    assert forks.run(child) == 0
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
@@ -196,12 +177,12 @@ def test_forks_by_signal_handlers():
             if number % 3 == 0:
                 compile_new(f"signal{number}", number)
             signal.setitimer(signal.ITIMER_REAL, 0)
-            assert fork(lambda number=number: live(number)) == 0
+            assert forks.run(lambda number=number: live(number)) == 0
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert os.getpid() == me
-    assert [wait(pid) for pid in children] == [0] * len(children)
+    assert [forks.wait(pid) for pid in children] == [0] * len(children)
 
 
 def test_hooks_come_in_order_of_rank():
@@ -225,7 +206,7 @@ def test_hooks_come_in_order_of_rank():
     devnull, stderr = os.open(os.devnull, os.O_WRONLY), os.dup(2)
     os.dup2(devnull, 2)
     try:
-        assert fork(child) == 0
+        assert forks.run(child) == 0
     finally:
         os.dup2(stderr, 2)
     assert calls[3:] == parent
