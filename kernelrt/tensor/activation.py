@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.elementwise import ElementwiseMethods
-from kernelrt.tensor.functions import expm1, sigmoid, softplus
+from kernelrt.tensor.functions import clamped, expm1, sigmoid, softplus
 
 __all__ = ["ActivationMethods"]
 
@@ -35,7 +35,7 @@ class ActivationMethods(ElementwiseMethods):
         return self._of(build.where(x.alu(Op.LE, zero), zero, x))
 
     def relu6(self) -> Self:
-        """``min(max(self, 0), 6)``; the gradient at 0 and at 6 is 0."""
+        """``min(max(self, 0), 6)``; the gradient at 0, 6 and NaN is 0."""
         return self.hardtanh(0, 6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
@@ -76,10 +76,8 @@ class ActivationMethods(ElementwiseMethods):
         return self._widely(lambda x: x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """This tensor clamped to [min_val, max_val]; the gradient at the limits is 0."""
-        x, low, high = self._unify(("min_val", min_val), ("max_val", max_val), exact=True)
-        x = build.where(x.alu(Op.LE, low), low, x)
-        return self._of(build.where(high.alu(Op.LE, x), high, x))
+        """This tensor clamped to [min_val, max_val]; the gradient at the limits and NaN is 0."""
+        return self._limited(("min_val", min_val), ("max_val", max_val), closed=False)
 
     def gelu(self, approximate: str = "none") -> Self:
         """Gaussian error linear unit.
@@ -116,7 +114,7 @@ class ActivationMethods(ElementwiseMethods):
         return self._widely(lambda x: x.alu(Op.DIV, build.add(x.alu(Op.ABS), 1)))
 
     def hardsigmoid(self) -> Self:
-        """``clamp(self + 3, 0, 6) / 6``; the gradient at -3 and at 3 is 0."""
+        """``clamp(self + 3, 0, 6) / 6``; the gradient at -3, 3 and NaN is 0."""
         return self._widely(_hardsigmoid)
 
     def hardswish(self) -> Self:
@@ -138,6 +136,4 @@ def _gelu_by_tanh(x: UOp) -> UOp:
 
 def _hardsigmoid(x: UOp) -> UOp:
     low, high = (build.full(v, x.dtype, x.shape) for v in (-3, 3))
-    out = build.div(build.add(x, 3), 6)
-    out = build.where(x.alu(Op.LE, low), 0, out)
-    return build.where(high.alu(Op.LE, x), 1, out)
+    return build.div(build.add(clamped(x, low, high, closed=False), 3), 6)

@@ -253,7 +253,8 @@ class ElementwiseMethods(FunctionMethods):
         """Elements below `min` raised to it, those above `max` lowered to it.
 
         NaN stays, also as a limit. The gradient is one between the limits, both included, and zero
-        outside. A number that no element of an integer type can pass is no limit.
+        outside and for NaN; where a limit is the result, it is the limit's. A number that no
+        element of an integer type can pass is no limit.
 
         Raises
         ------
@@ -262,14 +263,24 @@ class ElementwiseMethods(FunctionMethods):
         """
         if min is None and max is None:
             raise ShapeError("clamp: expected min, max, or both")
-        out = self
-        if min is not None and not self._is_beyond(min, below=True):
-            x, low = out._unify(("min", min), exact=True)
-            out = out._of(build.where(_or_nan(x.alu(Op.LT, low), low), low, x))
-        if max is not None and not self._is_beyond(max, below=False):
-            x, high = out._unify(("max", max), exact=True)
-            out = out._of(build.where(_or_nan(high.alu(Op.LT, x), high), high, x))
-        return out
+        least = None if min is None or self._is_beyond(min, below=True) else min
+        most = None if max is None or self._is_beyond(max, below=False) else max
+        return self._limited(("min", least), ("max", most), closed=True)
+
+    def _limited(
+        self, least: tuple[str, Operand | None], most: tuple[str, Operand | None], *, closed: bool
+    ) -> Self:
+        """This tensor between limits, given with their names."""
+        node, low, high = self.uop, None, None
+        x = self
+        if least[1] is not None:
+            node, low = self._unify(least, exact=True)
+            x = self if node is self.uop else self._of(node)
+        if most[1] is not None:
+            node, high = x._unify(most, exact=True)
+            if low is not None:
+                low = build.broadcast_to(low.cast(node.dtype), node.shape)
+        return self._of(functions.clamped(node, low, high, closed=closed))
 
     def _is_beyond(self, number: object, *, below: bool) -> bool:
         """Whether every integer of this tensor's type lies above, or below, a whole number."""
@@ -419,14 +430,6 @@ class ElementwiseMethods(FunctionMethods):
 def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
     """Whether this is a number that a narrow type need not hold."""
     return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
-
-
-def _or_nan(condition: UOp, limit: UOp) -> UOp:
-    """`condition`, or that `limit` is NaN."""
-    value = build.const_value(limit)
-    if not limit.dtype.is_float or (value is not None and value == value):
-        return condition
-    return condition.alu(Op.OR, limit.ne(limit))
 
 
 def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name

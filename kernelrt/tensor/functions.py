@@ -13,9 +13,10 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["difference", "expm1", "floor_divide", "log1p", "power", "product", "quotient",
-           "remainder", "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "step",
-           "total", "truncated_remainder", "whole_power"]  # fmt: skip
+__all__ = ["clamped", "difference", "divergence", "expm1", "floor_divide", "huber", "log1p",
+           "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
+           "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
+           "whole_power"]  # fmt: skip
 
 
 def total(a: UOp, b: UOp) -> UOp:
@@ -206,3 +207,123 @@ def softplus(x: UOp) -> UOp:
 def _softplus_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,) = node.arg.inputs
     return build.mul(g, sigmoid(x))
+
+
+def clamped(x: UOp, low: UOp | None, high: UOp | None, *, closed: bool = True) -> UOp:
+    """`x` raised to `low`, then lowered to `high`; NaN stays, also as a limit.
+
+    The derivative by `x` is 1 between the limits and 0 outside and for NaN; `closed` says whether
+    the limits are between themselves.
+    """
+    beyond = Op.LT if closed else Op.LE
+    out = x
+    if low is not None:
+        out = build.where(_or_nan(out.alu(beyond, low), low), low, out)
+    if high is not None:
+        out = build.where(_or_nan(high.alu(beyond, out), high), high, out)
+    if not x.dtype.is_float or out is x:
+        return out
+    limits = tuple(u for u in (low, high) if u is not None)
+    return custom(out, _clamped_rule, x, *limits, arg=(low is not None, closed))
+
+
+def _or_nan(condition: UOp, limit: UOp) -> UOp:
+    """`condition`, or that `limit` is NaN."""
+    value = build.const_value(limit)
+    if not limit.dtype.is_float or (value is not None and value == value):
+        return condition
+    return condition.alu(Op.OR, limit.ne(limit))
+
+
+def _clamped_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (x, *limits), (has_low, closed) = node.arg.inputs, node.arg.arg
+    low = limits[0] if has_low else None
+    high = limits[-1] if len(limits) > has_low else None
+    if i == 0:
+        within = Op.LE if closed else Op.LT
+        sides = [low.alu(within, x)] if low is not None else []
+        sides += [x.alu(within, high)] if high is not None else []
+        return build.where(sides[0] if len(sides) == 1 else sides[0].alu(Op.AND, sides[1]), g, 0)
+    if low is None or high is None:
+        chosen = x.alu(Op.LT, low) if low is not None else limits[0].alu(Op.LT, x)
+    elif i == 1:
+        chosen = x.alu(Op.LT, low).alu(Op.AND, low.alu(Op.LE, high))
+    else:
+        chosen = high.alu(Op.LT, x).alu(Op.OR, high.alu(Op.LT, low))
+    return build.where(chosen, g, 0)
+
+
+def huber(x: UOp, edge: float, scale: float = 1) -> UOp:
+    """``x**2 / 2``, from `edge` on a straight line, both over `scale`."""
+    size = x.alu(Op.ABS)
+    near = build.mul(build.mul(x, 0.5), build.div(x, scale))
+    far = build.mul(build.sub(size, edge / 2), edge / scale)
+    inside = size.alu(Op.LT, build.full(edge, x.dtype, x.shape))
+    return custom(build.where(inside, near, far), _huber_rule, x, arg=(edge, scale))
+
+
+def _huber_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), (edge, scale) = node.arg.inputs, node.arg.arg
+    low, high = (build.full(v, x.dtype, x.shape) for v in (-edge, edge))
+    slope = build.where(high.alu(Op.LE, x), edge / scale, build.div(x, scale))
+    return build.mul(g, build.where(x.alu(Op.LE, low), -edge / scale, slope))
+
+
+def logistic_loss(x: UOp, y: UOp, factor: UOp | None = None) -> UOp:
+    """``-factor * y * log(sigmoid(x)) - (1 - y) * log(sigmoid(-x))`` without overflow.
+
+    What has no weight costs nothing, also where its logarithm is infinite.
+    """
+    sure = build.where(build.zeros_like(x).alu(Op.LT, x), _less(y), _scaled(y, factor))
+    flat = softplus(build.neg(x.alu(Op.ABS)))
+    if factor is not None:
+        flat = flat.alu(Op.MUL, build.add(_less(y), _scaled(y, factor)))
+    out = _weighted(sure, x.alu(Op.ABS)).alu(Op.ADD, flat)
+    return custom(out, _logistic_rule, x, y, *(() if factor is None else (factor,)))
+
+
+def _less(y: UOp) -> UOp:
+    return build.sub(build.full(1, y.dtype, y.shape), y)
+
+
+def _scaled(y: UOp, factor: UOp | None) -> UOp:
+    return y if factor is None else y.alu(Op.MUL, factor)
+
+
+def _weighted(weight: UOp, x: UOp) -> UOp:
+    """The product; 0 where the weight is, also of infinities."""
+    return build.where(weight.eq(build.zeros_like(weight)), 0, weight.alu(Op.MUL, x))
+
+
+def _logistic_rule(node: UOp, g: UOp, i: int) -> UOp:
+    x, y, *rest = node.arg.inputs
+    factor = rest[0] if rest else None
+    if i == 0:
+        share = sigmoid(x)
+        if factor is not None:
+            share = share.alu(Op.MUL, build.add(_less(y), _scaled(y, factor)))
+        return build.mul(g, build.sub(share, _scaled(y, factor)))
+    below = softplus(build.neg(x))
+    if i == 2:
+        return build.mul(g, _weighted(y, below))
+    if factor is None:
+        return build.neg(build.mul(g, x))
+    return build.mul(g, build.sub(_weighted(factor, below), softplus(x)))
+
+
+def divergence(x: UOp, y: UOp) -> UOp:
+    """``y * (log(y) - x)``; 0 where `y` is, unless `x` is NaN."""
+    out = y.alu(Op.MUL, y.alu(Op.LOG).alu(Op.SUB, x))
+    return custom(build.where(_nothing(x, y), 0, out), _divergence_rule, x, y)
+
+
+def _nothing(x: UOp, y: UOp) -> UOp:
+    return y.eq(build.zeros_like(y)).alu(Op.AND, x.eq(x))
+
+
+def _divergence_rule(node: UOp, g: UOp, i: int) -> UOp:
+    x, y = node.arg.inputs
+    if i == 0:
+        return build.neg(build.mul(g, y))
+    slope = build.mul(g, build.add(build.sub(y.alu(Op.LOG), x), 1))
+    return build.where(_nothing(x, y), 0, slope)

@@ -10,7 +10,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
-from kernelrt.tensor.functions import softplus
+from kernelrt.tensor.functions import divergence, huber, logistic_loss
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.reduction import log_total, normalize
@@ -339,32 +339,33 @@ class LossMethods(PoolingMethods):
         return (x - y).abs()._reduced(reduction)
 
     def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
-        """Half squared differences, growing linearly beyond `delta`."""
+        """Half squared differences, growing linearly beyond `delta`, which is above 0."""
+        if not delta > 0:
+            raise ShapeError(f"delta: expected a number above 0, not {delta}")
         x, y = self._pair(target, "huber_loss")
-        size = (x - y).abs()
-        far = (size - delta / 2) * delta
-        return size._select(size < delta, size.square() * 0.5, far)._reduced(reduction)
+        return (x - y)._widely(lambda d: huber(d, delta))._reduced(reduction)
 
     def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
-        """The huber loss divided by `beta`."""
+        """The huber loss divided by `beta`; the :meth:`l1_loss` where that is 0."""
+        if not beta >= 0:
+            raise ShapeError(f"beta: expected a number of at least 0, not {beta}")
         if beta == 0:
             return self.l1_loss(target, reduction)
-        return self.huber_loss(target, reduction, beta) / beta
+        x, y = self._pair(target, "smooth_l1_loss")
+        return (x - y)._widely(lambda d: huber(d, beta, beta))._reduced(reduction)
 
     def binary_cross_entropy_with_logits(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
         pos_weight: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Binary cross entropy of scores; `target` holds probabilities in the same shape."""
+        """Binary cross entropy of scores; `target` holds probabilities in the same shape.
+
+        An infinite score that is right costs nothing, one that is wrong costs infinitely much.
+        """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
-        x = x.cast(x.dtype.accumulator)
-        y = y.cast(x.dtype)
-        if pos_weight is None:
-            losses = self._of(softplus(x.uop)) - x * y
-        else:
-            factor = self._lift(pos_weight, "pos_weight")
-            below = self._of(softplus(build.neg(x.uop)))
-            losses = (1 - y) * x + (1 + (factor - 1) * y) * below
+        parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
+        wide = x.dtype.accumulator
+        losses = self._of(logistic_loss(*build.align(*(p.uop.cast(wide) for p in parts))))
         if weight is not None:
             losses = losses * weight
         return losses._reduced(reduction).cast(self.dtype)
@@ -372,11 +373,13 @@ class LossMethods(PoolingMethods):
     def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
         """Divergence of probabilities `target` from these log-probabilities.
 
-        "batchmean" divides the sum by the size of the first axis.
+        A probability of 0 costs nothing and has no gradient, one below 0 costs NaN. "batchmean"
+        divides the sum by the size of the first axis.
         """
         x, y = self._pair(target, "kl_div")
-        term = y * (y.clamp(min=1e-38).log() - x)
-        losses = term._select(y > 0, term, 0.0)
+        a, b = x._unify(("target", y))
+        wide = a.dtype.accumulator
+        losses = self._of(divergence(a.cast(wide), b.cast(wide)).cast(a.dtype))
         if reduction == "batchmean":
             return losses.sum() / x._static_size(0, "kl_div")
         return losses._reduced(reduction)

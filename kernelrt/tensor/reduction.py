@@ -120,7 +120,7 @@ class ReductionMethods(MovementMethods):
     def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """Greatest element over `dim`, NaN where there is one.
 
-        The gradient is shared equally among equal greatest elements.
+        The gradient is shared equally among equal greatest elements, or among the NaNs.
         """
         self._check_filled("amax", dim)
         return self._reduce(self.uop, Op.MAX, dim, keepdim)
@@ -242,9 +242,9 @@ class ReductionMethods(MovementMethods):
             self._check_filled("norm", dim)
         x = self._wide("norm")
         axes = axes_of(dim, self.ndim)
-        if p and same(build.volume(x.shape, axes), 1):
-            p = 1  # of one element, whose square could overflow or vanish
-        out = custom(_norm(x, p, axes), _norm_rule, x, arg=(p, axes))
+        # The square of one element could overflow or vanish.
+        alone = p != 0 and same(build.volume(x.shape, axes), 1)
+        out = custom(_norm(x, 1 if alone else p, axes), _norm_rule, x, arg=(p, alone))
         return self._kept_or_dropped(out, dim, keepdim)
 
     # ---- softmax
@@ -348,12 +348,14 @@ def _norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
 
 
 def _norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (p, _) = node.arg.inputs, node.arg.arg
+    (x,), (p, alone) = node.arg.inputs, node.arg.arg
     g, norm = (build.expand(u, x.shape) for u in (g, node.src[0]))
     if p == 0:
         return build.zeros_like(x)
     if p == 1:
         return build.mul(g, sign(x))
+    if alone:
+        return build.mul(g, build.where(x.ne(x), x, sign(x)))
     if p == 2:
         return _unless_zero(norm, build.mul(x, g.alu(Op.DIV, norm)))
     # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.

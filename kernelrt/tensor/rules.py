@@ -199,23 +199,35 @@ def _reduce(u: UOp, g: UOp, _i: int) -> UOp:
     if op is Op.MUL:
         return _product(x, g, axes)
     top = build.expand(build.reshape(u, shape), x.shape)
-    hit = x.eq(top)
+    hit = x.eq(top).alu(Op.OR, x.ne(x))
     count = build.reshape(build.reduce(hit.cast(x.dtype), Op.ADD, axes), shape)
     return build.where(hit, build.expand(build.div(g, count), x.shape), 0)
 
 
 def _product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
-    """The product of the other elements, without dividing by a zero."""
+    """The product of the other elements, without dividing by what cannot be divided out."""
     shape = build.keep_axes(x.shape, axes)
-    zero = x.eq(build.zeros_like(x))
-    filled = build.where(zero, 1, x)
-    product = build.reshape(build.reduce(filled, Op.MUL, axes), shape)
-    zeros = build.reshape(build.reduce(zero.cast(x.dtype), Op.ADD, axes), shape)
-    alone = build.where(zeros.eq(build.full(1, x.dtype, shape)), product, 0)
-    none = build.where(zeros.eq(build.full(0, x.dtype, shape)), product, 0)
-    others = build.where(
-        zero, build.expand(alone, x.shape), build.expand(none, x.shape).alu(Op.DIV, filled)
-    )
+
+    def total(op: Op, u: UOp) -> UOp:
+        return build.expand(build.reshape(build.reduce(u, op, axes), shape), x.shape)
+
+    zero = build.zeros_like(x)
+    infinite = x.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
+    sign = build.where(x.alu(Op.LT, zero), -1, build.full(1, x.dtype, x.shape))
+    filled = build.where(x.eq(zero).alu(Op.OR, x.ne(x)), 1, build.where(infinite, sign, x))
+
+    def elsewhere(special: UOp) -> UOp:
+        count = special.cast(x.dtype)
+        return count.alu(Op.LT, total(Op.ADD, count))
+
+    others = total(Op.MUL, filled).alu(Op.DIV, filled)
+    others = build.where(elsewhere(x.eq(zero)), 0, others)
+    # Not times infinity: derivatives of this would not be numbers where it is not chosen.
+    endless = build.full(math.inf, x.dtype, x.shape)
+    endless = build.where(others.alu(Op.LT, zero), -math.inf, endless)
+    endless = build.where(others.eq(zero), math.nan, endless)
+    others = build.where(elsewhere(infinite), endless, others)
+    others = build.where(elsewhere(x.ne(x)), math.nan, others)
     return build.mul(build.expand(g, x.shape), others)
 
 

@@ -1,0 +1,250 @@
+"""Values and gradients at NaN, infinities, zeros, ties, kinks and the ends of a type.
+
+The oracle is torch. Where torch contradicts itself (a value depends on the length of the tensor,
+an end is not treated like the other, 0 times infinity stands where a limit exists), what we do is
+written out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+torch = pytest.importorskip("torch")
+
+NAN, INF = np.nan, np.inf
+TYPES = [np.float32, np.float64]
+
+
+def outcome(lib, line, arrays, dtype):
+    """Value and gradients of `line` over tensors x and y of a library."""
+    given = {name: lib.tensor(np.array(a, dtype), requires_grad=True)
+             for name, a in zip("xy", arrays, strict=False)}  # fmt: skip
+
+    class Functions:
+        def __getattr__(self, name):
+            if lib is torch:
+                return getattr(torch.nn.functional, name)
+            return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+    names = {"F": Functions(), "T": lib, "inf": INF, "nan": NAN, **given}
+    out = eval(line, names)  # noqa: S307 - of our own
+    out.sum().backward()
+    return [out.detach().numpy(), *(given[k].grad.numpy() for k in given)]
+
+
+def agree(line, arrays, dtype, expected=None):
+    got = outcome(krt, line, arrays, dtype)
+    want = outcome(torch, line, arrays, dtype) if expected is None else expected
+    tolerance = 1e-4 if dtype is np.float32 else 1e-9
+    for name, a, b in zip(["value", "x.grad", "y.grad"], got, want, strict=False):
+        np.testing.assert_allclose(
+            a, b, rtol=tolerance, atol=float(np.finfo(dtype).tiny) * 4 + tolerance * 1e-4,
+            err_msg=f"{line}: {name} at {[np.array(x).tolist() for x in arrays]}",
+        )  # fmt: skip
+
+
+def lines(text):
+    return [line.strip() for line in text.split(";")]
+
+
+def points(dtype):
+    most = float(np.finfo(dtype).max)
+    return [NAN, INF, -INF, 0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2.5, 3, -3, 6, 20, -15, 90, -90, most,
+            -most, most / 4, float(np.finfo(dtype).tiny), 1e-8, -1e-8]  # fmt: skip
+
+
+# ---- one tensor
+
+UNARY = lines(
+    "x.abs(); x.sign(); x.square(); x.floor(); x.ceil(); x.trunc(); x.round(); x.relu(); x.exp();"
+    "x.exp2(); x.log(); x.log2(); x.log10(); x.log1p(); x.expm1(); x.sqrt(); x.rsqrt();"
+    "x.reciprocal(); x.erf(); x.sigmoid(); x.tanh(); -x; x * 0; x * x; x - x; x / x; 1 / x;"
+    "x ** 0; x ** 1; x ** 2; x ** 3; x ** -1; x ** -2; x ** 0.5; x ** 4; 0.0 ** x; 2.0 ** x;"
+    "0.5 ** x; x.fmod(3); x.div(3, rounding_mode='trunc');"
+    "F.softsign(x); F.relu6(x); F.hardtanh(x); F.hardtanh(x, -0.5, 2);"
+    "F.leaky_relu(x); F.leaky_relu(x, 0.0); F.logsigmoid(x); F.silu(x);"
+    "F.softplus(x); F.softplus(x, 2.0, 5.0); F.mish(x);"
+    "x.clamp(-1, 1); x.clamp(min=0); x.clamp(max=2); x.clamp(0.5, 0.5); x.clamp(1, -1);"
+    "x.clamp(-inf, inf); x.clamp(min=nan); x.clamp(-1, nan); x.masked_fill(x > 1, 0);"
+    "T.where(x > 0, x, x * 2)"
+)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", UNARY)
+def test_functions_of_one_tensor(line, dtype):
+    agree(line, [points(dtype)], dtype)
+
+
+# torch's gradients of elu and hardswish at NaN depend on how many elements there are; its hardswish
+# and gelu overflow too early and its hardsigmoid has the digits of float32.
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", ["F.elu(x)", "F.elu(x, 0.5)", "F.hardswish(x)", "F.hardsigmoid(x)",
+                                  "F.gelu(x)", "F.gelu(x, approximate='tanh')"])  # fmt: skip
+def test_functions_that_torch_has_within_limits_only(line, dtype):
+    inner = [-15, -2.5, -1, -0.5, -0.0, 0.0, 1, 2, 20, 90]
+    ends = [] if "gelu" in line else [-INF, -3, 3, *([] if "swish" in line else [INF])]
+    got = outcome(krt, line, [inner + ends], dtype)
+    want = outcome(torch, line, [inner + ends], dtype)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", ["F.hardswish(x)", "F.gelu(x)", "F.gelu(x, approximate='tanh')"])
+def test_no_overflow_before_the_end(line, dtype):
+    x = [INF, float(np.finfo(dtype).max) / 2]
+    np.testing.assert_array_equal(outcome(krt, line, [x], dtype)[0], x)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_hard_sigmoid_is_flat_at_its_limits_and_nan(dtype):
+    got = outcome(krt, "F.hardsigmoid(x)", [[NAN, -3, 3, INF, -INF]], dtype)
+    np.testing.assert_array_equal(got, [[NAN, 0, 1, 1, 0], [0] * 5])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", ["F.elu(x)", "F.hardswish(x)", "F.silu(x)", "F.mish(x)"])
+@pytest.mark.parametrize("length", [1, 2, 40])
+def test_nan_shows_in_gradients_whatever_the_length(line, dtype, length):
+    assert np.isnan(outcome(krt, line, [[NAN] * length], dtype)).all()
+
+
+# ---- two tensors
+
+BINARY = lines(
+    "x + y; x - y; x * y; x / y; x ** y; x.maximum(y); x.minimum(y); x.lerp(y, 0.25);"
+    "x.div(y, rounding_mode='trunc'); x.clamp(min=y); x.clamp(max=y);"
+    "x.clamp(y, y + 1).where(abs(y) < 1e9, x);"
+    "F.mse_loss(x, y, reduction='none'); F.l1_loss(x, y, reduction='none');"
+    "F.huber_loss(x, y, reduction='none'); F.huber_loss(x, y, reduction='none', delta=0.5);"
+    "F.huber_loss(x, y, reduction='none', delta=3.0);"
+    "F.smooth_l1_loss(x, y, reduction='none'); F.smooth_l1_loss(x, y, reduction='none', beta=3.);"
+    "F.smooth_l1_loss(x, y, reduction='none', beta=0.5);"
+    "F.smooth_l1_loss(x, y, reduction='none', beta=0.0);"
+    "F.huber_loss(x, y, reduction='sum'); F.smooth_l1_loss(x, y)"
+)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", BINARY)
+def test_functions_of_two_tensors(line, dtype):
+    most = float(np.finfo(dtype).max)
+    ends = [NAN, INF, -INF, 0.0, -0.0, 1, -1, 0.5, 2, -2.5, 3, most, -most]
+    agree(line, [a.ravel() for a in np.meshgrid(ends, ends)], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("beta", [1e-40, 1e-30, 1e30])
+def test_smooth_l1_with_a_bend_at_the_ends_of_float32(beta, dtype):
+    x, y = [1e-3, -2, 5, 1e25], [0, 0.5, 5, -1e25]
+    line = f"F.smooth_l1_loss(x, y, reduction='none', beta={beta})"
+    agree(line, [x, y], dtype, outcome(torch, line, [x, y], np.float64))
+
+
+def logistic(x, y, p):
+    """Value and gradients of the loss, with what has no weight left out."""
+    with np.errstate(all="ignore"):
+        wrong, right = np.logaddexp(0, x), np.logaddexp(0, -x)  # -log(sigmoid(-x)) and of x
+        share = 1 / (1 + np.exp(-x))
+        value = np.where(y == 1, 0, (1 - y) * wrong) + np.where(p * y == 0, 0, p * y * right)
+        slope = (1 - y) * share - p * y * (1 - share)
+        by_y = (0 if p == 0 else p * right) - wrong
+    return [np.where(np.isnan(x), NAN, u) for u in (value, slope, by_y)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("factor", [None, 1.0, 0.5, 3.0, 0.0])
+def test_infinite_scores_cost_what_finite_ones_tend_to(factor, dtype):
+    ends = np.array([NAN, INF, -INF, -0.0, 0.0, 1, -1, 30, -30, 1e30, -1e30])
+    x, y = (a.ravel() for a in np.meshgrid(ends, [0.0, 0.25, 0.5, 1.0]))
+    more = "" if factor is None else f", pos_weight=T.tensor({factor}, dtype=x.dtype)"
+    line = f"F.binary_cross_entropy_with_logits(x, y, reduction='none'{more})"
+    agree(line, [x, y], dtype, logistic(x, y, 1.0 if factor is None else factor))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_binary_cross_entropy_between_the_ends(dtype):
+    x, y = (a.ravel() for a in np.meshgrid([-40, -1, -0.0, 0, 0.3, 2, 50], [0, 0.25, 1, -0.5, 2]))
+    for more in ("", ", T.tensor(2., dtype=x.dtype)", ", pos_weight=T.tensor(3., dtype=x.dtype)"):
+        agree(f"F.binary_cross_entropy_with_logits(x, y{more})", [x, y], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_divergence(dtype):
+    line = "F.kl_div(x, y, reduction='none')"
+    x, y = (a.ravel() for a in np.meshgrid([NAN, -INF, INF, -1, 0], [NAN, -1, -INF, 0.5, 2, 1e-30]))
+    agree(line, [x, y], dtype)
+    # What has the probability 0 costs nothing.
+    none = [0.0, 0.0, 0.0]
+    agree(line, [[-INF, -1, INF], none], dtype, [none, none, none])
+    assert np.isnan(outcome(krt, line, [[NAN], [0.0]], dtype)[0]).all()
+
+
+@pytest.mark.parametrize("name", ["delta", "beta"])
+@pytest.mark.parametrize("value", [-1.0, NAN])
+def test_bends_that_there_are_not(name, value):
+    x = krt.zeros(2)
+    loss = x.huber_loss if name == "delta" else x.smooth_l1_loss
+    with pytest.raises(krt.ShapeError, match=name):
+        loss(x, **{name: value})
+
+
+# ---- several elements
+
+VECTORS = [[NAN, 1, NAN], [1, NAN, 2], [0, 2, INF], [0, 0, INF], [INF, INF, 1], [-INF, 1, 2],
+           [INF, -INF, 1], [3, 3, 1], [-INF, -INF, -INF], [INF], [NAN], [0.0], [-0.0, 0.0, 0.0],
+           [1, 1, 1], [2, 3, 4], [0, NAN, 2], [0, 0, NAN], [-1, -2, -2], [0, INF, NAN], [5],
+           [1e30, 1e30, 1], [1e-30, 1e-30, 1e-30]]  # fmt: skip
+REDUCTIONS = ["x.sum()", "x.mean()", "x.max()", "x.min()", "x.max(0).values", "x.min(0).values",
+              "x.norm(1)", "x.norm(inf)", "x.norm(-inf)", "x.cumsum(0)",
+              "(x.softmax(0) ** 2).sum()", "x.log_softmax(0)[0]",
+              "F.max_pool1d(x.reshape(1, 1, -1), 1)",
+              "F.cross_entropy(x.reshape(1, -1), T.tensor([0]))",
+              "F.nll_loss(x.reshape(1, -1), T.tensor([0]))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", REDUCTIONS)
+def test_reductions(line, dtype):
+    for vector in VECTORS:
+        agree(line, [vector], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_extrema_over_axes_are_those_over_all(name, dtype):
+    # torch's amax divides the gradient by the number of elements equal to NaN, which is 0.
+    for vector in VECTORS:
+        want = outcome(torch, f"x.{name}()", [vector], dtype)
+        for line in (f"x.a{name}()", f"x.a{name}(0)", f"x.reshape(1, -1).a{name}(1)"):
+            agree(line, [vector], dtype, want)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", ["x.prod()", "x.prod(0)", "x.reshape(1, -1).prod(1)"])
+def test_the_slope_of_a_product_is_the_product_of_the_others(line, dtype):
+    # torch divides the product by the element where no element is 0.
+    more = [[0, 0], [INF, 0], [-INF, 0, 3], [-INF, -INF], [-2, INF, -3]]
+    for vector in [*VECTORS[:-2], *more]:
+        with np.errstate(all="ignore"):
+            x = np.array(vector, dtype)
+            others = [np.delete(x, i).prod() for i in range(len(x))]
+            agree(line, [vector], dtype, [x.prod(), others])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("p", [0.5, 1.5, 2, 3, -1])
+def test_the_norm_of_one_element(p, dtype):
+    for number, slope in [(NAN, NAN), (INF, 1), (-INF, -1), (0, 0), (-3, -1), (1e30, 1)]:
+        agree(f"x.norm({p})", [[number]], dtype, [abs(number), [slope]])
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("p", [1.5, 2, 3])
+def test_norms(p, dtype):
+    for vector in [[NAN, 1], [INF, 1], [INF, NAN], [0, 0], [3, -4], [1, 1, 1], [INF, -INF]]:
+        agree(f"x.norm({p})", [vector], dtype)
