@@ -23,6 +23,9 @@ cdef class ArrayHandle:
     cdef public object _uop
     cdef public object _leaf
     cdef public bint _plain
+    # Says that the history of the value stayed in a jitted function; NULL where none did. Owned,
+    # and counted as little as the roster: it refers to no tensor.
+    cdef PyObject *severed
     # That this is a member of, or NULL. Counted here, and not known to the collector: it would
     # clear the field of a handle in a cycle before the handle has left the list.
     cdef PyObject *roster
@@ -39,6 +42,9 @@ cdef class Roster:
 
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
+
+# Whether a gradient that flows into the handle would flow on, or should.
+cdef bint has_lineage(ArrayHandle handle) except -1
 
 cdef int check_code(object code) except -1
 

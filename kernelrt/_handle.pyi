@@ -1,5 +1,6 @@
 """Types of what Tensor extends."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,9 @@ class Roster:
         """The handles, oldest first."""
     def __len__(self) -> int: ...
 
+def _name_lineage(function: Callable[[Any], object], /) -> None:
+    """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
+
 class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data.
 
@@ -46,6 +50,10 @@ class ArrayHandle:
 
     _plain: bool
     """Whether no gradient can flow into the tensor; without a meaning while `_uop` is None."""
+
+    _severed: Any
+    """What says that the history of the value stayed in a jitted function, or None. Where there is
+    a `_uop`, that says it."""
 
     @property
     def _memory(self) -> Any:

@@ -4,11 +4,13 @@
 cimport numpy as cnp
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT, Py_XDECREF
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy, memmove
+
+from kernelrt._node cimport Node
 
 from kernelrt import errors
 
@@ -117,6 +119,20 @@ cdef class ArrayHandle:
     def __dealloc__(self):
         if self.roster != NULL:
             unlink(self)
+        Py_XDECREF(self.severed)
+
+    @property
+    def _severed(self):
+        return <object> self.severed if self.severed != NULL else None
+
+    @_severed.setter
+    def _severed(self, mark):
+        cdef PyObject *before = self.severed
+        self.severed = NULL
+        if mark is not None:
+            Py_INCREF(mark)
+            self.severed = <PyObject *> mark
+        Py_XDECREF(before)
 
     @property
     def _memory(self):
@@ -189,6 +205,28 @@ cdef class ArrayHandle:
         self.code = -1
         self.shape = None
         self.nbytes = 0
+
+
+cdef object lineage_of = None
+
+
+def _name_lineage(function):
+    """Tell what finds the lineage of a node that was not looked at yet."""
+    global lineage_of
+    lineage_of = function
+
+
+cdef bint has_lineage(ArrayHandle handle) except -1:
+    cdef Node node
+    if handle._uop is None:
+        return handle.severed != NULL
+    if handle._plain:
+        return False
+    node = <Node> handle._uop
+    found = node.cached_history
+    if found is None:
+        found = lineage_of(node)
+    return found is not False
 
 
 cdef bint meet(ArrayHandle a, ArrayHandle b) noexcept:

@@ -33,7 +33,7 @@ class Node:
     cached_label: str | None
     cached_simple: UOp | bool | None
     cached_shape: tuple[int | UOp, ...] | None
-    cached_history: bool | None
+    cached_history: Any
     cached_steady: int
     origin: Raw | None
     """Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`."""

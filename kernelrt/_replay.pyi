@@ -89,6 +89,10 @@ class Replay:
     writes
         (begin, end) address ranges that the plan writes. An array that overlaps one is copied
         even where it could be bound.
+    severed, by_argument
+        For each output what marks the results (see `ArrayHandle._severed`) or None, and the places
+        of array arguments; where one of these has a lineage, `by_argument` marks the results. In
+        `no_grad` nothing does.
     keep
         Anything to be kept alive with the replay (buffers behind the addresses).
     results_from
@@ -124,6 +128,8 @@ class Replay:
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,
         results_from: BlockCache | None = None,
+        severed: Iterable[tuple[object, Iterable[int]]] = (),
+        by_argument: object = None,
     ) -> None: ...
     @property
     def plan(self) -> PlanCore: ...

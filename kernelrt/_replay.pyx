@@ -10,14 +10,17 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
-    DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, numpy_type, world,
+    DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, has_lineage, numpy_type,
+    world,
 )
 from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._modes cimport records_gradients
 
 from kernelrt import errors
 from kernelrt._memory import no_copies
@@ -115,6 +118,7 @@ cdef struct Input:
     PyObject *value  # borrowed from Replay.held: the static's value, or the array's shape
     bint by_value  # of a static: whether an equal object matches, too
     bint plain  # of an array: whether gradients must not flow into it
+    uint64_t flag  # of an array that gradients of a result would flow into; several may share one
     cnp.npy_intp dims[DIMS]
 
 
@@ -125,6 +129,8 @@ cdef struct Output:
     Site *sites
     Py_ssize_t n_sites
     PyObject *shape  # borrowed from Replay.held
+    PyObject *severed  # what the result is marked with; borrowed from there, or NULL
+    uint64_t given  # the flags of arguments whose lineage it continues
 
 
 cdef struct Guard:
@@ -162,7 +168,7 @@ cdef int matches(const Input *spec, PyObject *arg) except -1:
             return False
         handle = <ArrayHandle> arg
         return (handle.data != NULL and handle.code == spec.code
-                and (not spec.plain or handle._uop is None or handle._plain)
+                and not (spec.plain and has_lineage(handle))
                 and same_shape(<PyObject *> handle.shape, spec.value))
     if spec.kind == KIND_FLOAT:
         return PyFloat_Check(<object> arg)
@@ -298,13 +304,17 @@ cdef class Replay:
     cdef Range *writes
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
+    cdef bint severs  # whether a result is marked in any case
+    cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage
+    cdef object by_argument  # what marks the results that continue it
 
     def __cinit__(self, *args, **kwargs):
         self.n_args = -1
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 watch=None, guards=(), writes=(), keep=None, BlockCache results_from=None):
+                 watch=None, guards=(), writes=(), keep=None, BlockCache results_from=None,
+                 severed=(), by_argument=None):
         if self.inputs != NULL:
             raise errors.JitError("a replay is initialised once")
         if not issubclass(result_type, ArrayHandle):
@@ -331,6 +341,9 @@ cdef class Replay:
         for address, code, shape, *sites in outputs:
             self.add_output(self.outputs + self.n_outputs, address, code, shape,
                             tuple(sites[0]) if sites else ())
+        self.by_argument = by_argument
+        for i, (mark, given) in enumerate(severed):
+            self.sever(i, mark, given)
         for handle, address in guards:
             self.add_guard(self.guards + self.n_guards, handle, address)
         for begin, end in writes:
@@ -412,6 +425,21 @@ cdef class Replay:
             raise errors.ShapeError("the address of an output must not be 0")
         entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
         entry.n_sites = self.fill_sites(entry.sites, sites, entry.nbytes)
+        return 0
+
+    cdef int sever(self, Py_ssize_t i, mark, given) except -1:
+        cdef Py_ssize_t place
+        if i >= self.n_outputs:
+            raise errors.JitError(f"there is no output {i} to be marked")
+        if mark is not None:
+            self.held.append(mark)
+            self.outputs[i].severed = <PyObject *> mark
+            self.severs = True
+        for place in given:
+            if not 0 <= place < self.n_inputs or self.inputs[place].kind != KIND_ARRAY:
+                raise errors.JitError(f"there is no array argument {place}")
+            self.inputs[place].flag = <uint64_t> 1 << min(place, 63)
+            self.outputs[i].given |= self.inputs[place].flag
         return 0
 
     cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1:
@@ -510,6 +538,7 @@ cdef class Replay:
         cdef Py_ssize_t i
         cdef Input *spec
         cdef double value
+        self.given = 0
         for i in range(self.n_inputs):
             spec = self.inputs + i
             if spec.kind == KIND_ARRAY:
@@ -532,6 +561,8 @@ cdef class Replay:
             aligned = cnp.PyArray_ISALIGNED(<cnp.ndarray> arg)
         else:
             data = (<ArrayHandle> arg).data
+            if spec.flag and has_lineage(<ArrayHandle> arg):
+                self.given |= spec.flag
         if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
             self.point(spec.sites, spec.n_sites, data)
         elif spec.nbytes:
@@ -592,7 +623,20 @@ cdef class Replay:
             handle.nbytes = self.outputs[i].nbytes
             Py_INCREF(handle)
             PyTuple_SET_ITEM(results, i, handle)
+        if (self.severs or self.given) and records_gradients():
+            self.mark(results)
         return results
+
+    cdef void mark(self, tuple results) noexcept:
+        cdef Py_ssize_t i
+        cdef PyObject *severed
+        for i in range(self.n_outputs):
+            severed = self.outputs[i].severed
+            if self.outputs[i].given & self.given:
+                severed = <PyObject *> self.by_argument
+            if severed != NULL:
+                Py_INCREF(<object> severed)
+                (<ArrayHandle> PyTuple_GET_ITEM(results, i)).severed = severed
 
     cdef void copy_out(self, tuple results) noexcept:
         cdef Py_ssize_t i

@@ -64,9 +64,9 @@ def make_replay(
         plan,
         [
             _input_spec(
-                spec, home, _sites(plan, home) if home and bindable else (), traced.differentiates
+                spec, home, _sites(plan, home) if home and bindable else (), i in traced.reached
             )
-            for spec, home in zip(specs, traced.homes, strict=True)
+            for i, (spec, home) in enumerate(zip(specs, traced.homes, strict=True))
         ],
         [
             (
@@ -86,6 +86,8 @@ def make_replay(
         watch=traced.watch or None,
         guards=traced.guards,
         writes=writes if bindable else (),
+        severed=traced.severed,
+        by_argument=traced.by_argument,
         keep=(plan, traced.homes, traced.targets),
         results_from=registry.allocator(plan.device),
     )

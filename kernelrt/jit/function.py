@@ -18,6 +18,7 @@ from kernelrt.jit.signature import Spec, differences, flatten_arguments, normali
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module
 from kernelrt.tensor import Tensor, execute, is_tracing, state
+from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -207,8 +208,8 @@ class JitFunction(JitCore, Generic[R]):
         with state.lock:
             variant = variant or self._known(call, specs) or made
             assert variant is not None
-            if variant.traced.differentiates:
-                leaves = list(map(self._without_gradient, leaf_names, leaves))
+            for i in variant.traced.reached:
+                self._check_without_gradient(leaf_names[i], leaves[i])
             if variant is made:
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._order.append(variant)
@@ -223,17 +224,17 @@ class JitFunction(JitCore, Generic[R]):
                 self._add_replay(replay)
         return variant, leaves, replay
 
-    def _without_gradient(self, name: str, leaf: Any) -> Any:
-        """An argument of a function that takes gradients: none of them would reach it."""
-        if not isinstance(leaf, Tensor) or leaf._plain:
-            return leaf
-        if leaf.requires_grad:
-            raise JitError(
-                f"{name}: the argument requires a gradient, and {self._name} takes gradients, "
-                "which do not reach arguments; reach the tensor through the closure or an "
-                "attribute, or pass detach()"
-            )
-        return leaf.detach().realize()
+    def _check_without_gradient(self, name: str, leaf: Any) -> None:
+        """Refuse an argument with a history where the gradient that the function takes meets it."""
+        if not isinstance(leaf, Tensor) or not leaf._lineage:
+            return
+        is_result = isinstance(leaf._lineage, Severed)
+        what = "is the result of a jitted function" if is_result else "requires a gradient"
+        raise JitError(
+            f"{name}: the argument {what}, and the gradient that {self._name} takes flows into it, "
+            "from where it does not reach the tensors behind it; reach those through the closure "
+            "or an attribute, or pass detach()"
+        )
 
     def _known(self, call: Call, specs: tuple[Spec, ...]) -> _Variant | None:
         """The plan for these arguments, if it was made."""

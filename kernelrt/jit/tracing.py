@@ -18,7 +18,7 @@ from kernelrt.jit.watch import Watch
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +67,9 @@ class Traced:
     watch: Watch
     numbers: tuple[str, ...]
     widening: str
-    differentiates: bool
+    reached: frozenset[int]
+    severed: list[tuple[Severed | None, frozenset[int]]]
+    by_argument: Severed
     builder: Callable[..., object] | None
 
 
@@ -93,7 +95,8 @@ def trace(
         active[key] = name
         with Trace() as current, modes.observe() as observed, state.enable_grad():
             pairs = [
-                _placeholder(*both, current.numbers) for both in zip(specs, leaves, strict=True)
+                _placeholder(i, *both, current.numbers)
+                for i, both in enumerate(zip(specs, leaves, strict=True))
             ]
             for path, (home, _) in zip(call.leaves, pairs, strict=True):
                 if home is not None:
@@ -116,7 +119,8 @@ def trace(
             around.check(name, made)
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
-            nodes = strip(tensor.uop for tensor in tensors)
+            marked = [tensor.uop for tensor in tensors]
+            nodes = strip(marked)
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
             assigned = current.assigned
@@ -124,7 +128,7 @@ def trace(
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
             noted = (*observed.values(), *around.noted(sources))
-            watch = Watch(noted, current.differentiated, effects)
+            watch = Watch(noted, [*current.differentiated, *_begun(marked)], effects)
     finally:
         active.pop(key, None)
     for leaf, home in zip(call.leaves, homes, strict=True):
@@ -148,7 +152,9 @@ def trace(
         homes=tuple(homes),
         watch=watch,
         numbers=around.numbers,
-        differentiates=bool(current.differentiated),
+        reached=current.reached,
+        severed=[_severed(node, name) for node in marked],
+        by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
@@ -185,7 +191,37 @@ def _held_gradients(
     return [(tenant, tenant._address) for tenant in tenants if tenant._address]
 
 
-def _placeholder(spec: Spec, leaf: object, numbers: Numbers) -> tuple[Buffer | None, object]:
+def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:
+    """What a result is marked with in any case, and the arguments whose gradients it would cut."""
+    leaves, given, severed = origins(result)
+    if not leaves and not severed:
+        return None, given
+    if any(before.sources is None for before in severed):
+        return Severed(function, None), given
+    sources = {b for before in severed for b in before.sources or ()}
+    for leaf in leaves:
+        tensor = state.leaves.get(leaf)
+        if tensor is not None and tensor._memory is not None:
+            sources.add(tensor._memory)
+    return Severed(function, sources), given
+
+
+def _begun(results: Sequence[UOp]) -> list[UOp]:
+    """State that gradients of results come to, or would if it required them."""
+    found = []
+    for node in (n for root in results for n in history(root)):
+        state_here = node.op is Op.DETACH and (node.arg is None or isinstance(node.arg, Leaf))
+        base = node
+        while state_here and base.op in (Op.DETACH, Op.RESHAPE):
+            base = base.src[0]
+        if base.op is Op.BUFFER and base.dtype.is_float:
+            found.append(base)
+    return found
+
+
+def _placeholder(
+    place: int, spec: Spec, leaf: object, numbers: Numbers
+) -> tuple[Buffer | None, object]:
     """The memory an argument is copied to, if any, and what the function sees of it."""
     if isinstance(spec, Static):
         return None, leaf
@@ -196,8 +232,12 @@ def _placeholder(spec: Spec, leaf: object, numbers: Numbers) -> tuple[Buffer | N
         return home, Tensor._over(home, ())
     home = Buffer(math.prod(dim_max(d) for d in spec.shape), spec.dtype)
     if is_static(spec.shape):
-        return home, Tensor._over(home, cast("tuple[int, ...]", spec.shape))
-    return home, Tensor._of(storage_node(home, spec.shape))
+        seen = Tensor._over(home, cast("tuple[int, ...]", spec.shape))
+    else:
+        seen = Tensor._of(storage_node(home, spec.shape))
+    if spec.dtype.is_float:
+        seen._uop = mark(seen._uop, Given(place))
+    return home, seen
 
 
 def _check_result(name: str, value: object, function: str) -> object:

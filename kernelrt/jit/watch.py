@@ -30,7 +30,7 @@ class Watch:
     noted : sequence of Noted
         Attributes of modules and optimizers that were read, with their values.
     roots : iterable of UOp
-        What gradients were taken of.
+        What gradients were taken of, and what gradients of results would come to.
     effects : sequence of Effect
         What happens to gradients.
     """
@@ -43,6 +43,7 @@ class Watch:
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
         )
+        self._flips = state.flips[0]
         self._leaves = self._live_leaves()
 
     def __bool__(self) -> bool:
@@ -66,8 +67,11 @@ class Watch:
                 shape = effect.tensor.shape
                 now = kind_of(effect.tensor._grad)
                 return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
-        if self._live_leaves() != self._leaves:
-            return "a tensor began or ceased to require a gradient"
+        flips = state.flips[0]
+        if flips != self._flips:
+            if self._live_leaves() != self._leaves:
+                return "a tensor began or ceased to require a gradient"
+            self._flips = flips
         return ""
 
     def fits(self) -> bool:

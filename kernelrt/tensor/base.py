@@ -10,12 +10,12 @@ from kernelrt._handle import ArrayHandle, touch
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import axis_of
-from kernelrt.tensor.marks import Kept, Leaf, Stale, detach, gradient_operands, history, mark
+from kernelrt.tensor.marks import Kept, Leaf, Severed, Stale, detach, has_history, lineage, mark
 from kernelrt.tensor.promotion import Weak, check_fits, operand, result_type
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "has_history", "storage_node"]
+__all__ = ["Operand", "TensorBase", "assign_all", "storage_node"]
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -105,10 +105,13 @@ class TensorBase(ArrayHandle):
         elif not isinstance(data, Buffer):
             data = Buffer.wrap(data, self.dtype)
         node = storage_node(data, shape)
+        severed = self._severed
+        if severed is not None:
+            node = mark(node, severed)
         self._grad = None
         self._leaf = None
         self._born = None
-        self._plain = True
+        self._plain = severed is None
         self._bind(data, data.hold(), data.dtype.code, shape)
         self._uop = node
 
@@ -177,8 +180,11 @@ class TensorBase(ArrayHandle):
         """
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
-        plain = self._leaf is None and (self._plain or not has_history(node))
+        known = not self._plain and lineage(node)
+        plain = self._leaf is None and known is not True
+        severed = known if isinstance(known, Severed) else None
         if plain and self._grad is None:
+            self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize
             return self, node, data, None, data.address, dtype.code, shape, nbytes, None, False
         from kernelrt.device.buffer import Buffer
@@ -190,6 +196,8 @@ class TensorBase(ArrayHandle):
             new = mark(storage, self._leaf)
         elif stale and not plain:
             new = mark(storage, Stale())
+        elif severed is not None:
+            new = mark(storage, severed)
         elif not plain:
             new, kept = mark(node, Kept(storage)), True
             state.births[0] += 1
@@ -314,13 +322,18 @@ class TensorBase(ArrayHandle):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient can flow into this tensor."""
-        if self._uop is None:
-            return False
-        return self._leaf is not None or (not self._plain and has_history(self._uop))
+        return self._lineage is True
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
+
+    @property
+    def _lineage(self) -> bool | Severed:
+        """Whether a gradient can flow into this tensor; what stops it if that alone does."""
+        if self._uop is None:
+            return self._severed or False
+        return not self._plain and lineage(self._uop)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Say whether :meth:`backward` collects a gradient in this tensor's ``grad``.
@@ -334,6 +347,7 @@ class TensorBase(ArrayHandle):
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
                 touch()
+                state.flips[0] += 1
                 self._mark(None)
                 state.leaves.pop(self._leaf, None)
                 self._leaf = None
@@ -348,9 +362,13 @@ class TensorBase(ArrayHandle):
                 f"requires_grad: gradients exist for floating types only, not {self.dtype.name}; "
                 "cast the tensor first, as in x.float()"
             )
-        node = self.uop
-        if self._leaf is None and not (not self._plain and has_history(node)):
+        self._enter()
+        known = self._lineage
+        if isinstance(known, Severed):
+            raise known.error("requires_grad")
+        if not known:
             touch()
+            state.flips[0] += 1
             self._leaf = Leaf()
             self._plain = False
             self._mark(self._leaf)
@@ -481,18 +499,6 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     pairs = list(pairs)
     for (target, _), node in zip(pairs, [source.uop for _, source in pairs], strict=True):
         target._put(detach(node))
-
-
-def has_history(node: UOp) -> bool:
-    """Whether a gradient that flows into `node` reaches a leaf."""
-    if node.cached_history is None:
-        for n in history(node, lambda n: n.cached_history is not None):
-            if n.cached_history is None:
-                n.cached_history = (
-                    n.op is Op.DETACH and isinstance(n.arg, Leaf | Stale)
-                ) or any(o.cached_history for o in gradient_operands(n))
-    assert node.cached_history is not None
-    return node.cached_history
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

@@ -10,7 +10,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, state
-from kernelrt.tensor.marks import Custom, Leaf, Stale, detach, gradient_operands, history
+from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
@@ -23,10 +23,15 @@ _T = TypeVar("_T", bound="TensorBase")
 __all__ = ["backward", "grad", "gradients"]
 
 
-def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
-    """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`."""
+def gradients(
+    root: UOp, g: UOp, name: str, wanted: Sequence[TensorBase] | None = None
+) -> dict[Leaf, UOp]:
+    """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`.
+
+    Where those of some tensors only are `wanted`, others may be missing.
+    """
     order = list(history(root))
-    live = _live(order)
+    live = _live(order, wanted)
     spread(order)
     flowing: dict[UOp, UOp] = {root: g} if root in live else {}
     found: dict[Leaf, UOp] = {}
@@ -37,28 +42,35 @@ def gradients(root: UOp, g: UOp) -> dict[Leaf, UOp]:
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
             _accumulate(found, node.arg, here)
             continue
-        for operand, share in _shares(node, here, live):
+        for operand, share in _shares(node, here, live, name):
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
     return found
 
 
-def _live(order: Sequence[UOp]) -> set[UOp]:
-    """The nodes that a leaf's value flows into."""
+def _live(order: Sequence[UOp], wanted: Sequence[TensorBase] | None) -> set[UOp]:
+    """The nodes that the value of a leaf flows into, or may have flowed into."""
     live: set[UOp] = set()
+    places = [t._buffer for t in wanted or ()]
     for node in order:
-        ends = node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale)
+        arg = node.arg if node.op is Op.DETACH else None
+        ends = isinstance(arg, Leaf | Stale) or (
+            isinstance(arg, Severed)
+            and (wanted is None or arg.concerns(b for b in places if b is not None))
+        )
         if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
             live.add(node)
     return live
 
 
-def _shares(node: UOp, g: UOp, live: set[UOp]) -> list[tuple[UOp, UOp]]:
+def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
     """What `g` contributes to each operand that leads to a leaf."""
+    if node.op is Op.DETACH and isinstance(node.arg, Severed):
+        raise node.arg.error(name)
     if node.op is Op.DETACH and isinstance(node.arg, Stale):
         raise GradientError(
-            "backward: a tensor that this result was computed from has been assigned since, so "
+            f"{name}: a tensor that this result was computed from has been assigned since, so "
             "the gradient can no longer be computed; call backward() before the assignment"
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
@@ -100,17 +112,18 @@ def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
     return gradient.uop.cast(tensor.dtype)
 
 
-def _flow(tensor: TensorBase, g: UOp, name: str) -> dict[Leaf, UOp]:
+def _flow(
+    tensor: TensorBase, g: UOp, name: str, wanted: Sequence[TensorBase] | None = None
+) -> dict[Leaf, UOp]:
     with state.enable_grad():
         node = tensor.uop
     if state.local.trace is not None:
-        state.local.trace.differentiate(node)
-    found = gradients(node, g)
+        state.local.trace.differentiate(node, for_all=wanted is None)
+    found = gradients(node, g, name, wanted)
     if not found:
         raise GradientError(
             f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
-            "requires_grad=True on one, and do not detach it on the way; results of jitted "
-            "functions do not remember how they were computed, so call backward in the function"
+            "requires_grad=True on one, and do not detach it on the way"
         )
     return found
 
@@ -250,7 +263,7 @@ def grad(
                 f"inputs[{i}]: expected a tensor created with requires_grad=True, not one without "
                 "or a result of operations"
             )
-    found = _flow(output, _seed(output, gradient, "grad"), "grad")
+    found = _flow(output, _seed(output, gradient, "grad"), "grad", wanted)
     out = []
     for t in wanted:
         assert t._leaf is not None

@@ -6,15 +6,23 @@ something about it. The scheduler never sees one.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from kernelrt._handle import _name_lineage
 from kernelrt._node import _name_marks
+from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import build
 
-__all__ = ["Custom", "Kept", "Leaf", "Stale", "custom", "detach", "gradient_operands",
-           "history", "is_kept", "mark", "strip"]  # fmt: skip
+if TYPE_CHECKING:
+    from kernelrt.device.buffer import Buffer
+
+__all__ = ["Custom", "Given", "Kept", "Leaf", "Severed", "Stale", "custom", "detach",
+           "gradient_operands", "has_history", "history", "is_kept", "lineage", "mark",
+           "origins", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -24,6 +32,46 @@ class Leaf:
     """Marks the value of a tensor that gradients are wanted for; each is its own mark."""
 
     __slots__ = ("__weakref__",)
+
+
+class Given:
+    """Marks the value of an argument of a function that is traced, by its place among them."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+class Severed:
+    """Marks the result of a jitted function, through which a gradient cannot flow on.
+
+    Parameters
+    ----------
+    function : str
+        What the function is called.
+    sources : iterable of Buffer, optional
+        Where the leaves lie that the gradient would come to; None if that is not known.
+    """
+
+    __slots__ = ("function", "sources")
+
+    def __init__(self, function: str, sources: Iterable[Buffer] | None) -> None:
+        self.function = function
+        self.sources = None if sources is None else weakref.WeakSet(sources)
+
+    def concerns(self, buffers: Iterable[Buffer]) -> bool:
+        """Whether the gradient might come to a leaf that lies in one of these."""
+        return self.sources is None or any(b in self.sources for b in buffers)
+
+    def error(self, what: str) -> GradientError:
+        """What it comes to where a gradient arrives here."""
+        return GradientError(
+            f"{what}: the gradient comes to a result of the jitted function {self.function}, which "
+            "does not remember how it was computed, so tensors that it was computed from would "
+            "get no gradient, or a part of it only; compute the loss and call backward() in the "
+            "jitted function, or use .detach() of the result if none is to flow through it"
+        )
 
 
 class Stale:
@@ -60,6 +108,9 @@ class Custom:
     arg: object = None
 
 
+#: Where histories begin, as far as they are known.
+_ENDS = Leaf | Stale | Severed | Given
+
 _name_marks(Kept, Leaf, Stale, Custom)
 
 
@@ -90,7 +141,7 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
         return node.src
     if isinstance(node.arg, Custom):
         return node.arg.inputs
-    return () if node.arg is None or isinstance(node.arg, Leaf | Stale) else node.src
+    return () if node.arg is None or isinstance(node.arg, _ENDS) else node.src
 
 
 def history(root: UOp, stop: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
@@ -109,6 +160,51 @@ def history(root: UOp, stop: Callable[[UOp], bool] | None = None) -> Iterator[UO
             stack.append((node, True))
             if stop is None or not stop(node):
                 stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
+
+
+def lineage(node: UOp) -> bool | Severed:
+    """Whether a gradient that flows into `node` reaches a leaf; what severs it, if only that does.
+
+    Above a leaf the answer is True, whatever else is there.
+    """
+    if node.cached_history is None:
+        for n in history(node, lambda n: n.cached_history is not None):
+            if n.cached_history is None:
+                n.cached_history = _lineage(n)
+    found: bool | Severed = node.cached_history
+    return found
+
+
+def _lineage(node: UOp) -> bool | Severed:
+    if node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale):
+        return True
+    if node.op is Op.DETACH and isinstance(node.arg, Severed):
+        return node.arg
+    found: bool | Severed = False
+    for operand in gradient_operands(node):
+        below = operand.cached_history
+        if below is True:
+            return True
+        found = found or below or False
+    return found
+
+
+def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Severed]]:
+    """What a gradient of `root` comes to: leaves, arguments by place, and what was severed."""
+    ends = [n.arg for n in history(root) if n.op is Op.DETACH]
+    return (
+        frozenset(a for a in ends if isinstance(a, Leaf)),
+        frozenset(a.place for a in ends if isinstance(a, Given)),
+        frozenset(a for a in ends if isinstance(a, Severed)),
+    )
+
+
+def has_history(node: UOp) -> bool:
+    """Whether a gradient that flows into `node` reaches a leaf."""
+    return lineage(node) is True
+
+
+_name_lineage(lineage)
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.realize import Written
 
-__all__ = ["births", "changing", "enable_grad", "homes", "is_grad_enabled", "leaves", "local",
-           "lock", "no_grad", "pending", "steady", "watched"]  # fmt: skip
+__all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
+           "local", "lock", "no_grad", "pending", "steady", "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -42,6 +42,8 @@ changing: Written | None = None
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]
+#: How often a tensor began or ceased to require a gradient, as the only element.
+flips: list[int] = [0]
 #: Held while tensors are given data.
 lock = _locks.Lock(_locks.STATE)
 

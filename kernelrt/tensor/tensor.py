@@ -12,6 +12,7 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.marks import Severed, mark
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -243,6 +244,8 @@ class Tensor(ConversionMethods):
             twin.requires_grad_()
             held = self._grad
             twin._grad = copy.deepcopy(held, memo) if isinstance(held, Tensor) else held
+        elif isinstance(known := self._lineage, Severed):
+            twin._plain, twin._uop = False, mark(twin._uop, known)
         memo[id(self)] = twin
         return twin
 

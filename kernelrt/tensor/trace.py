@@ -12,7 +12,7 @@ from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Trace(TraceMode):
         self._written: RegionMap[TensorBase] = RegionMap()
         self._grads: dict[int, _GradUse] = {}
         self._roots: list[UOp] = []
+        self._given: set[int] = set()
         self._elsewhere: dict[int, Buffer] = {}
         #: Those of the arguments that are numbers.
         self.numbers = Numbers()
@@ -120,9 +121,16 @@ class Trace(TraceMode):
 
     # ---- gradients
 
-    def differentiate(self, root: UOp) -> None:
-        """Note that gradients of `root` are taken."""
+    def differentiate(self, root: UOp, *, for_all: bool) -> None:
+        """Note that gradients of `root` are taken: with respect to all leaves, or to some."""
         self._roots.append(root)
+        if for_all:
+            self._given |= origins(root)[1]
+
+    @property
+    def reached(self) -> frozenset[int]:
+        """The arguments, by place, that a gradient flows into without coming to anything."""
+        return frozenset(self._given)
 
     @property
     def differentiated(self) -> tuple[UOp, ...]:
