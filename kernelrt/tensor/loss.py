@@ -119,7 +119,7 @@ class LossMethods(PoolingMethods):
         weight, bias : Tensor, optional
             Scale and shift of shape (channels,).
         training : bool
-            Whether to use the statistics of this batch.
+            Whether to use the statistics of this batch. Of an empty one nothing is learned.
         momentum, eps : float
             The share of the new statistics, and what is added to the variance.
         """
@@ -133,8 +133,10 @@ class LossMethods(PoolingMethods):
         if training:
             node, mean, variance = normalize(x, axes, eps)
             count = build.volume(x.shape, axes)
-            if dim_max(count) < 2:
+            if dim_max(count) == 1:
                 raise ShapeError("batch_norm: training needs more than one value per channel")
+            if dim_max(count) == 0:  # nothing was seen, so the statistics stay
+                return self._of(node)._scaled(self.dtype, weight, bias, channels, behind)
             unbiased = self._of(variance) * self._of(build.scalar(count, x.dtype)) / self._of(
                 build.scalar(build.difference(count, 1), x.dtype)
             )  # fmt: skip

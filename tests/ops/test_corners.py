@@ -175,3 +175,14 @@ def test_numbers_that_a_traced_function_is_given_keep_their_digits(dtype):
 def test_narrow_floats_do_not_overflow_on_the_way(op, want):
     x = krt.tensor(np.tile(np.array([300, -300], np.float16), 8))
     np.testing.assert_allclose(op(x).numpy(), want, rtol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (5, 0), (1, 3, 0), (2, 3, 0), (1, 0, 0)])
+def test_an_empty_batch_is_normalized_to_nothing_and_teaches_nothing(shape):
+    ours = krt.zeros(shape[1]), krt.ones(shape[1])
+    theirs = torch.zeros(shape[1]), torch.ones(shape[1])
+    got = krt.zeros(*shape).batch_norm(*ours, training=True)
+    want = torch.nn.functional.batch_norm(torch.zeros(shape), *theirs, training=True)
+    assert tuple(got.shape) == tuple(want.shape)
+    for have, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(have.numpy(), expected.numpy())

@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from tests.soak import worker  # noqa: E402
+from tests.soak import record, worker  # noqa: E402
 from tests.soak.__main__ import GENERATORS  # noqa: E402
 from tests.soak.hunt import Hunt, minimize  # noqa: E402
 from tests.soak.processes import DiedError, Worker  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
-NEED_TORCH = {"compiling", "ops", "programs", "stateful", "training"}
+NEED_TORCH = {"calls", "compiling", "ops", "programs", "stateful", "training"}
 
 
 def generator(name):
@@ -163,11 +163,40 @@ def test_training_sees_a_wrong_update(monkeypatch):
     assert noticed("training", 20).startswith("values: ")
 
 
-def test_compiling_sees_a_bound_that_is_passed(monkeypatch):
-    module = generator("compiling")
-    monkeypatch.setattr(module, "IR_BYTES", 100)
-    monkeypatch.setenv("KERNELRT_CACHE", "0")
-    assert noticed("compiling").startswith("IR: ")
+@pytest.mark.parametrize(("bound", "beginning"), [("IR_BYTES", "IR: "), ("PLAN_SECONDS", "time: ")])
+@pytest.mark.parametrize("name", ["calls", "programs", "wholes"])
+def test_a_bound_of_compiling_holds_for_each_generator(monkeypatch, name, bound, beginning):
+    generator(name)
+    monkeypatch.setattr(record, bound, 0)
+    with record.watching():
+        assert noticed(name).startswith(beginning)
+
+
+@pytest.mark.parametrize("off", [1.0, 1 + 1e-9])
+def test_rounding_of_equal_numbers_is_allowed_and_no_more(monkeypatch, off):
+    """A mean of six tenths is a unit off, of which layer_norm makes 300; torch's own may be 0."""
+    import kernelrt as krt
+
+    module = generator("ops")
+    right = krt.Tensor.mean
+    for kind in krt.Tensor.__mro__:
+        if "mean" in vars(kind):
+            monkeypatch.setattr(kind, "mean", lambda *a, **o: right(*a, **o) * off)
+    case = {"inputs": {"a": "f(np.zeros((2, 6)))"}, "dtype": "float64", "grad": False,
+            "lines": ["x = T.ones_like(a) * 0.1", "y = F.layer_norm(x, x.shape[-1:]) + x.mean()"],
+            "results": ["y"], "ways": ["whole"], "sizes": [1]}  # fmt: skip
+    message = module.run(case)
+    assert (message is None) == (off == 1), message
+
+
+def test_what_torch_refuses_is_not_counted():
+    module = generator("programs")
+    case = {"inputs": {"a": "f(np.ones(3))"}, "lines": ["x = a @ T.ones(2)"], "results": ["x"],
+            "dtype": "float32", "grad": False, "ways": ["whole"], "sizes": [1]}  # fmt: skip
+    message, done = worker.recorded(module, case)
+    assert (message, done.compared) == (None, {})
+    message, done = worker.recorded(module, {**case, "lines": ["x = a * 2"]})
+    assert (message, done.compared) == (None, {"random programs": 1})
 
 
 def test_disturbances_see_state_that_changes_by_halves(monkeypatch):

@@ -12,12 +12,15 @@ A generator is a module of ``tests.soak.generators`` with
     is one in which nothing is wrong.
 ``source(case) -> str``
     A program that fails where the case does.
-``size(case) -> int``, optional
-    How many single checks the case makes (1 where it is missing).
 ``key(case) -> str``, optional
     Equal for cases that most likely fail for one cause; one of them is reported.
-``SECONDS``, ``TRIES``, optional
-    After how much computing a case hangs, and how often a case that depends on chance is tried.
+``SECONDS``, ``TRIES``, ``SHARE``, optional
+    After how much computing a case hangs, how often a case that depends on chance is tried, and
+    how much time the generator gets beside the others (1).
+
+What was in fact compared a generator tells by ``record.note(unit, times)``; what torch refuses is
+not counted. Whatever a case is about, none of its kernels may have more than 300 kB of LLVM IR,
+and none of its plans may take more than 5 s of computing to make (`tests.soak.record`).
 
 Cases run in processes of their own with a limit of memory and of time, so a crash, an abort, a
 hang or a flood of memory is a finding like any other.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .hunt import Hunt, examine, started
 from .processes import DiedError
+from .record import IR_BYTES, PLAN_SECONDS, Record
 
 GENERATORS = sorted(
     path.stem for path in Path(__file__).parent.glob("generators/*.py") if path.stem[0] != "_"
@@ -21,7 +22,7 @@ def one(text: str) -> int:
     """Run a single case, and say what is wrong."""
     name, _, case = text.partition(":")
     try:
-        with started(name) as worker:
+        with started(name, cache=False) as worker:
             message = worker.ask(json.loads(case))
     except DiedError as death:
         message = str(death)
@@ -29,6 +30,30 @@ def one(text: str) -> int:
     if message:
         print(examine(name, json.loads(case), message))
     return 1 if message else 0
+
+
+def table(hunt: Hunt) -> str:
+    """What was done by whom, and in all."""
+    lines = ["\ngenerator        cases    plans  longest  IR bytes failures"]
+    for name, count in hunt.counts.items():
+        done = count.done
+        lines.append(
+            f"{name:12} {count.cases:9,} {done.plans:8,} {done.longest:6.2f} s {done.largest:9,} "
+            f"{count.failures:8}"
+        )
+        for words, times in sorted(count.kinds.items(), key=lambda item: -item[1]):
+            lines.append(f"    {times:6} x {words}")
+    total = Record()
+    for count in hunt.counts.values():
+        total.add(count.done.plain())
+    lines.append("\ncompared with the truth:")
+    lines += [f"{times:14,} {unit}" for unit, times in sorted(total.compared.items())]
+    lines.append(
+        f"compiled: {total.plans:,} plans of {total.kernels:,} kernels; at most "
+        f"{total.longest:.2f} s of computing for a plan (bound {PLAN_SECONDS:g} s) and "
+        f"{total.largest:,} bytes of IR in a kernel (bound {IR_BYTES:,})"
+    )
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -46,11 +71,7 @@ def main() -> int:
     print(f"seed {seed}, {options.minutes:g} minutes, {options.jobs} jobs: {' '.join(names)}")
     hunt = Hunt(names, seed, options.minutes * 60, max(1, options.jobs))
     findings = hunt.run()
-    print(f"\n{'generator':12} {'cases':>9} {'checks':>11} {'failures':>9}")
-    for name, count in hunt.counts.items():
-        print(f"{name:12} {count.cases:9} {count.checks:11} {count.failures:9}")
-        for words, times in sorted(count.kinds.items(), key=lambda item: -item[1]):
-            print(f"    {times:6} x {words}")
+    print(table(hunt))
     if findings:
         print(f"\n{len(findings)} findings, printed above, made as small as they would go:")
         for finding in findings:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .processes import CPU_LIMIT, ROOT, DiedError, Worker
+from .record import Record
 from .worker import draw, load
 
 SHRINK_SECONDS = 60.0
@@ -23,6 +24,8 @@ GRACE = 60.0
 MOST_OF_A_KIND = 3
 """Findings of one generator that fail in the same words and are made small; others only count."""
 KNOWN_KINDS = 12
+ALIKE = 60
+"""Letters in which an error is the same one."""
 SOURCE_SECONDS = 120
 
 
@@ -57,7 +60,7 @@ class Count:
     """What a generator has done so far."""
 
     cases: int = 0
-    checks: int = 0
+    done: Record = field(default_factory=Record)
     failures: int = 0
     seconds: float = 0.0
     slices: int = 0
@@ -65,8 +68,14 @@ class Count:
 
 
 def kind_of(message: str) -> str:
-    """What a smaller case has to fail with, too."""
+    """What went wrong: how a process ended, what was raised, or what a generator says."""
     return message.partition(":")[0]
+
+
+def likeness(message: str) -> str:
+    """What a smaller case has to fail with, too: the kind, and of an error how it begins."""
+    kind = kind_of(message)
+    return words_of(message)[:ALIKE] if kind.endswith("Error") else kind
 
 
 def words_of(message: str) -> str:
@@ -74,9 +83,15 @@ def words_of(message: str) -> str:
     return re.sub(r"0x[0-9a-f]+|[0-9a-f]{12}|\d+|'[^']*'|%\S+", "#", message)[:120]
 
 
-def started(generator: str, most: float = CPU_LIMIT) -> Worker:
+def started(generator: str, most: float = CPU_LIMIT, *, cache: bool = True) -> Worker:
     """A worker with the generator's own limit of time, at most `most`."""
-    return Worker(generator, seconds=min(most, getattr(load(generator), "SECONDS", CPU_LIMIT)))
+    seconds = min(most, getattr(load(generator), "SECONDS", CPU_LIMIT))
+    return Worker(generator, seconds=seconds, cache=cache)
+
+
+def share(generator: str) -> float:
+    """How much time a generator gets, beside 1 for the others."""
+    return float(getattr(load(generator), "SHARE", 1.0))
 
 
 def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[Any, str, str]:
@@ -84,7 +99,7 @@ def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[A
     module = load(generator)
     tries = getattr(module, "TRIES", 1)
     end = time.monotonic() + seconds
-    kind = kind_of(message)
+    kind, alike = kind_of(message), likeness(message)
     patience = HANGS if kind == "hang" else CPU_LIMIT
     worker: Worker | None = None
 
@@ -92,13 +107,13 @@ def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[A
         nonlocal worker
         for _ in range(tries):
             if worker is None:
-                worker = started(generator, patience)
+                worker = started(generator, patience, cache=False)
             found = worker.ask(candidate)
             if found is not None:
                 if kind_of(found) in ("crash", "hang", "exit") or kind in ("crash", "hang", "exit"):
                     worker.close()
                     worker = None
-                if kind_of(found) == kind:
+                if likeness(found) == alike:
                     return found
         return None
 
@@ -154,7 +169,8 @@ class Hunt:
         self.jobs = jobs
         self.began = time.monotonic()
         self.end = self.began + seconds
-        self.slice = min(60.0, max(4.0, seconds * jobs / len(names) / 3))
+        self.shares = {name: share(name) for name in names}
+        self.slice = min(120.0, max(4.0, seconds * jobs / sum(self.shares.values()) / 2))
         self.counts = {name: Count() for name in names}
         self.busy: set[str] = set()
         self.findings: list[Finding] = []
@@ -182,7 +198,9 @@ class Hunt:
         while time.monotonic() < self.end:
             with self.lock:
                 free = [name for name in self.counts if name not in self.busy]
-                name = min(free or self.counts, key=lambda n: self.counts[n].seconds)
+                name = min(
+                    free or self.counts, key=lambda n: self.counts[n].seconds / self.shares[n]
+                )
                 self.busy.add(name)
                 count = self.counts[name]
                 number, count.slices = count.slices, count.slices + 1
@@ -198,14 +216,14 @@ class Hunt:
         """One generator for a while; a worker that failed other than by a value is replaced."""
         key = [self.seed, *name.encode(), number]
         index = 0
-        until = min(self.end, time.monotonic() + self.slice)
+        until = min(self.end, time.monotonic() + self.slice * self.shares[name])
         while time.monotonic() < until:
             try:
                 with started(name) as worker:
-                    worker.send(key=key, first=index, most=10**9, seconds=until - time.monotonic())
-                    while "done" not in (reply := worker.reply()):
+                    worker.send(key=key, first=index, seconds=until - time.monotonic())
+                    while "over" not in (reply := worker.reply()):
                         index = reply["index"] + 1
-                        self.count(name, reply["size"])
+                        self.count(name, reply["done"])
                         if reply["fail"]:
                             self.failed(name, reply["case"], reply["fail"])
                             if kind_of(reply["fail"]) not in ("values", "refused"):
@@ -215,10 +233,10 @@ class Hunt:
                 index += 1
                 self.failed(name, case, str(end))
 
-    def count(self, name: str, checks: int) -> None:
+    def count(self, name: str, done: dict[str, Any]) -> None:
         with self.lock:
             self.counts[name].cases += 1
-            self.counts[name].checks += checks
+            self.counts[name].done.add(done)
 
     def failed(self, name: str, case: Any, message: str) -> None:
         count = self.counts[name]

@@ -16,8 +16,9 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 CPU_LIMIT = 60.0
-"""Seconds of computing after which a case hangs; waiting may take `WAITS` times as long."""
-WAITS = 3.0
+"""Seconds of computing after which a case hangs, or of waiting for nothing; see `Patience`."""
+WAITS = 20.0
+"""How many times as long it may take in all, however busy the machine."""
 START = 120.0
 MEMORY = 5 << 30
 
@@ -26,13 +27,74 @@ class DiedError(Exception):
     """A worker came to its end; the message says how, as ``kind: detail``."""
 
 
-class Worker:
-    """A process that runs the cases of one generator."""
+class Patience:
+    """Whether a process hangs: it computes for too long, or does nothing for too long.
 
-    def __init__(self, generator: str, *, seconds: float = CPU_LIMIT, memory: int = MEMORY) -> None:
+    A process that wants to run and is not let, on a busy machine, does neither.
+
+    Parameters
+    ----------
+    pid : int
+        The process.
+    seconds : float
+        How long is too long.
+    """
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        self.pid, self.seconds = pid, seconds
+        self.began = self.moved = time.monotonic()
+        self.first = self.last = self._look()[0]
+
+    def waited(self) -> float:
+        """Seconds since this was made."""
+        return time.monotonic() - self.began
+
+    def over(self) -> bool:
+        """Whether it hangs; to be asked again and again."""
+        now = time.monotonic()
+        computed, running = self._look()
+        if running or computed != self.last:
+            self.last, self.moved = computed, now
+        return (
+            computed - self.first > self.seconds
+            or now - self.moved > self.seconds
+            or now - self.began > WAITS * self.seconds
+        )
+
+    def _look(self) -> tuple[float, bool]:
+        """Seconds computed so far, and whether a thread runs, or would like to."""
+        process = Path(f"/proc/{self.pid}")
+        ticks, running = 0, False
+        with contextlib.suppress(OSError):
+            ticks = sum(map(int, _fields(process / "stat")[11:13]))
+            running = any(_fields(thread)[0] in "RD" for thread in process.glob("task/*/stat"))
+        return ticks / os.sysconf("SC_CLK_TCK"), running
+
+
+def _fields(stat: Path) -> list[str]:
+    """What the system says of a process or a thread, behind its name."""
+    return stat.read_text(encoding="ascii").rpartition(")")[2].split()
+
+
+class Worker:
+    """A process that runs the cases of one generator.
+
+    Without `cache` no kernel comes from the disk, so that compiling takes the time it takes.
+    """
+
+    def __init__(
+        self,
+        generator: str,
+        *,
+        seconds: float = CPU_LIMIT,
+        memory: int = MEMORY,
+        cache: bool = True,
+    ) -> None:
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        if not cache:
+            environment["KERNELRT_CACHE"] = "0"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.soak.worker", generator, str(memory)],
             cwd=ROOT,
@@ -43,7 +105,6 @@ class Worker:
             start_new_session=True,
         )
         self.buffer = b""
-        self.asked = time.monotonic()
         try:
             self.reply(START)
         except DiedError:
@@ -80,31 +141,22 @@ class Worker:
         DiedError
             The process ended, or computed or waited for too long and was ended.
         """
-        seconds = seconds or self.seconds
         assert self.process.stdout is not None
-        began, spent = time.monotonic(), self.cpu()
+        patience = Patience(self.process.pid, seconds or self.seconds)
         while b"\n" not in self.buffer:
             if select.select([self.process.stdout], [], [], 0.5)[0]:
                 data = os.read(self.process.stdout.fileno(), 1 << 16)
                 if not data:
                     raise DiedError(self.death())
                 self.buffer += data
-            waited = time.monotonic() - began
-            if self.cpu() - spent > seconds or waited > WAITS * seconds:
+            elif patience.over():
                 os.kill(self.process.pid, signal.SIGABRT)  # faulthandler says where it was
                 self.wait(5)
-                raise DiedError(f"hang: no answer after {waited:.0f} s{self.last_words()}")
+                raise DiedError(
+                    f"hang: no answer after {patience.waited():.0f} s{self.last_words()}"
+                )
         line, self.buffer = self.buffer.split(b"\n", 1)
         return json.loads(line)
-
-    def cpu(self) -> float:
-        """Seconds that the process has computed for, where the system says so."""
-        try:
-            text = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return 0.0
-        fields = text.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def wait(self, seconds: float) -> int | None:
         try:

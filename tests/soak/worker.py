@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.soak import record
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 TESTS = Path(__file__).parents[1]
+NICE = 10
 
 
 def load(name: str) -> ModuleType:
@@ -35,6 +39,18 @@ def draw(module: ModuleType, key: list[int]) -> Any:
 
 def outcome(module: ModuleType, case: Any) -> str | None:
     """What is wrong with a case, or None."""
+    return recorded(module, case)[0]
+
+
+def recorded(module: ModuleType, case: Any) -> tuple[str | None, record.Record]:
+    """What is wrong with a case, or None, and what was done to see that."""
+    with record.begun() as done:
+        wrong = attempt(module, case)
+    return wrong or done.excess(), done
+
+
+def attempt(module: ModuleType, case: Any) -> str | None:
+    """What is wrong with what comes of a case, whatever that cost."""
     try:
         return module.run(case)
     except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
@@ -48,7 +64,7 @@ def outcome(module: ModuleType, case: Any) -> str | None:
 
 def limit(memory: int) -> None:
     """Low priority, no core dumps, and an end to a flood of memory before the machine's."""
-    os.nice(10)
+    os.nice(max(0, NICE - os.nice(0)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -65,21 +81,26 @@ def main() -> None:
             print(json.dumps(what), file=out, flush=True)
 
         module = load(name)
-        size = getattr(module, "size", lambda _: 1)
-        reply(ready=True)
-        for line in sys.stdin:
-            request = json.loads(line)
-            if "case" in request:
-                reply(fail=outcome(module, request["case"]))
-                continue
-            end = time.monotonic() + request["seconds"]
-            index = request["first"]
-            while time.monotonic() < end and index < request["first"] + request["most"]:
-                case = draw(module, [*request["key"], index])
-                fail = outcome(module, case)
-                reply(index=index, size=size(case), fail=fail, case=case if fail else None)
-                index += 1
-            reply(done=True)
+        with record.watching():
+            reply(ready=True)
+            for line in sys.stdin:
+                request = json.loads(line)
+                if "case" in request:
+                    reply(fail=outcome(module, request["case"]))
+                else:
+                    hunt(module, request, reply)
+
+
+def hunt(module: ModuleType, request: dict[str, Any], reply: Callable[..., None]) -> None:
+    """Cases of a key, until so many seconds are over."""
+    end = time.monotonic() + request["seconds"]
+    index = request["first"]
+    while time.monotonic() < end:
+        case = draw(module, [*request["key"], index])
+        fail, done = recorded(module, case)
+        reply(index=index, done=done.plain(), fail=fail, case=case if fail else None)
+        index += 1
+    reply(over=True)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,16 @@ torch is off when it computes in that type, or what moving the inputs by half a 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from support.op_draw import generate, smaller
 
 import kernelrt as krt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["generate", "run", "smaller"]
 
@@ -39,10 +42,24 @@ class _Functions:
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
 
 
+def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Without the sum of 1 and nearly -1 in which torch loses all digits of a small result."""
+    if approximate == "tanh":
+        return x * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))
+    return x * torch.special.erfc(-x * 0.5**0.5) * 0.5
+
+
 class _Functional(_Functions):
+    """The same, from torch.nn.functional first; `wide` ones are there to be exact."""
+
+    def __init__(self, ours: bool, wide: bool) -> None:
+        super().__init__(ours)
+        self._wide = wide
+
     def __getattr__(self, name: str) -> Any:
         if not self._ours:
-            return getattr(torch.nn.functional, name, None) or getattr(torch, name)
+            exact = {"gelu": _gelu}.get(name) if self._wide else None
+            return exact or getattr(torch.nn.functional, name, None) or getattr(torch, name)
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
 
 
@@ -59,13 +76,13 @@ def _numbers(given: dict[str, Any]) -> np.ndarray:
 
 def _evaluate(case: dict[str, Any], ours: bool, wide: bool, shift: int = 0) -> list[Any]:
     """The result, and the gradients of the floating inputs, of one library."""
-    names: dict[str, Any] = {"T": _Functions(ours), "F": _Functional(ours), "np": np}
+    names: dict[str, Any] = {"T": _Functions(ours), "F": _Functional(ours, wide), "np": np}
     leaves = []
     for name, given in case["inputs"].items():
         numbers, dtype = _numbers(given), given["dtype"]
         floating = dtype in _DIGITS
         if ours:
-            leaf = krt.tensor(numbers).cast(dtype).realize()
+            leaf = _leaf(numbers, dtype)
             leaf.requires_grad_(floating)
         else:
             if shift and floating:
@@ -96,6 +113,13 @@ def _evaluate(case: dict[str, Any], ours: bool, wide: bool, shift: int = 0) -> l
     return results
 
 
+def _leaf(numbers: np.ndarray, dtype: str) -> krt.Tensor:
+    """Ours, of numbers that the type has exactly."""
+    if dtype == "bfloat16":
+        return krt.tensor(numbers).cast(dtype).realize()
+    return krt.tensor(numbers.astype(dtype))
+
+
 def _type(case: dict[str, Any]) -> str:
     return next(g["dtype"] for g in case["inputs"].values() if g["dtype"] in _DIGITS)
 
@@ -117,17 +141,20 @@ def _array(out: Any) -> np.ndarray:
     if isinstance(out, torch.Tensor):
         out = out.detach().resolve_conj()
         return (out.double() if out.is_floating_point() else out).numpy()
-    return (out.double() if out.dtype.is_float else out).numpy()
+    if out.dtype.name == "bfloat16":
+        out = out.float()
+    found = out.numpy()
+    return found.astype(np.float64) if found.dtype.kind == "f" else found
 
 
-def run(case: dict[str, Any]) -> str | None:
-    """What is wrong with a case, or None."""
+def run(case: dict[str, Any], compared: Callable[[], None] = lambda: None) -> str | None:
+    """What is wrong with a case, or None; `compared` is called if there is a value to compare."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _run(case)
+        return _run(case, compared)
 
 
-def _run(case: dict[str, Any]) -> str | None:
+def _run(case: dict[str, Any], compared: Callable[[], None]) -> str | None:
     try:
         typed = _evaluate(case, ours=False, wide=False)
     except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError, OverflowError):
@@ -140,6 +167,7 @@ def _run(case: dict[str, Any]) -> str | None:
         return f"refused: {type(error).__name__}: {error}"
     if typed is None:
         return None
+    compared()
     name = str(typed[0].dtype).removeprefix("torch.")
     if got[0].dtype.name != name:
         return f"dtype: {got[0].dtype.name}, torch has {name}"

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.op_cases import generate, run
+from support import op_cases
+from support.op_cases import generate
 from support.op_cases import smaller as shrink
 
+from tests.soak import record
+
 __all__ = ["generate", "key", "run", "shrink", "source"]
+
+SHARE = 3.0
+
+
+def run(case: dict[str, Any]) -> str | None:
+    return op_cases.run(case, lambda: record.note("single operations"))
 
 
 def key(case: dict[str, Any]) -> str:

@@ -1,17 +1,15 @@
-"""No kernel takes long to compile: programs that grow, and a bound on the text and the time.
+"""No program takes long to compile: lines repeated that multiply work when fused without measure.
 
-There is no truth to compare with, only a promise: a kernel's LLVM IR stays below 300 kB and its
-compilation below 5 s of computing, whatever the program. Programs repeat what multiplies work
-when it is fused without measure.
+There is no truth to compare with, only the promise that `tests.soak.record` looks after.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
-from tests.soak import texts
+from tests.soak import record, smaller, texts
 from tests.soak.generators import programs
 
 if TYPE_CHECKING:
@@ -21,8 +19,6 @@ if TYPE_CHECKING:
 
 Case = dict[str, Any]
 SECONDS = 120.0
-IR_BYTES = 300_000
-COMPILE_SECONDS = 5.0
 
 # Lines over x, repeated; {k} counts up.
 REPEATED = (
@@ -59,17 +55,13 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def run(case: Case) -> str | None:
-    import os
-
-    os.environ["KERNELRT_CACHE"] = "0"  # a kernel from the disk takes no time
     import torch
 
     import kernelrt as krt
-    from kernelrt.backend.cpu.compiler import LLVMCompiler
 
     try:
         data = texts.arrays(case, case["sizes"][0])
-        scope: dict[str, Any] = {"T": torch, "F": texts.TorchFunctions()}
+        scope: dict[str, Any] = {"T": texts.Torch(), "F": texts.TorchFunctions()}
         scope.update({name: torch.from_numpy(x) for name, x in data.items()})
         with texts.strict():
             texts.execute(case, scope)
@@ -77,31 +69,10 @@ def run(case: Case) -> str | None:
             return None
     except Exception:  # noqa: BLE001 - torch refuses what does not fit
         return None
-    slow: list[str] = []
-    usual = LLVMCompiler._object
-
-    def measured(self: Any, name: str, src: str) -> bytes:
-        began = time.thread_time()
-        made = usual(self, name, src)
-        took = time.thread_time() - began
-        if len(src) > IR_BYTES:
-            slow.append(f"IR: {len(src)} bytes, {took:.1f} s")
-        elif took > COMPILE_SECONDS:
-            slow.append(f"time: {took:.1f} s for {len(src)} bytes of IR")
-        return made
-
-    LLVMCompiler._object = measured  # type: ignore[method-assign]
-    before = time.process_time()
-    try:
+    with contextlib.suppress(krt.KernelrtError):  # the generator of programs looks at that
         krt.jit(texts.kernelrt_function(case))(*data.values())
-    except krt.KernelrtError:
-        return None  # the generator of programs looks at that
-    finally:
-        LLVMCompiler._object = usual  # type: ignore[method-assign]
-    took = time.process_time() - before
-    if not slow and took > 8 * COMPILE_SECONDS:
-        slow.append(f"time: {took:.0f} s for {len(case['lines'])} lines")
-    return slow[0] if slow else None
+        record.note("programs that grow")
+    return None
 
 
 def shrink(case: Case) -> Iterator[Case]:
@@ -115,8 +86,8 @@ def shrink(case: Case) -> Iterator[Case]:
     if case["grad"]:
         yield {**case, "grad": False}
     if all(texts.target(line) != "x" for line in lines):
-        for smaller in texts.shrink({**case, "ways": ["jit"]}):
-            yield {name: value for name, value in smaller.items() if name != "ways"}
+        for less in smaller.shrink({**case, "ways": ["jit"]}):
+            yield {name: value for name, value in less.items() if name != "ways"}
 
 
 def key(case: Case) -> str:
@@ -126,7 +97,9 @@ def key(case: Case) -> str:
 def source(case: Case) -> str:
     return (
         "import os; os.environ['KERNELRT_CACHE'] = '0'\n"
+        "from tests.soak import record\n"
         "from tests.soak.generators import compiling\n"
         f"case = {case!r}\n"
-        "assert compiling.run(case) is None, compiling.run(case)"
+        "with record.begun() as done, record.watching(): compiling.run(case)\n"
+        "assert done.excess() is None, done"
     )

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.soak import record
+from tests.soak.processes import Patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -26,7 +29,9 @@ TRIES = 3
 """Where the blow falls is chance: so often a smaller case may try to fail again."""
 KINDS = ("interrupt", "interrupt", "handler", "fork", "memory")
 ACTIONS = ("make", "eager", "assign", "step", "train", "index", "large", "compile", "threads")
-CHILD_SECONDS = 30.0
+CHILD_SECONDS = 15.0
+UNITS = {"interrupt": "interrupts", "handler": "signal handlers that compute", "fork": "forks",
+         "memory": "shortages of memory"}  # fmt: skip
 
 
 def generate(rng: np.random.Generator) -> Case:
@@ -163,7 +168,14 @@ def run(case: Case) -> str | None:
     disturb = {
         "interrupt": interrupts, "handler": handlers, "fork": forks, "memory": shortages,
     }[case["kind"]]  # fmt: skip
-    return disturb(case, world, rng)
+    why = disturb(case, world, rng)
+    record.note(UNITS[case["kind"]], blows(case))
+    return why
+
+
+def blows(case: Case) -> int:
+    """How many there are; forks and shortages take long."""
+    return min(case["blows"], 20) if case["kind"] in ("fork", "memory") else int(case["blows"])
 
 
 class Blow(KeyboardInterrupt):
@@ -191,7 +203,7 @@ def alarmed(
     case: Case, world: World, rng: np.random.Generator, handler: Callable[..., None]
 ) -> str | None:
     signal.signal(signal.SIGALRM, handler)
-    for blow in range(case["blows"]):
+    for blow in range(blows(case)):
         try:
             signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(2e-5, case["within"])))
             end = time.monotonic() + 2 * case["within"]
@@ -231,7 +243,7 @@ def forks(case: Case, world: World, rng: np.random.Generator) -> str | None:
     for thread in threads:
         thread.start()
     try:
-        for blow in range(min(case["blows"], 20)):
+        for blow in range(blows(case)):
             time.sleep(float(rng.uniform(0, case["within"])))
             why = in_child(world)
             if why:
@@ -252,8 +264,8 @@ def in_child(world: World) -> str | None:
             status = 0
         finally:
             os._exit(status)
-    end = time.monotonic() + CHILD_SECONDS
-    while time.monotonic() < end:
+    patience = Patience(child, CHILD_SECONDS)
+    while not patience.over():
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             if status:
@@ -262,7 +274,7 @@ def in_child(world: World) -> str | None:
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return f"hang: a forked child did not end in {CHILD_SECONDS:.0f} s"
+    return f"hang: a forked child did not end in {patience.waited():.0f} s"
 
 
 def shortages(case: Case, world: World, rng: np.random.Generator) -> str | None:
@@ -272,7 +284,7 @@ def shortages(case: Case, world: World, rng: np.random.Generator) -> str | None:
     inputs = [np.ones(n, np.float32) for n in sizes]
     for x in inputs:
         world.large_(x)
-    for blow in range(min(case["blows"], 20)):
+    for blow in range(blows(case)):
         used = int(open("/proc/self/statm", encoding="ascii").read().split()[0])  # noqa: SIM115, PTH123
         room = int(rng.choice([0, 1 << 16, 1 << 20, 1 << 24, 1 << 26]))
         resource.setrlimit(resource.RLIMIT_AS, (used * resource.getpagesize() + room, hard))
@@ -291,10 +303,6 @@ def shortages(case: Case, world: World, rng: np.random.Generator) -> str | None:
         if why:
             return f"{why} after shortage {blow}"
     return None
-
-
-def size(case: Case) -> int:
-    return int(case["blows"])
 
 
 def shrink(case: Case) -> Iterator[Case]:

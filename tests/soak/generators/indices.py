@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.soak import record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Case = dict[str, Any]
+SHARE = 0.6
 Array = np.ndarray[Any, Any]
 CANARY = 119
 MARGIN = 64
@@ -248,6 +251,7 @@ class Trial:
         else:
             missed = f"missed: no IndexBoundsError, {shown}"
             why = missed if wrong else self.differs(x, v, before, got)
+        record.note("indices amid canaries", len(x))
         memories = {
             "table": self.table_memory, "state": self.state_memory, "values": v_memory,
             "index": x_memory,
@@ -284,10 +288,6 @@ def run(case: Case) -> str | None:
         if case["way"] != "dynamic":
             raise
     return None
-
-
-def size(case: Case) -> int:
-    return int(case["calls"] * case["length"])
 
 
 def shrink(case: Case) -> Iterator[Case]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.soak import texts
 from tests.soak.generators.programs import grow
-from tests.soak.texts import Case, key, run, shrink, source, target
+from tests.soak.smaller import shrink
+from tests.soak.texts import Case, key, source, target
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["generate", "key", "run", "shrink", "source"]
 
 SIZES = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 9, 16, 17, 33)
+SHARE = 3.0
 DATA = (
     "R({seed}).normal(size={size})",
     "R({seed}).integers(-3, 4, size={size})",
@@ -55,6 +58,10 @@ def generate(rng: np.random.Generator) -> Case:
     case["results"] = [target(line) for line in case["lines"]]
     case["grad"] = bool(rng.integers(3)) and bool(case["lines"])
     return case
+
+
+def run(case: Case) -> str | None:
+    return texts.run(case, "single operations")
 
 
 def _count(shape: list[int]) -> int:

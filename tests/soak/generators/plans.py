@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from tests.soak import record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
 
 Case = dict[str, Any]
+SHARE = 0.4
 
 
 def generate(rng: np.random.Generator) -> Case:
@@ -39,6 +42,7 @@ def built(case: Case) -> Any:
 def run(case: Case) -> str | None:
     from support import plan_model
 
+    record.note("plans made by hand")
     why = plan_model.failure(built(case), case["seed"], case["arena"])
     return why if why is None else f"values: {why}"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.soak import grammar, texts
-from tests.soak.texts import Case, Invalid, key, run, shrink, source
+from tests.soak.smaller import shrink
+from tests.soak.texts import Case, Invalid, key, source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,6 +16,7 @@ __all__ = ["generate", "key", "run", "shrink", "source"]
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 MOST_ELEMENTS = 4_000
 LONGEST = 12
+SHARE = 6.0
 
 
 def inputs(rng: np.random.Generator, open_size: bool) -> dict[str, str]:
@@ -57,6 +59,10 @@ def generate(rng: np.random.Generator) -> Case:
     return case
 
 
+def run(case: Case) -> str | None:
+    return texts.run(case, "random programs")
+
+
 def grow(rng: np.random.Generator, case: Case, lines: int) -> None:
     """Add lines that torch can run for every size and whose values are tame."""
     import torch
@@ -67,7 +73,7 @@ def grow(rng: np.random.Generator, case: Case, lines: int) -> None:
             data = texts.arrays(case, n)
         except Invalid:
             return
-        scope: dict[str, Any] = {"T": torch, "F": texts.TorchFunctions()}
+        scope: dict[str, Any] = {"T": texts.Torch(), "F": texts.TorchFunctions()}
         scope.update({name: torch.from_numpy(x).double() for name, x in data.items()})
         worlds.append(scope)
     names = list(case["inputs"])

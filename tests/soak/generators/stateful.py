@@ -6,12 +6,15 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
+from tests.soak import record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
 
 Case = dict[str, Any]
+SHARE = 1.5
 
 
 def generate(rng: np.random.Generator) -> Case:
@@ -38,6 +41,7 @@ def built(case: Case) -> Any:
 def run(case: Case) -> str | None:
     from support import stateful
 
+    record.note("stateful programs")
     why = stateful.run(built(case))
     return why if why is None else f"values: {why}"
 

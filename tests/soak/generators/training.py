@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.soak import record
 from tests.soak.texts import Invalid, strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Case = dict[str, Any]
+SHARE = 2.5
 WIDTHS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 ACTIVATIONS = (
     "nn.ReLU()", "nn.Tanh()", "nn.Sigmoid()", "nn.GELU()", "nn.GELU('tanh')", "nn.SiLU()",
@@ -205,6 +207,7 @@ def run(case: Case) -> str | None:
         worst = float(np.abs(have.astype(np.float64) - w).max())
         if not worst <= bound:
             return f"values: {name} ({case['way']}) is off by {worst:.3g}, allowed {bound:.3g}"
+    record.note("trainings")
     return None
 
 
