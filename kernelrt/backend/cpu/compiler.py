@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _locks
@@ -103,14 +103,7 @@ class LLVMCompiler:
             (i for i, data in enumerate(found) if data is None),
             key=lambda i: -len(kernels[i][1]),
         )
-        workers = min(len(missing), pool_limit())
-        if not missing:
-            made: list[bytes] = []
-        elif workers <= 1:
-            made = _uninterrupted(lambda: [self._object(*kernels[i]) for i in missing])
-        else:
-            with ThreadPoolExecutor(workers, "kernelrt-compile") as pool:
-                made = list(pool.map(lambda i: self._object(*kernels[i]), missing))
+        made = _on_threads(lambda i: self._object(*kernels[i]), missing, pool_limit())
         for i, data in zip(missing, made, strict=True):
             found[i] = data
             if self.cache is not None:
@@ -155,26 +148,44 @@ class LLVMCompiler:
         return llvm.target_machine(self.spec, self._codegen_level)
 
 
-def _uninterrupted(work: Callable[[], list[bytes]]) -> list[bytes]:
-    """Give the result of `work`, which no signal handler gets to see halfway.
+def _on_threads(work: Callable[[int], bytes], items: Sequence[int], limit: int) -> list[bytes]:
+    """Give `work` of each of `items`, which no signal handler gets to see halfway.
 
     Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
-    would leave objects that are freed twice or in the wrong order.
+    would leave objects that are freed twice or in the wrong order. So the main thread waits for
+    others; the threads are plain ones because executors refuse work once the main thread has
+    ended. Where no thread can be started, this one does the work.
     """
-    if threading.current_thread() is not threading.main_thread():
-        return work()
-    outcome: list[list[bytes] | BaseException] = []
+    left = collections.deque(enumerate(items))
+    done: dict[int, bytes] = {}
+    failed: dict[int, BaseException] = {}
 
     def run() -> None:
-        try:
-            outcome.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised again where it belongs
-            outcome.append(error)
+        while left and not failed:
+            try:
+                at, item = left.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                done[at] = work(item)
+            except BaseException as error:  # noqa: BLE001 - raised again where it belongs
+                failed[at] = error
 
-    thread = threading.Thread(target=run, name="kernelrt-compile")
-    thread.start()
-    thread.join()
-    result = outcome.pop()
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    wanted = min(len(items), limit)
+    own = threading.current_thread() is not threading.main_thread()
+    threads = [threading.Thread(target=run, name="kernelrt-compile") for _ in range(wanted - own)]
+    started = []
+    try:
+        for thread in threads:
+            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+                thread.start()
+                started.append(thread)
+        if own or not started:
+            run()
+        for thread in started:
+            thread.join()
+    finally:
+        left.clear()
+    if failed:
+        raise failed[min(failed)]
+    return [done[at] for at in range(len(items))]

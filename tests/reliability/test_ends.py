@@ -1,0 +1,54 @@
+"""Code that compiles and computes while the process comes to its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: `compute` takes kernels that nothing has compiled: several at once, and one.
+COMPUTE = """
+def compute():
+    x = krt.ones(20, 30)
+    assert krt.jit(lambda x: ((x @ x.T).softmax(0).sum(0), x.exp().sum(1)))(x)[0].sum().item() > 0
+    assert (x * 2 + 1).sum().item() == 1800
+    print("computed", flush=True)
+"""
+#: The main thread ends, and another one, which the process waits for, goes on.
+THREAD = """
+def later():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    compute()
+threading.Thread(target=later).start()
+"""
+ENDS = {
+    "thread": THREAD,
+    "atexit": "atexit.register(compute)",
+    "atexit before the import": "",
+}
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("end", ENDS)
+def test_kernels_are_compiled_until_the_end(end, warm, tmp_path: Path):
+    early = "atexit.register(lambda: compute())\n" if "before" in end else ""
+    code = (
+        "import atexit, threading, time\n" + early + "import kernelrt as krt\n" + COMPUTE
+        + ("krt.ones(3).exp().sum().item()\n" if warm else "") + textwrap.dedent(ENDS[end])
+    )  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    # llvmlite complains when its first import is that late.
+    assert "kernelrt" not in done.stderr
+    assert (done.stdout, done.returncode) == ("computed\n", 0)
