@@ -14,6 +14,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.hints import tell_widening
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.promotion import joint_type
@@ -183,6 +184,8 @@ class ContractionMethods(IndexingMethods):
 
     def _factors(self, other: Self, name: str) -> tuple[UOp, UOp]:
         a, b = self.uop, other.uop
+        if a.dtype is not b.dtype:
+            tell_widening(self, other)
         dtype = joint_type((a, b))
         if dtype.is_bool:
             raise DTypeError(f"{name}: bools have no products to sum; cast them to integers")

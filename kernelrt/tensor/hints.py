@@ -1,17 +1,25 @@
-"""A word to those who forget jit: the line of a loop that computes the same again and again."""
+"""Words about the speed of eager code, each line of the user's once.
+
+A loop that computes the same again and again forgets jit; float64 features beside float32 weights
+make everything behind them float64.
+"""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from kernelrt import dtype as dt
 from kernelrt._origin import here
-from kernelrt.errors import EagerLoopWarning
+from kernelrt.errors import EagerLoopWarning, KernelrtWarning
 from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
 
-__all__ = ["Uses"]
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["Uses", "tell_widening"]
 
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
@@ -21,6 +29,7 @@ EVERY: Final = 64
 TIMES: Final = 6
 
 _told: set[tuple[str, int]] = set()
+_widened: set[tuple[str, int]] = set()
 
 
 @dataclass(slots=True)
@@ -61,3 +70,27 @@ class Uses:
                 origin.file,
                 origin.line,
             )
+
+
+def tell_widening(a: TensorBase, b: TensorBase) -> None:
+    """Warn where one of two factors is data in float64 and the other trained in float32.
+
+    Traced functions tell it themselves: they know the name of the argument.
+    """
+    data, trained = (a, b) if a.dtype is dt.float64 else (b, a)
+    if (data.dtype, trained.dtype) != (dt.float64, dt.float32):
+        return
+    if data.requires_grad or not trained.requires_grad or state.local.trace is not None:
+        return
+    found = here(state.local.scope)
+    origin = None if found is None else resolve(found)
+    if origin is None or (origin.file, origin.line) in _widened:
+        return
+    _widened.add((origin.file, origin.line))
+    warnings.warn_explicit(
+        f"{origin.layer or origin.op}: features of shape {data.shape} are float64 beside float32 weights, so the results "
+        "are float64 and take about twice the time; pass x.float(), or make the weights float64",
+        KernelrtWarning,
+        origin.file,
+        origin.line,
+    )

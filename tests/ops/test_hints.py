@@ -1,4 +1,4 @@
-"""The word to those who forget jit: once, with the line, and only where it helps."""
+"""Words about speed: once, with the line, and only where they help."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def _sooner(monkeypatch):
     monkeypatch.setattr(hints, "EVERY", 4)
     monkeypatch.setattr(hints, "TIMES", 3)
     monkeypatch.setattr(hints, "_told", set())
+    monkeypatch.setattr(hints, "_widened", set())
 
 
 def network():
@@ -24,11 +25,11 @@ def network():
     return layer, nn.optim.SGD(nn.parameters(layer), 0.1), krt.randn(4, 3).realize()
 
 
-def warned(run) -> list[warnings.WarningMessage]:
+def warned(run, kind=krt.EagerLoopWarning) -> list[warnings.WarningMessage]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         run()
-    return [w for w in found if issubclass(w.category, krt.EagerLoopWarning)]
+    return [w for w in found if w.category is kind]
 
 
 def test_a_training_loop_is_told_its_line_once():
@@ -91,3 +92,39 @@ def test_a_graph_that_many_lines_share_is_not_told():
             deep(a).sum().item()
 
     assert not warned(lines)
+
+
+LAYERS = {
+    "Linear": (lambda: nn.Linear(3, 2), (4, 3)),
+    "Sequential.0": (lambda: nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1)), (4, 3)),
+    "Conv2d": (lambda: nn.Conv2d(1, 2, 2), (1, 1, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_float64_features_are_told_once_a_line(name):
+    make, shape = LAYERS[name]
+    layer, x = make(), np.ones(shape)
+
+    def run():
+        for _ in range(3):
+            assert layer(krt.tensor(x)).dtype is krt.float64
+
+    [warning] = warned(run, krt.KernelrtWarning)
+    assert str(warning.message).startswith(f"{name}: features of shape {shape} are float64")
+    assert warning.filename == __file__
+    assert not warned(run, krt.KernelrtWarning)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_where_nothing_becomes_wider_by_accident_nothing_is_told(name):
+    make, shape = LAYERS[name]
+    layer, x = make(), np.ones(shape)
+
+    def run():
+        layer(krt.tensor(x).float()).sum().item()
+        (krt.tensor(x) * krt.tensor(x).float()).sum().item()  # data beside data
+        krt.ones(2, 3, dtype="float64").matmul(krt.ones(3, 2)).sum().item()
+        krt.ones(2, 3, dtype="float64", requires_grad=True).matmul(krt.ones(3, 2)).sum().item()
+
+    assert not warned(run, krt.KernelrtWarning)
