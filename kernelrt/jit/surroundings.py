@@ -111,6 +111,13 @@ class Surroundings:
         told = itertools.islice(self._numbers.items(), MOST_NUMBERS)
         return tuple(f"{name} = {short(value)}" for name, value in told)
 
+    def reached(self) -> Iterator[tuple[str, object]]:
+        """What is within reach, by name."""
+        for place in self._places:
+            for key, value in place.before.items():
+                yield place.named(key), value
+        yield from ((name, value) for _, name, value in self._bindings)
+
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
         """Attributes of modules that the program depends on.
 

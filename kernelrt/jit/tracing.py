@@ -12,6 +12,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
+from kernelrt.jit.draws import Draws
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
 from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.watch import Watch
@@ -111,12 +112,14 @@ def trace(
 
             given = zip(call.names, (*args, *kwargs.values()), strict=True)
             around = Surroundings(fn, given)
+            draws = Draws(around.reached())
             try:
                 template, named = flatten(fn(*args, **kwargs), "result")
             except BaseException:
                 around.restore(made)
                 raise
             around.check(name, made)
+            draws.tell(name)
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
             marked = [tensor.uop for tensor in tensors]

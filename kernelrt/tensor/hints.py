@@ -88,8 +88,9 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
         return
     _widened.add((origin.file, origin.line))
     warnings.warn_explicit(
-        f"{origin.layer or origin.op}: features of shape {data.shape} are float64 beside float32 weights, so the results "
-        "are float64 and take about twice the time; pass x.float(), or make the weights float64",
+        f"{origin.layer or origin.op}: features of shape {data.shape} are float64 beside float32 "
+        "weights, so the results are float64 and take about twice the time; pass x.float(), or "
+        "make the weights float64",
         KernelrtWarning,
         origin.file,
         origin.line,
