@@ -47,7 +47,7 @@ class TensorBase(ArrayHandle):
     __slots__ = ("__weakref__", "_born", "_grad", "_home")
 
     _born: Trace | None
-    _grad: Self | Spent | None
+    _grad: Self | Home | Spent | None
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
 

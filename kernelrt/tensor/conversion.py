@@ -12,6 +12,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
+from kernelrt.tensor import grads
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -118,6 +119,7 @@ class ConversionMethods(LossMethods):
 
         forbid("__dlpack__()")
         self._realized()
+        grads.move_out(self)
         buffer = self._buffer
         assert buffer is not None
         shaped = buffer.raw().reshape(self._shape or ())

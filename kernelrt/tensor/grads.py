@@ -2,14 +2,14 @@
 
 What a jitted function leaves in the ``grad`` of a tensor lies in storage that belongs to that
 tensor, its *home*. Plans read and write the home in place, so it does not matter which function
-computed a gradient and which one uses it. The tensor over a home that is somebody's ``grad`` is
-its *tenant*; one that is still held when its place is needed moves out with a copy of its data.
+computed a gradient and which one uses it. A gradient that lies there is known as its home; the
+tensor over it, its *tenant*, is made when somebody asks for it and lives as long as somebody holds
+it. One that lives when its place is needed moves out with a copy of its data.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Effect", "Home", "Spent", "after_run", "before_run", "find", "home_of", "read",
-           "write"]  # fmt: skip
+__all__ = ["Effect", "Home", "Spent", "after_run", "before_run", "find", "home_of",
+           "move_out", "read", "write"]  # fmt: skip
 
 
 class Spent:
@@ -55,12 +55,13 @@ class Spent:
 class Home:
     """The storage in which plans keep the gradient of one tensor."""
 
-    __slots__ = ("__weakref__", "_shape", "_tenant", "buffer")
+    __slots__ = ("__weakref__", "_owner", "_shape", "_tenant", "buffer")
 
     def __init__(self, owner: TensorBase) -> None:
         assert is_static(owner.dims)
         self._shape = cast("tuple[int, ...]", owner.shape)
         self.buffer = Buffer(math.prod(self._shape), owner.dtype)
+        self._owner = weakref.ref(owner)
         self._tenant: weakref.ref[TensorBase] | None = None
         state.homes[self.buffer] = self
 
@@ -73,7 +74,8 @@ class Home:
         return owner._over(self.buffer, self._shape)
 
     def let(self, owner: TensorBase) -> TensorBase:
-        """The tenant, a new one if there is none."""
+        """The tenant, a new one if there is none, to be handed out."""
+        touch()  # plans that write here must look whether the tensor is still held
         tenant = self.tenant()
         if tenant is None:
             tenant = self.over(owner)
@@ -87,6 +89,9 @@ class Home:
             copy = Buffer(self.buffer.size, self.buffer.dtype)
             copy.raw()[...] = self.buffer.raw()
             tenant._move(copy)
+            owner = self._owner()
+            if owner is not None and owner._grad is self:
+                owner._grad = tenant
         self._tenant = None
 
 
@@ -118,11 +123,10 @@ def read(tensor: TensorBase) -> TensorBase | None:
 def find(tensor: TensorBase) -> TensorBase | Spent | None:
     """As :func:`read`, with what stands for a gradient that was not kept."""
     trace = state.local.trace
-    held = tensor._grad if trace is None else trace.grad_of(tensor)
-    home: Home | None = getattr(tensor, "_home", None)
-    if home is not None and home.tenant() is held:
-        touch()  # plans that write here must look whether the tensor is still held
-    return held
+    if trace is not None:
+        return trace.grad_of(tensor)
+    held = tensor._grad
+    return held.let(tensor) if isinstance(held, Home) else held
 
 
 def write(tensor: TensorBase, value: TensorBase | None) -> None:
@@ -131,9 +135,20 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
     if trace is not None:
         trace.set_grad(tensor, value)
         return
-    if tensor._grad is not value:
+    home: Home | None = getattr(tensor, "_home", None)
+    new = home if home is not None and value is not None and home.tenant() is value else value
+    if tensor._grad is not new:
         touch()
-    tensor._grad = value
+        tensor._grad = new
+
+
+def move_out(tensor: TensorBase) -> None:
+    """Give a gradient memory of its own, if it lies where plans keep it."""
+    buffer = tensor._buffer
+    home = None if buffer is None else state.homes.get(buffer)
+    if home is not None and home.tenant() is tensor:
+        home.vacate()
+        touch()
 
 
 # ---- what a run of a plan does
@@ -195,15 +210,12 @@ def before_run(effects: Sequence[Effect]) -> bool:
         home = effect.home
         if home is None:
             continue
-        tenant, held = home.tenant(), effect.tensor._grad
-        if effect.reads == GIVEN and tenant is not held:
+        held = effect.tensor._grad
+        if effect.reads == GIVEN and held is not home:
             moving.append((home, cast("TensorBase", held)))
-        elif effect.made and tenant is not None:
-            # By `tenant`, by the call that counts, and by `held` and the owner if it is theirs.
-            own = 4 if tenant is held else 2
-            if sys.getrefcount(tenant) > own:
-                home.vacate()
-                changed = True
+        elif effect.made and home.tenant() is not None:
+            home.vacate()
+            changed = True
     if not moving:
         return changed
     lazy = [held for _, held in moving if not held.is_realized]
@@ -224,11 +236,11 @@ def after_run(effects: Sequence[Effect]) -> bool:
     for effect in effects:
         tensor, home = effect.tensor, effect.home
         held = tensor._grad
-        if effect.changed is not None and home is not None and home.tenant() is not held:
+        if effect.changed is not None and home is not None and held is not home:
             _overwrite(cast("TensorBase", held), effect.changed)
             changed = True
         if effect.renewed:
-            left = home.let(tensor) if effect.made and home is not None else effect.leaves
+            left = home if effect.made else effect.leaves
             if held is not left and not (type(held) is Spent and type(left) is Spent):
                 tensor._grad = left
                 changed = True

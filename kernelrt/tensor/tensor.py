@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, random, realize, state
+from kernelrt.tensor import build, gradient, grads, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import Severed, mark
@@ -242,8 +242,8 @@ class Tensor(ConversionMethods):
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._leaf is not None:
             twin.requires_grad_()
-            held = self._grad
-            twin._grad = copy.deepcopy(held, memo) if isinstance(held, Tensor) else held
+            held = cast("Self | grads.Spent | None", grads.find(self))
+            twin._grad = held if isinstance(held, grads.Spent) else copy.deepcopy(held, memo)
         elif isinstance(known := self._lineage, Severed):
             twin._plain, twin._uop = False, mark(twin._uop, known)
         memo[id(self)] = twin

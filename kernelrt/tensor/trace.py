@@ -30,14 +30,14 @@ class _GradUse:
 
     __slots__ = ("before", "now", "read", "start", "tensor", "used")
 
-    def __init__(self, tensor: TensorBase, before: TensorBase | Spent | None, read: bool) -> None:
+    def __init__(self, tensor: TensorBase, read: bool) -> None:
         self.tensor = tensor
-        self.before = before
+        self.before = tensor._grad
         self.read = read
         #: What the function finds, over the home of the gradient.
         self.start: TensorBase | None = None
         #: What it is here in the function.
-        self.now: TensorBase | Spent | None = before
+        self.now: TensorBase | Spent | None = None
         #: The value that an optimizer took.
         self.used: UOp | None = None
 
@@ -148,11 +148,13 @@ class Trace(TraceMode):
     def _use(self, tensor: TensorBase, *, read: bool) -> _GradUse:
         use = self._grads.get(id(tensor))
         if use is None:
-            before = tensor._grad
-            self._grads[id(tensor)] = use = _GradUse(tensor, before, read)
-            if read and isinstance(before, ArrayHandle):
+            self._grads[id(tensor)] = use = _GradUse(tensor, read)
+            before = use.before
+            if isinstance(before, grads.Spent):
+                use.now = before
+            if read and grads.kind_of(before) == grads.GIVEN:
                 home = grads.home_of(tensor)
-                use.now = use.start = before if home.tenant() is before else home.over(tensor)
+                use.now = use.start = home.let(tensor) if before is home else home.over(tensor)
         return use
 
     def _value(self, tensor: object) -> UOp | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import threading
+import types
 import weakref
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.tensor import grads
 
 F32 = np.float32
 
@@ -230,3 +233,92 @@ def test_gradients_do_not_miss_an_argument() -> None:
     forward = krt.jit(lambda x: x * w)
     assert forward(plain).item() == forward(leaf(3) * 1).item() == 6
     assert (gradients.retraces, forward.retraces) == (0, 0)
+
+
+#: How a gradient may be held, and how it is read later.
+HOLDERS = {
+    "name": (lambda w: w.grad, lambda g: g),
+    "list": (lambda w: [w.grad, w.grad], lambda held: held[1]),
+    "attribute": (lambda w: types.SimpleNamespace(g=w.grad), lambda held: held.g),
+    "grad of another": (lambda w: with_gradient(w.grad), lambda held: held.grad),
+    "lazy": (lambda w: w.grad * 1, lambda g: g),
+    "detached": (lambda w: w.grad.detach(), lambda g: g),
+    "generator": (lambda w: yielding(w.grad), next),
+    "thread": (lambda w: holding_thread(w.grad), lambda held: held()),
+    "numpy": (lambda w: w.grad.numpy(), lambda g: g),
+    "dlpack": (lambda w: np.from_dlpack(w.grad), lambda g: g),
+    "name and dlpack": (lambda w: (w.grad, np.from_dlpack(w.grad)), lambda held: held[0]),
+}
+
+
+def with_gradient(gradient):
+    made = leaf(0, 0)
+    made.grad = gradient
+    return made
+
+
+def yielding(gradient):
+    while True:
+        yield gradient
+
+
+def holding_thread(gradient):
+    """A thread with the gradient in a frame, and what ends it and gives what it held."""
+    done, out = threading.Event(), []
+
+    def run(held):
+        done.wait()
+        out.append(held)
+
+    thread = threading.Thread(target=run, args=(gradient,))
+    thread.start()
+
+    def end():
+        done.set()
+        thread.join()
+        return out[0]
+
+    return end
+
+
+@pytest.mark.parametrize("how", HOLDERS)
+def test_however_a_gradient_is_held_it_keeps_its_value(how: str) -> None:
+    w = leaf(1, 1)
+
+    @krt.jit
+    def backward(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    add = krt.jit(lambda x: (w * x).sum().backward())
+    hold, read = HOLDERS[how]
+    for _ in range(3):
+        backward(np.array([1, 2], F32))
+        held = hold(w)
+        backward(np.array([5, 6], F32))
+        assert w.grad.tolist() == [5, 6]
+        assert read(held).tolist() == [1, 2]
+        assert w.grad is w.grad
+        add(np.array([1, 1], F32))
+        assert w.grad.tolist() == [6, 7]
+        assert read(held).tolist() == [1, 2]
+    assert backward.retraces == 0
+    assert add.retraces == 0
+
+
+def test_nothing_is_copied_for_a_gradient_that_nobody_holds(monkeypatch) -> None:
+    w = leaf(1, 1)
+
+    @krt.jit
+    def backward(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    backward(np.array([1, 2], F32))
+    assert w.grad.tolist() == [1, 2]
+    copies = []
+    monkeypatch.setattr(grads.Home, "vacate", copies.append)
+    for _ in range(3):
+        backward(np.array([1, 2], F32))
+        assert w.grad.tolist() == [1, 2]
+    assert not copies
