@@ -12,7 +12,7 @@ from kernelrt.ir.origin import resolve
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.lower import STATUS
-from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part
+from kernelrt.schedule.types import CopyItem, KernelItem, Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ class KernelDraft:
         )  # fmt: skip
 
     def _take_parts(self, keep: frozenset[UOp]) -> None:
-        """Read no more of an intermediate than is looked at, as a buffer of its own.
+        """Read no more of a buffer than is looked at, as a buffer of its own.
 
         Kernels that differ in nothing but which part that is are then one kernel.
         """
@@ -119,7 +119,7 @@ class KernelDraft:
         written = set(self.writes)
         parts: dict[UOp, tuple[UOp, int]] = {}
         for buffer, loads in accesses.items():
-            if isinstance(buffer.arg, Intermediate) and buffer not in keep | written:
+            if buffer not in keep and buffer not in written:
                 found = _part(buffer, loads)
                 if found is not None:
                     parts.update(dict.fromkeys(loads, found))

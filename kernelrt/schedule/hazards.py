@@ -30,7 +30,8 @@ def extent(buffer: UOp) -> Region:
     if isinstance(known, Region):
         return known
     if isinstance(holder, Part):
-        storage, start = holder.base.arg, holder.offset
+        whole = extent(holder.base)
+        storage, start = whole.storage, whole.start + holder.offset
     else:
         base = getattr(holder, "base", None)
         storage, start = holder if base is None else base, int(getattr(holder, "offset", 0))

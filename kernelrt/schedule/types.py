@@ -39,12 +39,12 @@ class Intermediate:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of an :class:`Intermediate`; the `arg` of a BUFFER that a kernel reads.
+    """Part of another BUFFER's storage; the `arg` of a BUFFER that a kernel reads.
 
     Attributes
     ----------
     base : UOp
-        The BUFFER of the intermediate.
+        The BUFFER that it is part of.
     offset : int
         First byte.
     size : int

@@ -1,0 +1,65 @@
+"""Work that preparing a program takes: counted, so that it does not depend on the machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import kernelrt as krt
+from kernelrt import nn
+
+
+def distinct_kernels(plan):
+    return {op.kernel.ast for op in plan.prepared_ops if hasattr(op, "kernel")}
+
+
+def training(steps):
+    """Each step reads a batch of its own from one large argument."""
+    krt.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    opt = nn.optim.SGD(model.parameters(), lr=0.01)
+
+    @krt.jit
+    def train(x, y):
+        for i in range(steps):
+            opt.zero_grad()
+            loss = (model(x[i]) - y[i]).square().mean()
+            loss.backward()
+            opt.step()
+        return loss
+
+    return train
+
+
+def test_steps_over_slices_of_an_argument_share_their_kernels():
+    found = []
+    for steps in (6, 18):
+        x = np.zeros((steps, 32, 8), np.float32)
+        y = np.zeros((steps, 32, 1), np.float32)
+        found.append(len(distinct_kernels(training(steps).plan(x, y))))
+    assert found[0] == found[1]
+
+
+def test_slices_of_arguments_follow_the_caller_s_memory():
+    @krt.jit
+    def f(x):
+        return sum((x[i] * (i + 1)).sum(-1) for i in range(5)) + x[2:4].sum() + x[4].flip(0).sum()
+
+    for seed in range(3):
+        x = np.random.default_rng(seed).integers(-9, 9, (5, 64, 8)).astype(np.float32)
+        wanted = sum(x[i].sum(-1) * (i + 1) for i in range(5)) + x[2:4].sum() + x[4].sum()
+        np.testing.assert_array_equal(f(x).numpy(), wanted)
+
+
+def test_slices_of_state_are_read_before_it_is_written():
+    state = krt.tensor(np.arange(4096, dtype=np.float32).reshape(8, 512))
+    expected = state.numpy().copy()
+
+    @krt.jit
+    def rotate():
+        first, rest = state[:1] * 2, state[1:] + state[:-1]
+        state.assign(krt.cat([rest, first], 0))
+
+    for _ in range(3):
+        rotate()
+        expected = np.concatenate([expected[1:] + expected[:-1], expected[:1] * 2])
+        np.testing.assert_array_equal(state.numpy(), expected)
