@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.ops import ALU, INSTRUCTIONS, Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Analysis", "Cost", "kernel_cost", "merge_reductions", "stride"]
 
 #: Rough cost, in vector instructions, of ops that are more than one.
-OP_COST = {
-    Op.DIV: 5, Op.SQRT: 6, Op.IDIV: 20, Op.MOD: 22, Op.EXP: 17, Op.LOG: 28, Op.TANH: 24,
-    Op.ERF: 27, Op.SIN: 56, Op.COS: 56, Op.POW: 108, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0,
-}  # fmt: skip
+OP_COST = {**INSTRUCTIONS, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.ops import ALU, INSTRUCTIONS, MOVEMENT
 from kernelrt.ir.shape import dim_max
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = [
     "BYTE_COST",
     "FREE",
     "LAUNCH_COST",
-    "MAX_KERNEL_NODES",
+    "MOST_WRITTEN",
     "PARALLEL_WORK",
     "ROW_BYTE_COST",
     "SCALAR_COST",
@@ -34,6 +34,7 @@ __all__ = [
     "strip",
     "work_of",
     "worth_storing",
+    "written",
 ]
 
 #: Work that a byte to or from a buffer is worth, by the size of the buffer: in the first cache,
@@ -53,8 +54,11 @@ PARALLEL_WORK = 32768.0
 SHARED_BYTES = 32 << 10
 #: A value is stored beside another that takes this many of its elements each, or exactly one.
 SHORT_LOOP = 8
-#: Values of one kernel; past it the code generator's time grows faster than the saved traffic.
-MAX_KERNEL_NODES = 600
+#: Instructions of one evaluation of all values of a kernel; past it the compiler's time grows
+#: faster than the saved traffic.
+MOST_WRITTEN = 2400
+#: Instructions that a value counts for at least: its own, its operands' addresses and loads.
+_LEAST_WRITTEN = 4
 #: Where estimates saturate.
 WORK_LIMIT = 1e12
 
@@ -139,6 +143,11 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 def worth_storing(node: UOp) -> float:
     """Work per element from which storing beats repeating once."""
     return 3 * ROW_BYTE_COST * node.dtype.itemsize
+
+
+def written(node: UOp) -> int:
+    """Instructions of one evaluation of `node`, its operands left out."""
+    return max(_LEAST_WRITTEN, INSTRUCTIONS.get(node.op, 1))
 
 
 def _own(node: UOp) -> float:

@@ -24,7 +24,7 @@ from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import (
     FREE,
     LAUNCH_COST,
-    MAX_KERNEL_NODES,
+    MOST_WRITTEN,
     PARALLEL_WORK,
     ROW_BYTE_COST,
     SCALAR_COST,
@@ -35,7 +35,9 @@ from kernelrt.schedule.cost import (
     elements,
     work_of,
     worth_storing,
+    written,
 )
+from kernelrt.schedule.gates import conjuncts
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
 from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
@@ -51,6 +53,10 @@ _FEW = 16
 _REUSE = 8
 
 _Accesses = Collection[tuple[Group, Index]]
+#: The conditions under which a value is wanted, each once; None is always true.
+_Gates = dict["UOp | None", None]
+_Wishes = dict[tuple[Group, Index], _Gates]
+_ALWAYS: _Gates = {None: None}
 
 
 @dataclass(slots=True)
@@ -92,6 +98,14 @@ def fuse(
     return _Walk(wanted, committed, indexer).run()
 
 
+def _as_they_are(wishes: _Wishes) -> _Wishes:
+    """`wishes` in terms of the groups as they are now."""
+    out: _Wishes = {}
+    for (group, index), gates in wishes.items():
+        out.setdefault((group.now(), index), {}).update(gates)
+    return out
+
+
 class _Walk:
     def __init__(
         self, wanted: Sequence[UOp], committed: Mapping[UOp, Sequence[UOp]], indexer: Indexer
@@ -105,7 +119,7 @@ class _Walk:
         self._work = work_of(self._order, self._forced)
         self._row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted)
         self._orders = preferred_orders(self._order, self._row_major, indexer)
-        self._wishes: dict[UOp, dict[tuple[Group, Index], None]] = {}
+        self._wishes: dict[UOp, _Wishes] = {}
         self._groups: list[Group] = []
         self._home: dict[UOp, Group] = {}
         self._decisions: list[Decision] = []
@@ -118,29 +132,49 @@ class _Walk:
         for node in reversed(self._order):
             if node not in self._wishes and node not in self._forced:
                 continue
-            accesses = self._accesses(node)
+            accesses = _as_they_are(self._wishes.pop(node, {}))
             if not elements(node.shape):
                 continue
+            if len(accesses) > 1:
+                if node.op is Op.BUFFER:
+                    self._share_input(node, accesses)
+                elif self._work[node] >= worth_storing(node):
+                    self._share_value(node, accesses)
+                accesses = _as_they_are(accesses)
+            self._cover(node, accesses)
             if node.op is Op.BUFFER:
-                self._share_input(node, accesses)
                 continue
-            if len(accesses) > 1 and self._work[node] >= worth_storing(node):
-                accesses = self._share_value(node, accesses)
             if self._repacked(node, accesses):
                 self._store(node, accesses, alone=True)
             elif self._gets_buffer(node, accesses):
                 self._store(node, accesses)
             else:
-                for group, index in accesses:
-                    self._descend(node, group, index)
+                for (group, index), gates in accesses.items():
+                    self._descend(node, group, index, gates)
         home = {node: group.now() for node, group in self._home.items()}
         orders = {node: order for node, order in self._orders.items() if node in home}
         return Fusion(self._in_order(), home, orders, self._decisions)
 
-    def _accesses(self, node: UOp) -> _Accesses:
-        """Where `node` is wanted, in terms of the groups as they are now."""
-        wishes = self._wishes.pop(node, {})
-        return dict.fromkeys((group.now(), index) for group, index in wishes).keys()
+    def _cover(self, node: UOp, accesses: _Wishes) -> None:
+        """Find the one condition under which `node` is computed, wherever there is one.
+
+        Conditions that are read from data are known to lowering alone: these stay apart.
+        """
+        for (group, index), gates in accesses.items():
+            needed = dict.fromkeys(self._indexer.needed(gate, index) for gate in gates)
+            if None in needed:
+                whole = None
+            elif any(gate is not None and self._of_data(gate) for gate in needed):
+                accesses[group, index] = needed
+                group.apart.add((node, index))
+                continue
+            else:
+                whole = self._indexer.either(needed)
+            group.cover(node, index, whole, self._indexer)
+            accesses[group, index] = {whole: None}
+
+    def _of_data(self, gate: UOp) -> bool:
+        return any(n.op is Op.LOAD for part in conjuncts(gate) for n in toposort([part]))
 
     def _in_order(self) -> list[Group]:
         """The groups, each after those that it needs."""
@@ -169,7 +203,7 @@ class _Walk:
             return True
         if node.op in FREE:
             return False
-        if any(group.size >= MAX_KERNEL_NODES for group, _ in accesses):
+        if any(group.size >= MOST_WRITTEN for group, _ in accesses):
             self._note(node, "global", "the kernel that reads it is full")
             return True
         if self._work[node] == 0:
@@ -295,7 +329,7 @@ class _Walk:
             # Stored from inside loops too short for vectors it would cost more than it saves.
             if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
                 continue
-            if group.size >= MAX_KERNEL_NODES or (group.targets and node.op is Op.BOUND):
+            if group.size >= MOST_WRITTEN or (group.targets and node.op is Op.BOUND):
                 continue
             if group.checks and node in self._committed:
                 continue
@@ -309,7 +343,7 @@ class _Walk:
                 return group, indices[0]
         return None
 
-    def _share_value(self, node: UOp, accesses: _Accesses) -> _Accesses:
+    def _share_value(self, node: UOp, accesses: _Accesses) -> None:
         """Merge independent groups of one iteration space that want `node` at one index."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
@@ -317,7 +351,6 @@ class _Walk:
                 by_index.setdefault((index, group.natural), []).append(group)
         for groups in by_index.values():
             self._unite(node, groups, "wanted at the same elements")
-        return dict.fromkeys((group.now(), index) for group, index in accesses).keys()
 
     def _share_input(self, node: UOp, accesses: _Accesses) -> None:
         """Merge independent groups that walk a large input in the same way."""
@@ -337,14 +370,14 @@ class _Walk:
         first = groups[0].now()
         for other in (g.now() for g in groups[1:]):
             if other is not first and self._may_unite(first, other):
-                first.absorb(other)
+                first.absorb(other, self._indexer)
                 self._note(node, "merge", f"{reason} by two kernels")
 
     def _may_unite(self, a: Group, b: Group) -> bool:
         return (
             a.shape == b.shape
             and a.natural == b.natural
-            and a.size + b.size <= MAX_KERNEL_NODES
+            and a.size + b.size <= MOST_WRITTEN
             and len(a.contractions | b.contractions) <= 1
             and not (a.checks and b.targets)
             and not (b.checks and a.targets)
@@ -368,7 +401,8 @@ class _Walk:
             self._home[node] = group
             self._note(node, "merge", "stored by a kernel that computes it element by element")
             group.targets.update(self._committed.get(node, ()))
-            self._descend(node, group, index)
+            group.gates[node, index] = None
+            self._descend(node, group, index, _ALWAYS)
         else:
             if node in self._forced:
                 self._note(node, "global", "asked for")
@@ -395,7 +429,7 @@ class _Walk:
             else:
                 self._home[node] = group
             if kind == "map":
-                self._descend(node, group, group.natural)
+                self._descend(node, group, group.natural, _ALWAYS)
             elif kind == "cat":
                 for part, index in zip(node.src, group.split(node), strict=True):
                     self._wish(part, group, index)
@@ -412,34 +446,44 @@ class _Walk:
                 origin = self._origins[id(raw)] = resolve(raw)
             group.origins[origin] = None
 
-    def _wish(self, node: UOp, group: Group, index: Index) -> None:
-        self._wishes.setdefault(node, {})[group, index] = None
+    def _wish(self, node: UOp, group: Group, index: Index, gates: _Gates = _ALWAYS) -> None:
+        wishes = self._wishes.setdefault(node, {})
+        wishes.setdefault((group, index), {}).update(gates)
 
-    def _descend(self, node: UOp, group: Group, index: Index) -> None:
+    def _descend(self, node: UOp, group: Group, index: Index, gates: _Gates) -> None:
         """Pass the wish for `node` at `index` on to its operands."""
         op = node.op
         if op not in FREE:
-            group.size += 1
+            group.size += written(node) * len(gates)
             self._credit(node, group)
         if op in ALU or op is Op.CONTIGUOUS:
             for s in node.src:
-                self._wish(s, group, index)
+                self._wish(s, group, index, gates)
         elif op is Op.BOUND:
             group.checks = True
-            self._wish(node.src[0], group, index)
+            self._wish(node.src[0], group, index, gates)
         elif op in MOVEMENT:
-            self._wish(node.src[0], group, self._indexer.step(node, index)[0])
+            inner, condition = self._indexer.step(node, index)
+            self._wish(node.src[0], group, inner, self._narrowed(gates, condition))
         elif op is Op.REDUCE_AXIS:
-            self._descend_reduction(node, group, index)
+            self._descend_reduction(node, group, index, gates)
         elif op is Op.GATHER:
             for s in node.src[1:]:
-                self._wish(s, group, index)
-            self._wish(node.src[0], group, self._opaque(node, group, index))
+                self._wish(s, group, index, gates)
+            self._wish(node.src[0], group, self._opaque(node, group, index), gates)
         elif op is Op.CAT:
-            for s, (inner, _) in zip(node.src, self._indexer.parts(node, index), strict=True):
-                self._wish(s, group, inner)
+            parts = self._indexer.parts(node, index)
+            for s, (inner, condition) in zip(node.src, parts, strict=True):
+                self._wish(s, group, inner, self._narrowed(gates, condition))
 
-    def _descend_reduction(self, node: UOp, group: Group, index: Index) -> None:
+    def _narrowed(self, gates: _Gates, condition: UOp | None) -> _Gates:
+        if condition is None:
+            return gates
+        return dict.fromkeys(self._indexer.both(gate, condition) for gate in gates)
+
+    def _descend_reduction(
+        self, node: UOp, group: Group, index: Index, gates: _Gates
+    ) -> None:
         axes = node.arg[1]
         outer = iter(index)
         inner: list[UOp] = []
@@ -458,7 +502,7 @@ class _Walk:
         along = innermost(node, self._orders[node]) if node in self._orders else None
         if along is not None and index[along].op is Op.RANGE:
             group.vectors.add(index[along])
-        self._wish(node.src[0], group, tuple(inner))
+        self._wish(node.src[0], group, tuple(inner), gates)
 
     def _opaque(self, node: UOp, group: Group, index: Index) -> Index:
         """Stand-ins for indices that are read from data: unknown, varying with `index`."""

@@ -15,6 +15,7 @@ from kernelrt.schedule.indexing import ZERO, Index, Order
 
 if TYPE_CHECKING:
     from kernelrt.ir.origin import Origin
+    from kernelrt.schedule.indexing import Indexer
 
 __all__ = ["Frame", "Group"]
 
@@ -68,10 +69,15 @@ class Group:
         For each contraction inside, the loop over the axis it is to be stored along.
     loops_of : dict
         Reduction and index -> its loops, one for each reduced axis.
+    gates : dict
+        Value and index -> the condition that covers all its uses; None where one has none.
+    apart : set
+        Values and indices that are computed under each of their conditions by itself.
     contractions : set
         Contractions computed inside, as (node, index).
     size : int
-        Values computed inside, for the limit on the size of a kernel.
+        Instructions of one evaluation of all that is computed inside, for the limit on the size
+        of a kernel.
     origins : dict
         Where the values computed inside come from, as keys; consumers first.
     """
@@ -91,6 +97,8 @@ class Group:
     parts: list[Index] = field(default_factory=list)
     vectors: set[UOp] = field(default_factory=set)
     loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
+    gates: dict[tuple[UOp, Index], UOp | None] = field(default_factory=dict)
+    apart: set[tuple[UOp, Index]] = field(default_factory=set)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
     _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
     _into: Group | None = None
@@ -154,8 +162,17 @@ class Group:
                     stack.append(source)
         return False
 
-    def absorb(self, other: Group) -> None:
+    def cover(self, node: UOp, index: Index, gate: UOp | None, indexer: Indexer) -> None:
+        """A value is wanted under one more condition."""
+        known = self.gates
+        key = (node, index)
+        known[key] = indexer.either((known[key], gate)) if key in known else gate
+
+    def absorb(self, other: Group, indexer: Indexer) -> None:
         """Compute in this kernel what `other`, of the same iteration space, computes."""
+        for (node, index), gate in other.gates.items():
+            self.cover(node, index, gate, indexer)
+        self.apart |= other.apart
         other._into = self
         self.roots |= other.roots
         self.targets |= other.targets

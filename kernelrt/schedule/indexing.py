@@ -5,14 +5,20 @@ This is all that movement ops are: no data moves, the index changes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_uop, prod, same, strides_of, total
 from kernelrt.ir.symbolic import RULES
 from kernelrt.ir.terms import ranges_of
+from kernelrt.schedule.gates import conjuncts, united
 
-__all__ = ["ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FALSE", "ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes", "is_never"]
 
 #: One integer expression for each axis.
 Index = tuple[UOp, ...]
@@ -22,6 +28,7 @@ Order = tuple[int, ...]
 Step = tuple[Index, "UOp | None"]
 
 ZERO = const(0, dt.int64)
+FALSE = const(False, dt.bool_)
 _DATA = frozenset({Op.LOAD, Op.REDUCE})
 
 
@@ -36,6 +43,7 @@ class Indexer:
         self._steps: dict[tuple[UOp, Index], Step] = {}
         self._ranges: dict[UOp, frozenset[UOp]] = {}
         self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
+        self._needed: dict[tuple[UOp, Index], UOp | None] = {}
 
     def simplify(self, u: UOp) -> UOp:
         """`u` in canonical form; what is read or reduced in it stays as it is.
@@ -179,6 +187,45 @@ class Indexer:
             return a
         return self.simplify(a & b)
 
+    def either(self, gates: Iterable[UOp | None]) -> UOp | None:
+        """A gate that holds wherever one of `gates` does; None is always true."""
+        wanted = [g for g in dict.fromkeys(gates) if not is_never(g)]
+        if not wanted:
+            return FALSE
+        if len(wanted) == 1:
+            return wanted[0]
+        given = [g for g in wanted if g is not None]
+        if len(given) < len(wanted):
+            return None
+        out: UOp | None = None
+        for parts in united(given):
+            whole: UOp | None = None
+            for part in parts:
+                whole = self.both(whole, part)
+            if whole is None:
+                return None
+            out = whole if out is None else self.simplify(out | whole)
+        return None if out is None or _is_true(out) else out
+
+    def needed(self, gate: UOp | None, index: Index) -> UOp | None:
+        """`gate` without conditions on loops that `index` does not vary with.
+
+        There the element exists for all iterations or for none, so it may be touched, and it is
+        one value for all of them.
+        """
+        if gate is None:
+            return None
+        key = (gate, index)
+        if key not in self._needed:
+            varying = frozenset().union(*map(self.ranges, index))
+            out: UOp | None = None
+            for part in conjuncts(gate):
+                loops = self.ranges(part)
+                if not loops or not loops.isdisjoint(varying):
+                    out = self.both(out, part)
+            self._needed[key] = out
+        return self._needed[key]
+
     def reshape(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
         """`index` into shape `old` as the index of the same element in shape `new`.
 
@@ -207,6 +254,11 @@ class Indexer:
             i = flat if stride == 1 else flat // as_uop(stride)
             out.append(self.simplify(i if axis == 0 else i % as_uop(size)))
         return out
+
+
+def is_never(gate: UOp | None) -> bool:
+    """Whether nothing exists under `gate`."""
+    return gate is not None and gate.op is Op.CONST and not gate.arg
 
 
 def _is_true(gate: UOp) -> bool:

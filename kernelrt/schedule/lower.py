@@ -17,7 +17,7 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import as_uop, total
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
+from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order, is_never
 
 if TYPE_CHECKING:
     from kernelrt.schedule.groups import Group
@@ -137,50 +137,46 @@ class _Lowering:
         memo = self._memo
         if wish in memo:
             return memo[wish]
-        stack: list[tuple[_Wish, _Rule]] = [(wish, self._rule(wish))]
+        # Whether fusion knew the index too: not where it is read from data.
+        stack: list[tuple[_Wish, _Rule, bool]] = [(wish, self._rule(wish), True)]
         answer: UOp | None = None
         while stack:
-            current, rule = stack[-1]
+            current, rule, known = stack[-1]
             try:
                 following = next(rule) if answer is None else rule.send(answer)
             except StopIteration as finished:
                 answer = memo[current] = finished.value
                 stack.pop()
                 continue
-            following = self._ungated(following)
+            if current[0].op is Op.GATHER and following[0] is current[0].src[0]:
+                known = False
+            following = self._settled(following, known=known)
             answer = memo.get(following)
             if answer is None:
-                stack.append((following, self._rule(following)))
+                stack.append((following, self._rule(following), known))
         assert answer is not None
         return answer
 
-    def _ungated(self, wish: _Wish) -> _Wish:
-        """`wish` without conditions on loops that its index does not vary with.
+    def _settled(self, wish: _Wish, *, known: bool) -> _Wish:
+        """`wish` under the condition that covers all uses of its value that are known.
 
-        There the element exists for all iterations or for none, so it may be touched, and it is
-        one value for all of them.
+        So a value is computed once, however many of its users exist under conditions.
         """
         node, index, gate = wish
-        if gate is None:
+        if is_never(gate):
             return wish
-        varying = frozenset().union(*map(self._indexer.ranges, index))
-        needed: UOp | None = None
-        stack = [gate]
-        while stack:
-            part = stack.pop()
-            if part.op is Op.AND:
-                stack.extend(reversed(part.src))
-                continue
-            loops = self._indexer.ranges(part)
-            if not loops or not loops.isdisjoint(varying):
-                needed = self._indexer.both(needed, part)
-        return node, index, needed
+        gate = self._indexer.needed(gate, index)
+        covers = self._group.gates
+        if (node, index) in covers and (node, index) not in self._group.apart:
+            whole = covers[node, index]
+            gate = whole if known else self._indexer.either((whole, gate))
+        return node, index, gate
 
     # What each kind of node becomes. A rule yields wishes and returns a value.
 
     def _rule(self, wish: _Wish) -> _Rule:
         node, index, gate = wish
-        if _never(gate) or elements(node.shape) == 0:
+        if is_never(gate) or elements(node.shape) == 0:
             return _done(const(0, node.dtype))
         place = node if node.op is Op.BUFFER else self._places.get(node)
         if place is not None and self._at_home.get(node) != index:
@@ -333,10 +329,6 @@ class _Lowering:
 def _done(value: UOp) -> _Rule:
     return value
     yield  # a generator that wishes for nothing
-
-
-def _never(gate: UOp | None) -> bool:
-    return gate is not None and gate.op is Op.CONST and not gate.arg
 
 
 def _masked(value: UOp, condition: UOp, gates: UOp | None) -> UOp:

@@ -237,5 +237,5 @@ def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float
         patch.setattr(fusion, "ROW_BYTE_COST", launch)
         patch.setattr(fusion, "SHARED_BYTES", 1)
         patch.setattr(fusion, "SHORT_LOOP", 1)
-        patch.setattr(fusion, "MAX_KERNEL_NODES", 8)
+        patch.setattr(fusion, "MOST_WRITTEN", 32)
         check(memory, outputs, commits, tolerance=1e-3)

@@ -1,0 +1,183 @@
+"""Conditions under which an element exists, and what covers several of them.
+
+A gate is a conjunction of comparisons, most of which bound one sum of loop indices by a number. So
+it is a box: an interval for each such sum, and the comparisons that are of another kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.terms import exact_linear, order
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["conjuncts", "united"]
+
+_Sum = frozenset[tuple[UOp, int]]
+#: A bound and the comparison that states it; None where there is none.
+_Bound = tuple[int, UOp] | None
+#: Above this many conditions they are joined as they are.
+_MOST = 32
+
+
+@dataclass(slots=True)
+class _Box:
+    intervals: dict[_Sum, tuple[_Bound, _Bound]] = field(default_factory=dict)
+    others: dict[UOp, None] = field(default_factory=dict)
+
+    def nodes(self) -> list[UOp]:
+        """The comparisons whose conjunction the box is."""
+        bounds = [b for pair in self.intervals.values() for b in pair if b is not None]
+        return list(dict.fromkeys([*(node for _, node in bounds), *self.others]))
+
+    def covers(self, other: _Box) -> bool:
+        """Whether every point of `other` lies in this box, as far as is plain to see."""
+        return self.others.keys() <= other.others.keys() and all(
+            _within(low, high, other.low(at), other.high(at))
+            for at, (low, high) in self.intervals.items()
+        )
+
+    def low(self, at: _Sum) -> _Bound:
+        """The least value of a sum."""
+        return self.intervals.get(at, (None, None))[0]
+
+    def high(self, at: _Sum) -> _Bound:
+        """The greatest value of a sum."""
+        return self.intervals.get(at, (None, None))[1]
+
+    def bound(self, at: _Sum, low: _Bound, high: _Bound) -> None:
+        """Make the interval of a sum no wider than this."""
+        old_low, old_high = self.intervals.get(at, (None, None))
+        if low is None or (old_low is not None and old_low[0] >= low[0]):
+            low = old_low
+        if high is None or (old_high is not None and old_high[0] <= high[0]):
+            high = old_high
+        self.intervals[at] = (low, high)
+
+
+def conjuncts(gate: UOp) -> list[UOp]:
+    """The conditions that `gate` is the conjunction of, each once."""
+    out: dict[UOp, None] = {}
+    seen: set[UOp] = set()
+    stack = [gate]
+    while stack:
+        part = stack.pop()
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.op is Op.AND:
+            stack.extend(reversed(part.src))
+        else:
+            out[part] = None
+    return list(out)
+
+
+def united(gates: Sequence[UOp]) -> list[list[UOp]]:
+    """Conditions that together hold wherever one of `gates` does, each as what it is made of.
+
+    What another one covers is left out, and two become one where their union is a box: there is
+    an empty conjunction where they cover everything.
+    """
+    boxes = [_box(gate) for gate in gates]
+    if len(boxes) > _MOST:
+        return [box.nodes() for box in boxes]
+    done: list[_Box] = []
+    while boxes:
+        box = boxes.pop(0)
+        for k, other in enumerate(done):
+            whole = _union(box, other)
+            if whole is not None:
+                del done[k]
+                boxes.append(whole)
+                break
+        else:
+            done.append(box)
+    return [box.nodes() for box in done]
+
+
+def _box(gate: UOp) -> _Box:
+    box = _Box()
+    for part in conjuncts(gate):
+        found = _bounded(part)
+        if found is None:
+            box.others[part] = None
+        else:
+            box.bound(*found)
+    return box
+
+
+def _bounded(part: UOp) -> tuple[_Sum, _Bound, _Bound] | None:
+    """The sum that a comparison bounds, and from which side."""
+    if part.op is not Op.LT:
+        return None
+    a, b = part.src
+    if not (a.dtype.is_int and a.exact and b.exact):
+        return None
+    if b.op is Op.CONST:
+        terms, constant = exact_linear(a)
+        below = True
+        limit = int(b.arg) - 1 - constant
+    elif a.op is Op.CONST:
+        terms, constant = exact_linear(b)
+        below = False
+        limit = int(a.arg) + 1 - constant
+    else:
+        return None
+    if not terms:
+        return None
+    if terms[min(terms, key=order)] < 0:
+        terms, limit, below = {t: -c for t, c in terms.items()}, -limit, not below
+    bound = (limit, part)
+    return frozenset(terms.items()), None if below else bound, bound if below else None
+
+
+def _within(low: _Bound, high: _Bound, inner_low: _Bound, inner_high: _Bound) -> bool:
+    """Whether an interval holds another one."""
+    return (low is None or (inner_low is not None and low[0] <= inner_low[0])) and (
+        high is None or (inner_high is not None and inner_high[0] <= high[0])
+    )
+
+
+def _union(a: _Box, b: _Box) -> _Box | None:
+    """One box for both, if that is what their union is."""
+    if a.covers(b):
+        return a
+    if b.covers(a):
+        return b
+    if a.others.keys() != b.others.keys():
+        return None
+    sums = dict.fromkeys([*a.intervals, *b.intervals])
+    apart = [at for at in sums if not _alike(a, b, at)]
+    if len(apart) != 1:
+        return None
+    (at,) = apart
+    if not (_touches(a.low(at), b.high(at)) and _touches(b.low(at), a.high(at))):
+        return None
+    low = _wider(a.low(at), b.low(at), least=True)
+    high = _wider(a.high(at), b.high(at), least=False)
+    intervals = {s: pair for s, pair in a.intervals.items() if s != at}
+    if low is not None or high is not None:
+        intervals[at] = (low, high)
+    return _Box(intervals, a.others)
+
+
+def _alike(a: _Box, b: _Box, at: _Sum) -> bool:
+    return all(
+        (x is None and y is None) or (x is not None and y is not None and x[0] == y[0])
+        for x, y in ((a.low(at), b.low(at)), (a.high(at), b.high(at)))
+    )
+
+
+def _touches(low: _Bound, high: _Bound) -> bool:
+    """Whether no whole number lies between an upper bound and a lower one."""
+    return low is None or high is None or low[0] <= high[0] + 1
+
+
+def _wider(x: _Bound, y: _Bound, *, least: bool) -> _Bound:
+    if x is None or y is None:
+        return None
+    return x if (x[0] <= y[0]) is least else y
