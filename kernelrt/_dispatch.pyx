@@ -46,8 +46,9 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
         )
     if status == KRT_BUSY:
         raise errors.PlanBusyError(
-            "the plan was used from one of its own custom functions; "
-            "execute a replica() there, or move the call out of the plan"
+            "the plan is in use by the code that this call interrupts: it comes from one of the "
+            "plan's own custom functions, a handler of a signal or a finalizer; execute a "
+            "replica() there, or make the call once the plan is done"
         )
     if status == KRT_DEADLOCK:
         raise errors.PlanBusyError(

@@ -106,6 +106,8 @@ cdef class Prepared:
             list resets not None, dict pending not None):
         """Run with these BUFFER nodes and hand everything over, without a step in between.
 
+        UNFIT, and nothing done, where the buffers do not fit, or this thread is running the plan.
+
         Once the plan has run, what was pending is done and its results are the only record of old
         values: no signal handler and no other thread may see the time from then to the end.
         """
@@ -118,7 +120,10 @@ cdef class Prepared:
                 f"expected {self.n_places} buffers and {self.n_outputs} results, not "
                 f"{len(buffers)} and {len(results)}"
             )
-        self.plan.acquire()
+        try:
+            self.plan.acquire()
+        except errors.PlanBusyError:
+            return KRT_EAGER_UNFIT  # this thread is amid it, and was interrupted
         try:
             outcome = self.bind(buffers, results)
             if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):

@@ -107,7 +107,7 @@ class PlanBuildError(KernelrtError, ValueError):
 
 
 class PlanBusyError(KernelrtError, RuntimeError):
-    """A plan was re-entered from one of its own operations."""
+    """A plan, or memory being assigned to, was used by code that interrupts just that."""
 
 
 class PlanReleasedError(KernelrtError, RuntimeError):

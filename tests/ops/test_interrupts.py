@@ -107,6 +107,24 @@ def test_an_interrupted_training_goes_on():
 
 
 @needs_timer
+@pytest.mark.parametrize("size", [6, 300_000])
+def test_a_handler_computes_what_it_interrupts(size):
+    x = krt.ones(size).realize()
+    seen = []
+
+    def compute():
+        return ((x + 1) * 2).sum().item()
+
+    with Timer(lambda: seen.append(compute()), 3) as timer:
+        for _ in range(150):
+            timer.start()
+            end = time.monotonic() + timer.longest
+            while time.monotonic() < end:
+                assert compute() == 4 * size
+    assert set(seen) == {4 * size}
+
+
+@needs_timer
 def test_a_handler_that_reads_and_assigns():
     w, other = krt.zeros(3).realize(), krt.zeros(()).realize()
     one, seen, calls = krt.ones(3).realize(), [], [0]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _SMALL = 97
+_GROWING = ("roll+flip", "a-b", "a+1", "gather", "sum")
 
 
 def expression(rng: np.random.Generator, count: int) -> tuple[str, Callable[..., Any]]:
@@ -97,24 +98,26 @@ class Program:
         self.ours.append(tensor)
         self.theirs.append(self.memory[part])
 
-    def statements(self) -> list[tuple[int, int, int, bool, Callable[..., Any]]]:
-        """Target, operands, whether the result is only looked at, and the function."""
+    def statements(self) -> list[tuple[int, int, int, bool, bool, Callable[..., Any]]]:
+        """Target, operands, whether the result is only looked at and whether it grows, function."""
         out = []
         for _ in range(int(self.rng.integers(1, 6))):
             a, b, target = (int(i) for i in self.rng.integers(0, len(self.ours), 3))
             name, function = expression(self.rng, self.count)
             look = bool(self.rng.integers(3) == 0)
             self.text.append(f"{'look' if look else target} = {name}({a}, {b})")
-            out.append((target, a, b, look, function))
+            out.append((target, a, b, look, name in _GROWING, function))
         return out
 
 
 def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
     """Carry out `statements`; what was only looked at."""
     seen = []
-    for target, a, b, look, function in statements:
-        # Small, so that sums are exact.
-        value = function(_Ours if ours else _Theirs, tensors[a], tensors[b]) % _SMALL
+    for target, a, b, look, grows, function in statements:
+        # What adds is brought back, so that sums are exact; the others are copies, as they are.
+        value = function(_Ours if ours else _Theirs, tensors[a], tensors[b])
+        if look or grows:
+            value = value % _SMALL
         if look:
             seen.append(value if ours else np.array(value))
         elif ours:

@@ -190,9 +190,16 @@ def interrupts(case: Case, world: World, rng: np.random.Generator) -> str | None
 
 
 def handlers(case: Case, world: World, rng: np.random.Generator) -> str | None:
+    """Handlers that compute.
+
+    They get what they ask for, but for what the interrupted code is in the middle of: the plan of
+    the very jitted function, and what it is assigning to. Those answer with PlanBusyError.
+    """
+
     def computing(*_: object) -> None:
-        for action in (world.eager, world.step, world.assign):
-            # What the interrupted code is in the middle of cannot be had, and says so.
+        world.eager()
+        world.make()
+        for action in (world.step, world.assign):
             with contextlib.suppress(world.krt.PlanBusyError):
                 action()
 
