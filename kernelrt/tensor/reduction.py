@@ -283,12 +283,14 @@ class ReductionMethods(MovementMethods):
         Blocks of 64 are summed as windows and their totals added recursively, so that n elements
         cost about 64 n additions.
         """
-        source = self._of(self._summand(dtype))
+        node = self._summand(dtype)
         if self.ndim == 0:
-            return source
+            return self._of(node)
         axis = axis_of(dim, self.ndim)
+        source = self._of(node.cast(node.dtype.accumulator))
         source._static_size(axis, "cumsum")
-        return source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
+        sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
+        return self._of(sums.uop.cast(node.dtype))
 
     def _cumsum_last(self, block: int = 64) -> Self:
         size = self._static_size(self.ndim - 1, "cumsum")

@@ -10,6 +10,8 @@ from support.reference import evaluate
 import kernelrt as krt
 from kernelrt.tensor.marks import strip
 
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
 NAMES = (
     "neg", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "gelu", "add", "mul", "div", "maximum",
     "broadcast_mul", "sum_last", "mean", "amax", "softmax", "logsumexp", "permute", "pad",
@@ -40,7 +42,6 @@ def test_values_and_gradients(name, dtype):
 @pytest.mark.parametrize("source", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_casts_round_every_number_once(kind, source):
-    torch = pytest.importorskip("torch")
     rng = np.random.default_rng(5)
     bits = np.concatenate([
         rng.integers(0, 1 << 32, 3000, dtype=np.uint64).astype(np.uint32),
@@ -60,3 +61,56 @@ def test_casts_round_every_number_once(kind, source):
     np.testing.assert_array_equal(back, exact)
     nan = krt.tensor(np.full(9, np.nan, source)).cast(getattr(krt, kind))
     assert np.isnan(nan.float().numpy()).all()
+
+
+def rms(x):
+    return x / (x * x).mean(-1, keepdim=True).sqrt()
+
+
+#: Of a matrix, in kernelrt and in torch: what adds up several elements and then goes on.
+TOTALS = {
+    "sum": lambda x: x.sum(-1),
+    "mean": lambda x: x.mean(-1),
+    "mean of all": lambda x: x.mean(),
+    "var": lambda x: x.var(-1, correction=0),
+    "std": lambda x: x.std(-1, correction=0),
+    "norm": lambda x: x.norm(2, -1),
+    "1-norm": lambda x: x.norm(1, -1),
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "softmax": lambda x: x.softmax(-1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "cumsum": lambda x: x.cumsum(-1),
+    "cumsum of columns": lambda x: x.cumsum(0),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:], eps=1e-6)
+    if isinstance(x, torch.Tensor) else x.layer_norm(x.shape[-1], eps=1e-6),
+    "rms_norm": lambda x: rms(x) if isinstance(x, torch.Tensor) else x.rms_norm(x.shape[-1], eps=0),
+    "mse_loss": lambda x: F.mse_loss(x, x / 2) if isinstance(x, torch.Tensor)
+    else x.mse_loss(x / 2),
+    "product": lambda x: (x @ x.T).diagonal(),
+}  # fmt: skip
+PLAIN = ("sum", "mean", "mean of all", "cumsum", "cumsum of columns")
+
+
+@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 130, 300])
+@pytest.mark.parametrize("name", TOTALS)
+def test_totals_are_rounded_once_and_do_not_overflow_on_the_way(name, size):
+    """Wherever the rounded result of exact arithmetic is finite, it is the result."""
+    rng = np.random.default_rng([size, len(name)])
+    for dtype, top in (("float16", 60000.0), ("bfloat16", 1e18)):
+        ramp = np.linspace(-1, 1, 3 * size).reshape(3, size)
+        turn = np.where(np.arange(size) < (size + 1) // 2, 1, -1) * np.array([[1.0], [0.9], [-1]])
+        for data in (ramp * top, turn * 1100, rng.standard_normal((3, size)) * 300, turn * 1e-3):
+            x = krt.tensor(data, dtype=dtype)
+            exact = torch.tensor(x.double().numpy())
+            with np.errstate(over="ignore"):
+                want = TOTALS[name](exact).to(getattr(torch, dtype)).double().numpy()
+            for got in (TOTALS[name](x), krt.jit(TOTALS[name])(x)):
+                assert got.dtype.name == dtype
+                have = got.double().numpy()
+                known = np.isfinite(want)
+                # What sums in float32 lose, and the least number of float16.
+                lost = np.abs(data).max() * size * 2e-6 if name in PLAIN else 0
+                lost += 1e-4 * np.abs(want[known]).max(initial=0) + 2.0**-24
+                np.testing.assert_allclose(
+                    have[known], want[known], rtol=2 * STEP[dtype], atol=lost
+                )
