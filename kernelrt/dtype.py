@@ -227,14 +227,15 @@ def _promote2(a: DType, b: DType) -> DType:
 
 def nearest(value: float, dtype: DType) -> float:
     """`value` rounded to the precision of a floating type."""
-    if dtype is float64:
-        return float(value)
     try:
+        value = float(value)
+        if dtype is float64:
+            return value
         single = float(struct.unpack("<f", struct.pack("<f", value))[0])
         if dtype is float16:
             return float(struct.unpack("<e", struct.pack("<e", value))[0])
     except OverflowError:
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
     if dtype is bfloat16 and math.isfinite(single):
         (bits,) = struct.unpack("<I", struct.pack("<f", single))
         bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
@@ -245,10 +246,7 @@ def nearest(value: float, dtype: DType) -> float:
 def holds(dtype: DType, value: bool | float) -> bool:
     """Whether `value` is exactly a value of `dtype`; NaN is one of every floating type."""
     if dtype.is_float:
-        try:
-            return value != value or nearest(value, dtype) == value
-        except OverflowError:
-            return False
+        return value != value or nearest(value, dtype) == value
     return dtype.min <= value <= dtype.max and value == int(value)
 
 

@@ -197,9 +197,9 @@ _name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
 
 
 def const(value: bool | float, dtype: DType) -> UOp:
-    """A scalar constant; integers wrap to the width of `dtype`."""
+    """A scalar constant: floats are rounded to `dtype`, integers wrap to its width."""
     if dtype.is_float:
-        return UOp(Op.CONST, dtype, (), float(value))
+        return UOp(Op.CONST, dtype, (), dt.nearest(float(value), dtype))
     if dtype.is_bool:
         return UOp(Op.CONST, dtype, (), bool(value))
     number = int(value) & ((1 << dtype.bits) - 1)

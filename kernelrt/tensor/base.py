@@ -16,7 +16,15 @@ from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.marks import Kept, Leaf, Severed, Stale, detach, has_history, lineage, mark
-from kernelrt.tensor.promotion import Weak, check_fits, operand, result_type
+from kernelrt.tensor.promotion import (
+    Weak,
+    as_scalar,
+    check_fits,
+    constant,
+    element,
+    operand,
+    result_type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -421,12 +429,18 @@ class TensorBase(ArrayHandle):
 
     # ---- operands
 
-    def _lift(self, value: object, name: str) -> Self:
-        """`value` as a tensor; arrays are copied."""
+    def _lift(self, value: object, name: str, *, like: bool = False) -> Self:
+        """`value` as a tensor; arrays are copied.
+
+        With `like` a number has this tensor's type, and its digits, where it promotes to that.
+        """
         if isinstance(value, TensorBase):
             return value  # type: ignore[return-value]
         from kernelrt.tensor.creation import from_data
 
+        number = as_scalar(value) if like else None
+        if number is not None and dt.of_scalar(number, self.dtype) is self.dtype:
+            return from_data(type(self), element(number, self.dtype, name), name, self.dtype)
         return from_data(type(self), value, name)
 
     def _as_number(self, value: object, name: str) -> UOp | float | None:
@@ -449,8 +463,8 @@ class TensorBase(ArrayHandle):
                 check_fits(value, dtype, name)
         return build.align(
             *(
-                v.cast(dtype) if isinstance(v, UOp | Weak) else build.scalar(v, dtype)
-                for v in values
+                v.cast(dtype) if isinstance(v, UOp | Weak) else constant(v, dtype, name)
+                for (name, _), v in zip(operands, values, strict=True)
             )
         )
 
@@ -460,7 +474,7 @@ class TensorBase(ArrayHandle):
             other = others[0][1]
             kind = type(other)
             if kind is float or kind is int:
-                return self._beside(cast("float", other), exact)
+                return self._beside(cast("float", other), others[0][0], exact)
             if kind is type(self):
                 a, b = self.uop, cast("TensorBase", other).uop
                 # Equal tuples of numbers, of which a shape nearly always consists.
@@ -468,13 +482,13 @@ class TensorBase(ArrayHandle):
                     return [a, b]
         return self._promote(("self", self), *others, exact=exact)
 
-    def _beside(self, number: float, exact: bool) -> list[UOp]:
+    def _beside(self, number: float, name: str, exact: bool) -> list[UOp]:
         """This tensor and `number`, which is remembered for the next tensor like this one."""
         a = self.uop
         key = a.dtype, a.shape, type(number), number, exact
         found = _numbers.get(key)
         if found is None:
-            x, found = self._promote(("self", self), ("other", number), exact=exact)
+            x, found = self._promote(("self", self), (name, number), exact=exact)
             if x is not a or number == 0:  # the zeros are equal, but not the same
                 return [x, found]
             if len(_numbers) >= _MOST_NUMBERS:

@@ -17,6 +17,7 @@ from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.base import TensorBase, storage_node
+from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,25 +59,28 @@ def from_data(
         node = build.scalar(data, usual if dtype is None else dt.parse(dtype))
         return kind._of(node)
     wanted = None if dtype is None else dt.parse(dtype)
-    array = _as_array(data, name)
+    array = _as_array(data, name, wanted)
     source = dt.from_numpy(array.dtype, name)
     if wanted is None:
         wanted = source if hasattr(data, "dtype") else _python_default(source)
     if wanted is dt.bfloat16:
         wide = _over_copy(kind, array.astype(np.float32), dt.float32)
         return kind._of(wide.uop.cast(wanted))
-    if wanted.is_int and source.is_int and not hasattr(data, "dtype"):
+    if wanted.is_int and not hasattr(data, "dtype"):
         _check_fits(array, wanted, name)
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
 
 
 def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
-    """Raise DTypeError where Python's integers would wrap."""
-    if array.size and not (dtype.min <= array.min() and array.max() <= dtype.max):
+    """Raise DTypeError where Python's numbers, without their fractions, would wrap."""
+    if not array.size:
+        return
+    least, most = array.min().item(), array.max().item()
+    if not (dtype.min - 1 < least and most < dtype.max + 1):
         raise DTypeError(
             f"{name}: {dtype.name} goes from {dtype.min} to {dtype.max}, the numbers from "
-            f"{array.min()} to {array.max()}; choose a wider dtype, or cast() a tensor of them"
+            f"{least} to {most}; choose a wider dtype, or cast() a tensor of them"
         )
 
 
@@ -91,7 +95,12 @@ def _python_default(found: DType) -> DType:
     return dt.float32 if found is dt.float64 else found
 
 
-def _as_array(data: object, name: str) -> np.ndarray[Any, Any]:
+def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, Any]:
+    if np.ma.is_masked(data):
+        raise DTypeError(
+            f"{name}: a masked array has elements without a value; give them one, as in "
+            "array.filled(0)"
+        )
     if isinstance(data, list | tuple):
         _check_rectangular(data, name)
         data = [np.asarray(d) if isinstance(d, TensorBase) else d for d in data]
@@ -110,12 +119,35 @@ def _as_array(data: object, name: str) -> np.ndarray[Any, Any]:
         raise
     except REFUSALS as error:
         raise DTypeError(f"{name}: {kind_name(data)} does not convert: {error}") from None
+    if isinstance(data, int | list | tuple) and array.dtype.kind in "Of":
+        array = _with_long_integers(array, data, name, wanted)
     if array.dtype.kind not in "biuf":
         raise DTypeError(
             f"{name}: elements of NumPy dtype {array.dtype} are not supported; expected bools, "
             "integers or floats"
         )
     return array
+
+
+def _with_long_integers(
+    array: np.ndarray[Any, Any], data: object, name: str, wanted: DType | None
+) -> np.ndarray[Any, Any]:
+    """Integers beyond 64 bits as floats where floats are wanted.
+
+    NumPy keeps them as objects, or makes floats of them and of all that stand beside them.
+    """
+    if array.dtype.kind == "f" and not (np.abs(array) >= 2.0**63).any():
+        return array
+    numbers = np.asarray(data, object).ravel().tolist()
+    if not all(isinstance(v, bool | int | float) for v in numbers):
+        return array
+    if (wanted is None or not wanted.is_float) and all(isinstance(v, int) for v in numbers):
+        largest = max(numbers, key=abs)
+        element(largest, wanted or dt.int64, name)
+        element(min(numbers), wanted or dt.int64, name)
+    for number in numbers:
+        element(number, dt.float64, name)
+    return array.astype(np.float64)
 
 
 def _has_buffer(data: object) -> bool:
@@ -208,7 +240,13 @@ def from_numpy(array: Any) -> Tensor:
     dt.from_numpy(array.dtype, "array")
     order = sorted(range(array.ndim), key=lambda a: (-array.strides[a], a))
     packed = array.transpose(order)
-    if not array.flags.aligned or not packed.flags.c_contiguous:
+    if not array.flags.aligned:
+        raise ShapeError(
+            f"array: its memory begins at {array.ctypes.data:#x} and steps by {array.strides}, not "
+            f"by multiples of the {array.dtype.alignment} bytes of {array.dtype}, and cannot be "
+            "shared; pass array.copy(), or use kernelrt.tensor to copy"
+        )
+    if not packed.flags.c_contiguous:
         raise ShapeError(
             f"array: memory with strides {array.strides} for shape {array.shape} cannot be "
             "shared; pass numpy.ascontiguousarray(array), or use kernelrt.tensor to copy"
@@ -233,7 +271,13 @@ def full(
     size: Any, fill_value: bool | float | Size | Real, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor of shape `size` with `fill_value` everywhere."""
+    """A tensor of shape `size` with `fill_value` everywhere.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` does not have that number; of a float, integers keep the whole part.
+    """
     check_device(device)
     shape = check_shape((size,))
     value = _number(fill_value)
@@ -241,10 +285,8 @@ def full(
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
     example = (0.0 if value.dtype.is_float else 0) if isinstance(value, UOp) else value
     wanted = dt.of_scalar(example) if dtype is None else dt.parse(dtype)
-    if isinstance(value, int) and wanted.is_int and not dt.holds(wanted, value):
-        raise DTypeError(
-            f"fill_value: {value} is no {wanted.name}, which goes from {wanted.min} to {wanted.max}"
-        )
+    if not isinstance(value, UOp):
+        value = element(value, wanted, "fill_value")
     out = _class()._of(build.full(value, wanted, shape))
     return out.requires_grad_() if requires_grad else out
 
@@ -310,6 +352,11 @@ def arange(
     """The numbers from `start` (0 if one number is given) to `end`, not included, by `step`.
 
     They are int64 if all arguments are integers, else float32, unless told otherwise.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` does not have all of these integers.
     """
     start, end, step = _number(start), _number(end), _number(step)
     if end is None:
@@ -326,6 +373,9 @@ def arange(
         count: Dim = build.difference(end, start)
     else:
         count = max(0, math.ceil((end - start) / step))
+    if whole and wanted.is_int and isinstance(start, int) and isinstance(count, int) and count:
+        element(start, wanted, "start")
+        element(start + int(step) * (count - 1), wanted, "end")
     line = build.iota(count) if not same(count, 0) else build.full(0, dt.int64, (0,))
     if whole:
         assert isinstance(start, int | UOp)

@@ -12,6 +12,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class ElementwiseMethods(FunctionMethods):
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """``self + weight * (end - self)``."""
-        return self + (self._lift(end, "end") - self) * weight
+        return self + self._computed(lambda a, b: functions.difference(b, a), end) * weight
 
     # ---- bits and logic
 
@@ -414,8 +415,19 @@ class ElementwiseMethods(FunctionMethods):
         return self._select(condition, self, other)
 
     def masked_fill(self, mask: Operand, value: Operand) -> Self:
-        """`value` where `mask` holds, this tensor's element elsewhere; the type stays."""
-        return self._select(mask, value, self).cast(self.dtype)
+        """`value` where `mask` holds, this tensor's element elsewhere; the type stays.
+
+        Raises
+        ------
+        DTypeError
+            `value` is a number that the type of this tensor does not have.
+        """
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        else:
+            value = self._lift(value, "value").cast(self.dtype)
+        return self._select(mask, value, self)
 
     def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
         mask = self._lift(condition, "condition")

@@ -14,6 +14,7 @@ from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
 
@@ -184,7 +185,7 @@ class IndexingMethods(ReductionMethods):
         """
         axis = axis_of(dim, self.ndim)
         places = self._along(axis, index, "scatter_add")
-        values = self._lift(src, "src")
+        values = self._lift(src, "src", like=True)
         shape = places[0].shape
         if values.ndim != self.ndim or any(
             dim_max(have) < dim_max(need)
@@ -284,13 +285,15 @@ class IndexingMethods(ReductionMethods):
         ------
         ShapeError
             The value does not broadcast to what is selected, or the index has integer tensors.
+        DTypeError
+            The value is a number that the type of this tensor does not have.
         """
-        new = self._lift(value, "value")
+        new = self._new_elements(value)
         if _is_array(index) and self._lift(index, "index").dtype.is_bool:
             mask = self._lift(index, "index")
             while mask.ndim < self.ndim:
                 mask = mask.unsqueeze(-1)
-            self._assign(self._select(mask, new.cast(self.dtype), self))
+            self._assign(self._select(mask, new, self))
             return
         items = _spelled_out(index, self.ndim)
         if any(_is_array(i) for i in items):
@@ -300,12 +303,19 @@ class IndexingMethods(ReductionMethods):
             )
         part = self._run_of(index)
         if part is not None:
-            part._assign(new.cast(self.dtype).expand(part.dims))
+            part._assign(new.expand(part.dims))
             return
         # Where the selection has gone says which elements it covers: zeros in, ones out.
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
-        covered, filled = self._spread(items, new.cast(self.dtype).expand(places.dims))
+        covered, filled = self._spread(items, new.expand(places.dims))
         self._assign(self._of(build.where(covered.uop, filled.uop, self.uop)))
+
+    def _new_elements(self, value: Operand) -> Self:
+        """`value` in this tensor's type. A number is data: another one is no other program."""
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        return self._lift(value, "value", like=True).cast(self.dtype)
 
     def _run_of(self, index: Any) -> Self | None:
         """A tensor of the storage below what `index` selects, where that is one run of it."""

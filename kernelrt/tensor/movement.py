@@ -22,7 +22,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arguments import axes_of, axis_of, shape_of, whole
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.promotion import joint_type
+from kernelrt.tensor.promotion import element, joint_type
 from kernelrt.tensor.window import window
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ class MovementMethods(ActivationMethods):
         mode : "constant"
             What to add; other modes are not there.
         value : number, optional
-            The constant, 0 if not given.
+            The constant, 0 if not given; DTypeError for one that the type does not have.
         """
         if mode != "constant":
             raise ShapeError(f"mode: expected 'constant', not {mode!r}")
@@ -356,7 +356,8 @@ class MovementMethods(ActivationMethods):
             )
         widths = shape_of(tuple(pad), "pad")
         pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)][::-1]
-        return self._pad([(0, 0)] * (self.ndim - len(pairs)) + pairs, value or 0)
+        pairs = [(0, 0)] * (self.ndim - len(pairs)) + pairs
+        return self._pad(pairs, element(value or 0, self.dtype, "value"))
 
     def _pad(self, pairs: Sequence[tuple[Dim, Dim]], value: float = 0) -> Self:
         node = self.uop

@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError
-from kernelrt.ir import UOp
+from kernelrt.ir import UOp, const
 from kernelrt.ir.size import plain
 from kernelrt.tensor import state
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Weak", "check_fits", "expression", "is_number", "joint_type", "operand",
-           "result_type"]  # fmt: skip
+__all__ = ["Weak", "as_scalar", "check_fits", "constant", "element", "expression", "is_number",
+           "joint_type", "operand", "result_type"]  # fmt: skip
 
 
 class Weak:
@@ -49,6 +49,13 @@ def is_number(node: UOp) -> bool:
     return trace is not None and trace.numbers.made_of(node)
 
 
+def as_scalar(value: object) -> bool | int | float | None:
+    """`value` as a number of Python's, where it is one or NumPy's, which is as weak."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, bool | int | float) else None
+
+
 def joint_type(nodes: Iterable[UOp]) -> DType:
     """The type of values that are put side by side."""
     nodes = list(nodes)
@@ -64,10 +71,9 @@ _Value: TypeAlias = "UOp | Weak | bool | int | float"
 
 def operand(tensor: TensorBase, value: object, name: str) -> _Value:
     """`value` in the form that promotion looks at."""
-    if isinstance(value, np.generic):
-        value = value.item()  # a NumPy scalar is as weak as Python's
-    if isinstance(value, bool | int | float):
-        return value
+    number = as_scalar(value)
+    if number is not None:
+        return number
     value = plain(value)
     if isinstance(value, UOp):
         return Weak(value if value.dtype.is_float else expression(value, name))
@@ -83,10 +89,45 @@ def operand(tensor: TensorBase, value: object, name: str) -> _Value:
 def check_fits(value: _Value, dtype: DType, name: str) -> None:
     """Raise DTypeError for a Python integer that `dtype` does not have."""
     if isinstance(value, int) and dtype.is_int and not dt.holds(dtype, value):
-        raise DTypeError(
-            f"{name}: {value} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; "
-            "cast the tensor to a wider type first"
-        )
+        raise _misfit(value, dtype, name)
+
+
+def _misfit(value: float, dtype: DType, name: str) -> DTypeError:
+    # Python refuses to spell integers of thousands of digits.
+    long = isinstance(value, int) and value.bit_length() > 256
+    shown = f"an integer of {int(value).bit_length()} bits" if long else f"{value}"
+    if dtype.is_float:
+        return DTypeError(f"{name}: {shown} is beyond the widest type, float64; pass math.inf")
+    return DTypeError(
+        f"{name}: {shown} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; choose "
+        "a wider type"
+    )
+
+
+def constant(value: float, dtype: DType, name: str) -> UOp:
+    """A Python number as a constant; integers wrap to an integer type."""
+    try:
+        return const(value, dtype)
+    except OverflowError:
+        raise _misfit(value, dt.float64, name) from None
+
+
+def element(value: float, dtype: DType, name: str) -> bool | float:
+    """A number as an element of a tensor: for integers it loses its fraction only.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` has no such number.
+    """
+    if dtype.is_float:
+        constant(value, dtype, name)
+        return value
+    if dtype.is_bool:
+        return bool(value)
+    if not (dtype.min - 1 < value < dtype.max + 1):
+        raise _misfit(value, dtype, name)
+    return int(value)
 
 
 def expression(value: UOp, name: str) -> UOp:

@@ -35,13 +35,18 @@ def manual_seed(seed: int) -> None:
         A function is being traced.
     DTypeError
         `seed` is not an int.
+    ShapeError
+        `seed` has more than 64 bits.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    number = whole(seed)
+    if number is None:
         raise DTypeError(f"seed: expected an int, not {type(seed).__name__}")
+    if not -(1 << 63) <= number < 1 << 64:
+        raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
     if state.local.trace is not None:
         raise JitError("manual_seed() inside a traced function has no effect on replays; call it "
                        "outside")  # fmt: skip
-    generator.seed(seed)
+    generator.seed(number)
 
 
 def _draw(
@@ -64,6 +69,10 @@ def _draw(
     return Tensor._over(buffer, tuple(map(dim_max, size)))
 
 
+#: Bits of the significand.
+_DIGITS = {dt.float64: 53, dt.float32: 24, dt.float16: 11, dt.bfloat16: 8}
+
+
 def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
     """The upper `bits` of a word as a number in [0, 1)."""
     top = word.alu(Op.SHR, build.full(32 - bits, dt.uint32, word.shape))
@@ -81,8 +90,7 @@ def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
         low = build.mul(_fraction(y, 26, dtype), 2.0**-27)
         unit = _fraction(x, 27, dtype).alu(Op.ADD, low)
     else:
-        bits = {dt.float32: 24, dt.float16: 11}.get(dtype, 8)
-        unit = _fraction(x, bits, dt.float32)
+        unit = _fraction(x, _DIGITS[dtype], dt.float32)
     return build.add(build.mul(unit, scale), shift).cast(dtype)
 
 
@@ -172,17 +180,31 @@ def randint(
     ------
     ShapeError
         The interval is empty or wider than 2**32.
+    DTypeError
+        `dtype` does not have all of its numbers.
     """
     if size is None:
         low, high, size = 0, low, high
-    least, limit = whole(low), whole(high)
-    if least is None or limit is None:
+    first, limit = whole(low), whole(high)
+    if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
-    low, high, width = least, limit, limit - least
+    low, high, width = first, limit, limit - first
     if not 0 < width <= 1 << 32:
         raise ShapeError(f"low, high: expected low < high <= low + 2**32, not {low} and {high}")
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
-    return _draw(check_shape((size,)), _integer, wanted, width, low)
+    least, most = wanted.min, wanted.max
+    if wanted.is_float:  # up to here it has every integer
+        most = 1 << _DIGITS[wanted]
+        least = -most
+    if not least <= low < high <= most + 1:
+        raise DTypeError(
+            f"dtype: {wanted.name} does not have all integers from {low} to {high - 1}; choose a "
+            "wider type"
+        )
+    if wanted.is_float:
+        return randint(low, high, size).cast(wanted)
+    start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
+    return _draw(check_shape((size,)), _integer, wanted, width, start)
 
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:

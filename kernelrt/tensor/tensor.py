@@ -13,6 +13,7 @@ from kernelrt.tensor import build, gradient, grads, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import Severed, mark
+from kernelrt.tensor.promotion import element
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Tensor(ConversionMethods):
         DTypeError
             `value` is of another kind, as floats for integers.
         """
-        new = self._lift(value, "value")
+        new = self._lift(value, "value", like=True)
         self._assign(new._fitted(self))
         return self
 
@@ -218,8 +219,9 @@ class Tensor(ConversionMethods):
         return self.assign(0 if not self.dtype.is_bool else False)
 
     def fill_(self, value: bool | float) -> Self:
-        """Assign one number to all elements."""
-        return self.assign(self._of(build.full(value, self.dtype, self.dims)))
+        """Assign one number to all elements; DTypeError for one that the type does not have."""
+        number = element(value, self.dtype, "value")
+        return self.assign(self._of(build.full(number, self.dtype, self.dims)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         bits = self.cast(dt.float32).numpy() if self.dtype is dt.bfloat16 else self.numpy()
