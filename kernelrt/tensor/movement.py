@@ -258,7 +258,7 @@ class MovementMethods(ActivationMethods):
         """`length` elements of axis `dim` from `start` on."""
         axis = axis_of(dim, self.ndim)
         node = self.uop
-        start, length = plain(start), plain(length)
+        start, length = shape_of((start, length), "start, length")
         end = build.total((start, length))
         size = node.shape[axis]
         spare = build.difference(size, end)
