@@ -2,13 +2,14 @@
 """Plans of eager code: run again and again, each time with other buffers and fresh results."""
 
 cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport ArrayHandle, Roster
 from kernelrt._krt cimport KRT_OK, krt_status
-from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._memory cimport BlockCache, Memory, Storage, StoredMemory, new_memory
 from kernelrt._node cimport Node
 
 from kernelrt import errors
@@ -52,9 +53,19 @@ cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     return table
 
 
-cdef char *address_of(Node node) except? NULL:
-    """Where the elements of a BUFFER node lie; memory is taken if there is none yet."""
-    return <char *> <size_t> node.arg.address
+cdef char *take(object buffer, list held) except NULL:
+    """Where the elements of a Buffer lie, which stay there until `let_go(held)`."""
+    cdef Py_ssize_t offset = buffer.offset
+    cdef StoredMemory memory = (<Storage?> buffer.storage).take()
+    held.append(memory)
+    memory.n_exports += 1
+    return memory.data + offset
+
+
+cdef void let_go(list held) noexcept:
+    cdef Py_ssize_t i
+    for i in range(PyList_GET_SIZE(held)):
+        (<StoredMemory> PyList_GET_ITEM(held, i)).n_exports -= 1
 
 
 @cython.final
@@ -69,11 +80,13 @@ cdef class Prepared:
     cdef Output *outputs
     cdef Py_ssize_t n_places, n_outputs
     cdef bint fixed  # the order of its operations holds for the first addresses only
+    cdef bint begun
 
     def __init__(self, PlanCore plan not None, places, outputs):
         cdef Py_ssize_t i
-        if self.places != NULL:
+        if self.begun:
             raise errors.PlanBuildError("an eager plan is initialised once")
+        self.begun = True  # before any other code, which may come back here
         places, outputs = tuple(places), tuple(outputs)
         self.plan = plan
         self.places = <Place *> calloc_for(len(places), sizeof(Place))
@@ -83,15 +96,13 @@ cdef class Prepared:
             self.places[i].nbytes = nbytes
             self.places[i].written = written
             self.n_places += 1
-            self.places[i].sites = <Site *> calloc_for(len(sites), sizeof(Site))
-            self.places[i].n_sites = fill(self.places[i].sites, sites)
+            self.places[i].n_sites = fill(&self.places[i].sites, tuple(sites))
         self.fixed = self.meet(NULL)
         for i, (address, nbytes, sites) in enumerate(outputs):
             self.outputs[i].source = <const char *> <size_t> address
             self.outputs[i].nbytes = nbytes
             self.n_outputs += 1
-            self.outputs[i].sites = <Site *> calloc_for(len(sites), sizeof(Site))
-            self.outputs[i].n_sites = fill(self.outputs[i].sites, sites)
+            self.outputs[i].n_sites = fill(&self.outputs[i].sites, tuple(sites))
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -115,6 +126,7 @@ cdef class Prepared:
         cdef size_t op = 0
         cdef int outcome = KRT_EAGER_DONE
         cdef list dropped = []
+        cdef list held = []
         if len(buffers) != self.n_places or len(results) != self.n_outputs:
             raise errors.PlanBuildError(
                 f"expected {self.n_places} buffers and {self.n_outputs} results, not "
@@ -125,16 +137,19 @@ cdef class Prepared:
         except errors.PlanBusyError:
             return KRT_EAGER_UNFIT  # this thread is amid it, and was interrupted
         try:
-            outcome = self.bind(buffers, results)
+            outcome = self.bind(buffers, results, held)
             if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):
                 outcome = KRT_EAGER_CHANGED
         except BaseException:
+            let_go(held)
             self.plan.leave()
             raise
         if outcome != KRT_EAGER_DONE:
+            let_go(held)
             self.plan.leave()
             return outcome
         status = self.plan.run(NULL, &op)
+        let_go(held)
         if status == KRT_OK:
             try:
                 self.copy_out(results)
@@ -153,21 +168,20 @@ cdef class Prepared:
                        <size_t> self.outputs[i].nbytes)
         return 0
 
-    cdef int bind(self, list buffers, list results) except -1:
+    cdef int bind(self, list buffers, list results, list held) except -1:
         """Bind places and outputs; UNFIT, and nothing done, where the buffers do not fit."""
         cdef Py_ssize_t i
-        for i in range(self.n_outputs):
-            self.point(self.outputs[i].sites, self.outputs[i].n_sites, (<Memory?> results[i]).data)
         cdef bint moved = False
         cdef char **data = <char **> calloc_for(self.n_places, sizeof(char *))
         try:
             for i in range(self.n_places):
-                data[i] = address_of(<Node?> buffers[i])
+                data[i] = take((<Node?> buffers[i]).arg, held)
                 moved = moved or data[i] != self.places[i].data
-            if not moved:
-                return KRT_EAGER_DONE
-            if self.fixed or self.meet(data):
+            if moved and (self.fixed or self.meet(data)):
                 return KRT_EAGER_UNFIT
+            for i in range(self.n_outputs):
+                self.point(self.outputs[i].sites, self.outputs[i].n_sites,
+                           (<Memory?> results[i]).data)
             for i in range(self.n_places):
                 if data[i] != self.places[i].data:
                     self.point(self.places[i].sites, self.places[i].n_sites, data[i])
@@ -237,7 +251,9 @@ def give(list fresh not None):
     hand_over(fresh, [], {}, [])
 
 
-cdef Py_ssize_t fill(Site *entry, sites) except -1:
+cdef Py_ssize_t fill(Site **table, tuple sites) except -1:
+    cdef Site *entry = <Site *> calloc_for(len(sites), sizeof(Site))
+    table[0] = entry
     for op, slot, offset in sites:
         entry.op, entry.slot, entry.offset = op, slot, offset
         entry += 1

@@ -16,6 +16,26 @@ from kernelrt import errors
 
 cnp.import_array()
 
+cdef extern from *:
+    """
+    /* The collector clears the fields of an object one by one, and what it lets go of may run
+     * code that still finds the object: what points into memory goes before its owner does. */
+    static void (*krt_forget)(PyObject *handle);
+    static inquiry krt_clear_fields;
+    static int krt_clear_handle(PyObject *handle)
+    {
+        krt_forget(handle);
+        return krt_clear_fields(handle);
+    }
+    static void krt_clear_after(PyObject *type, void (*forget)(PyObject *handle))
+    {
+        krt_forget = forget;
+        krt_clear_fields = ((PyTypeObject *)type)->tp_clear;
+        ((PyTypeObject *)type)->tp_clear = krt_clear_handle;
+    }
+    """
+    void krt_clear_after(object type, void (*forget)(PyObject *) noexcept)
+
 MAX_DIMS = <int> DIMS
 
 # By DType.code: bool, uint8, int8, uint16, ... int64, float16, bfloat16, float32, float64.
@@ -170,6 +190,7 @@ cdef class ArrayHandle:
             raise errors.ShapeError(
                 f"export: expected {nbytes} contiguous bytes for shape {shape}, not {view.len}"
             )
+        before = self.hold, self.memory  # until all fields agree: their end may run any code
         self.hold = export
         self.memory = memory
         self.data = <char *> view.buf
@@ -199,12 +220,20 @@ cdef class ArrayHandle:
         return None if array is None else array.item()
 
     def _unbind(self):
-        self.data = NULL
+        before = self.hold, self.memory
+        forget(<PyObject *> self)
         self.hold = None
         self.memory = None
         self.code = -1
         self.shape = None
-        self.nbytes = 0
+
+
+cdef void forget(PyObject *handle) noexcept:
+    (<ArrayHandle> handle).data = NULL
+    (<ArrayHandle> handle).nbytes = 0
+
+
+krt_clear_after(ArrayHandle, forget)
 
 
 cdef object lineage_of = None

@@ -42,5 +42,19 @@ cdef class StoredMemory(Memory):
     cdef object owner  # a weak reference to the Storage that this is the memory of
 
 
+cdef class Storage:
+    cdef readonly object device
+    cdef readonly object nbytes
+    cdef readonly bint readonly
+    cdef readonly bint owned
+    cdef BlockCache cache
+    cdef StoredMemory memory  # None: not allocated yet, or released
+    cdef bint gone
+    cdef object __weakref__
+
+    # The memory; allocated now if it was not. Raises BufferReleasedError.
+    cdef StoredMemory take(self)
+
+
 # Uninitialised memory for a result, which nothing but the end of its life releases.
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)

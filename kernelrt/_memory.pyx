@@ -125,9 +125,9 @@ cdef class Memory:
 
     def __init__(self, nbytes, *, alignment=64, bint zero=False):
         cdef size_t multiple
-        if self.data != NULL:
+        if self.data != NULL or self.size or self.borrowed or self.home is not None:
             raise errors.BufferReleasedError("memory is initialised once")
-        self.size = byte_count("nbytes", nbytes)
+        cdef Py_ssize_t size = byte_count("nbytes", nbytes)
         try:
             multiple = alignment
         except OverflowError:
@@ -136,9 +136,10 @@ cdef class Memory:
             raise errors.ShapeError(
                 f"alignment must be a power of two of at most {MAX_ALIGNMENT}, not {alignment}"
             )
-        self.data = <char *> krt_memory_alloc(<size_t> self.size, multiple, zero)
+        self.data = <char *> krt_memory_alloc(<size_t> size, multiple, zero)
         if self.data == NULL:
             raise errors.OutOfMemoryError(f"cannot allocate {nbytes} bytes")
+        self.size = size
 
     def __dealloc__(self):
         give_back(self)
@@ -241,15 +242,6 @@ cdef class Storage:
         Whether kernels must not write here.
     """
 
-    cdef readonly object device
-    cdef readonly object nbytes
-    cdef readonly bint readonly
-    cdef readonly bint owned
-    cdef BlockCache cache
-    cdef StoredMemory memory  # None: not allocated yet, or released
-    cdef bint gone
-    cdef object __weakref__
-
     def __init__(self, nbytes, device, BlockCache cache not None, StoredMemory memory=None):
         if self.cache is not None:
             raise errors.BufferReleasedError("a storage is initialised once")
@@ -265,17 +257,13 @@ cdef class Storage:
     cdef StoredMemory take(self):
         """The memory; allocated now if it was not."""
         cdef StoredMemory memory
-        if self.memory is None:
-            if self.gone:
-                raise errors.BufferReleasedError(
-                    "the buffer's memory was released; make a new buffer"
-                )
+        while self.memory is None and not self.gone:
             memory = self.cache.alloc(self.nbytes)
             memory.owner = weakref.ref(self)
             if self.memory is None and not self.gone:
                 self.memory = memory
-                return memory
-            return self.take()
+        if self.memory is None or self.memory.data == NULL:
+            raise errors.BufferReleasedError("the buffer's memory was released; make a new buffer")
         return self.memory
 
     @property

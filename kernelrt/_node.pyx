@@ -398,8 +398,8 @@ cdef class Survey:
     """One walk that writes down a structure.
 
     In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
-    do not. No object that the collector tracks is made during a walk: it would run finalizers, and
-    these walk graphs, too.
+    do not. While it lasts no Python code runs, which might walk graphs, too: no object is made that
+    the collector tracks, and args are hashed behind it.
     """
 
     cdef Stack stack
@@ -516,7 +516,7 @@ cdef class Survey:
         if arg is None:
             return self.made.words.put(-1)
         self.made.args.append(arg)
-        return self.made.words.put(<int64_t> arg_hash(arg))
+        return self.made.words.put(-5)
 
     cdef Py_ssize_t leaf(self, object leaf) except -1:
         found = self.leaf_places.get(leaf)
@@ -526,15 +526,15 @@ cdef class Survey:
             self.leaves.append(leaf)
         return found
 
-    cdef tuple result(self, list roots):
+    cdef tuple result(self, tuple roots):
         cdef Py_ssize_t i
         cdef size_t content = 0
-        cdef Node node
         for root in roots:
-            node = root
-            self.made.words.put(self.resolved(node).place)
+            self.made.words.put(self.resolved(<Node> root).place)
         for i in range(self.made.words.n):
             content = mix(content, <size_t> self.made.words.words[i])
+        for arg in self.made.args:
+            content = mix(content, arg_hash(arg))
         self.made.content = content
         return self.made, self.buffers, self.numbers if self.loose else self.leaves
 
@@ -543,10 +543,13 @@ def was_surveyed(Node node not None):
     return node.visit == walks
 
 
-def survey(list roots, bint deep=False, bint loose=False):
-    cdef Survey walk = Survey(deep, loose)
-    cdef Node node
-    for root in roots:
-        node = root
-        walk.visit(node)
-    return None if walk.stale else walk.result(roots)
+def survey(roots, bint deep=False, bint loose=False):
+    cdef tuple held = tuple(roots)
+    cdef Survey walk
+    for root in held:
+        if not isinstance(root, Node):
+            raise TypeError(f"expected nodes, not {root!r}")
+    walk = Survey(deep, loose)
+    for root in held:
+        walk.visit(<Node> root)
+    return None if walk.stale else walk.result(held)

@@ -11,7 +11,7 @@ from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport uint64_t
-from libc.string cimport memcmp, memcpy, memmove
+from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
@@ -119,6 +119,7 @@ cdef struct Input:
     bint by_value  # of a static: whether an equal object matches, too
     bint plain  # of an array: whether gradients must not flow into it
     uint64_t flag  # of an array that gradients of a result would flow into; several may share one
+    uint64_t copied  # of an array: the last turn in which it was copied by NumPy
     cnp.npy_intp dims[DIMS]
 
 
@@ -150,26 +151,38 @@ cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     return table
 
 
-cdef int matches(const Input *spec, PyObject *arg) except -1:
-    cdef cnp.ndarray array
+cdef bint is_array(const Input *spec, PyObject *arg) noexcept:
+    """Whether `arg` is, at this moment, an array as `spec` has it. Runs no Python code."""
     cdef ArrayHandle handle
-    cdef int typenum
-    if spec.kind == KIND_ARRAY:
-        if cnp.PyArray_CheckExact(<object> arg):
-            array = <cnp.ndarray> arg
-            typenum = cnp.PyArray_TYPE(array)
-            return ((typenum == spec.typenum or typenum == spec.other)
-                    and cnp.PyArray_ISNOTSWAPPED(array)
-                    and cnp.PyArray_NDIM(array) == spec.ndim
-                    and (spec.ndim == 0
-                         or memcmp(cnp.PyArray_DIMS(array), spec.dims,
-                                   <size_t> spec.ndim * sizeof(cnp.npy_intp)) == 0))
-        if not isinstance(<object> arg, ArrayHandle):
+    cdef const cnp.npy_intp *dims
+    cdef int typenum, i
+    if cnp.PyArray_CheckExact(<object> arg):
+        typenum = cnp.PyArray_TYPE(<cnp.ndarray> arg)
+        if ((typenum != spec.typenum and typenum != spec.other)
+                or cnp.PyArray_NDIM(<cnp.ndarray> arg) != spec.ndim
+                or not cnp.PyArray_ISNOTSWAPPED(<cnp.ndarray> arg)):
             return False
-        handle = <ArrayHandle> arg
-        return (handle.data != NULL and handle.code == spec.code
-                and not (spec.plain and has_lineage(handle))
-                and same_shape(<PyObject *> handle.shape, spec.value))
+        dims = cnp.PyArray_DIMS(<cnp.ndarray> arg)
+        for i in range(spec.ndim):
+            if dims[i] != spec.dims[i]:
+                return False
+        return True
+    if not isinstance(<object> arg, ArrayHandle):
+        return False
+    handle = <ArrayHandle> arg
+    return (handle.data != NULL and handle.code == spec.code
+            and not (spec.plain and has_lineage(handle))
+            and same_shape(<PyObject *> handle.shape, spec.value))
+
+
+cdef bint is_strided(PyObject *arg) noexcept:
+    return (cnp.PyArray_CheckExact(<object> arg)
+            and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg))
+
+
+cdef int matches(const Input *spec, PyObject *arg) except -1:
+    if spec.kind == KIND_ARRAY:
+        return is_array(spec, arg)
     if spec.kind == KIND_FLOAT:
         return PyFloat_Check(<object> arg)
     return arg == spec.value or (
@@ -297,6 +310,8 @@ cdef class Replay:
     cdef readonly object bindings  # gives the values and chunk counts to run with, or None
     cdef BlockCache results_from
     cdef list held
+    cdef list owners  # of the memory of tensors that are bound: a thread may take it from them
+    cdef uint64_t turn
     cdef dict strided  # input index -> an ndarray over its home, to copy strided arrays into
     cdef Input *inputs
     cdef Output *outputs
@@ -307,6 +322,7 @@ cdef class Replay:
     cdef bint severs  # whether a result is marked in any case
     cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage
     cdef object by_argument  # what marks the results that continue it
+    cdef bint begun
 
     def __cinit__(self, *args, **kwargs):
         self.n_args = -1
@@ -315,8 +331,9 @@ cdef class Replay:
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
                  watch=None, guards=(), writes=(), keep=None, BlockCache results_from=None,
                  severed=(), by_argument=None):
-        if self.inputs != NULL:
+        if self.begun:
             raise errors.JitError("a replay is initialised once")
+        self.begun = True  # before any other code, which may come back here
         if not issubclass(result_type, ArrayHandle):
             raise errors.DTypeError(f"result_type must extend ArrayHandle: {result_type!r}")
         inputs, outputs = tuple(inputs), tuple(outputs)
@@ -498,65 +515,93 @@ cdef class Replay:
         return results
 
     cdef object unwatched(self, tuple args):
-        cdef Py_ssize_t i
-        for i in range(self.n_guards):
-            if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
-                return mismatch
         if not all_empty(self.registers):
             self.make_way()
         results = self.run(args)
+        if results is None:
+            return mismatch
         if self.build is not None:
             return self.build(*results)
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
     cdef tuple run(self, tuple args):
+        """The results; None, and nothing done, where something is not as it was traced."""
         cdef krt_status status
         cdef size_t op = 0
+        cdef tuple results
+        cdef list owners  # gone when the turn is over: their end may run any code
         self.plan.acquire()
         try:
             if self.bindings is not None and self.plan.bound_by is not self:
                 self.plan.bound_by = None
                 self.plan.assign(self.bindings())
                 self.plan.bound_by = self
-            self.copy_in(args)
+            results = self.make_results() if self.guarded() else None
             # Whatever can fail comes before the run, which may commit to state.
-            results = self.make_results()
+            if results is None or not self.copy_in(args):
+                owners = self.unbind()
+                self.plan.leave()
+                return None
             self.bind_results(results)
         except BaseException:
-            self.unbind()
+            owners = self.unbind()
             self.plan.leave()
             raise
         status = self.plan.run(NULL, &op)
         if status == KRT_OK:
             self.copy_out(results)
             self.n_calls += 1
-        self.unbind()
+        owners = self.unbind()
         self.plan.finish(status, op)
         return results
 
-    cdef int copy_in(self, tuple args) except -1:
+    cdef bint guarded(self) noexcept:
+        """Whether the state that the plan was made for is where it was."""
         cdef Py_ssize_t i
+        for i in range(self.n_guards):
+            if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
+                return False
+        return True
+
+    cdef bint copy_in(self, tuple args) except -1:
+        """Put the arguments in place; False where one of them is not any more what it was.
+
+        Since they were matched any code may have run, and done anything to them. From here to the
+        run nobody else does, except while NumPy copies: behind that everything begins again.
+        """
+        cdef Py_ssize_t i = 0
         cdef Input *spec
+        cdef PyObject *arg
         cdef double value
         self.given = 0
-        for i in range(self.n_inputs):
+        self.turn += 1
+        while i < self.n_inputs:
             spec = self.inputs + i
+            arg = PyTuple_GET_ITEM(args, i)
             if spec.kind == KIND_ARRAY:
-                self.take_array(spec, i, <object> PyTuple_GET_ITEM(args, i))
+                if not is_array(spec, arg):
+                    return False
+                if not is_strided(arg):
+                    self.take_array(spec, <object> arg)
+                elif spec.copied != self.turn:
+                    spec.copied = self.turn
+                    self.copy_strided(spec, i, <cnp.ndarray> arg)
+                    i = 0
+                    continue
             elif spec.kind == KIND_FLOAT:
-                value = PyFloat_AS_DOUBLE(<object> PyTuple_GET_ITEM(args, i))
+                value = PyFloat_AS_DOUBLE(<object> arg)
                 if spec.code == FLOAT32:
                     (<float *> spec.home)[0] = <float> value
                 else:
                     (<double *> spec.home)[0] = value
-        return 0
+            i += 1
+        return True
 
-    cdef int take_array(self, Input *spec, Py_ssize_t index, object arg) except -1:
+    cdef int take_array(self, Input *spec, object arg) except -1:
         cdef char *data
         cdef bint aligned = True
-        if cnp.PyArray_CheckExact(arg):
-            if not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg):
-                return self.copy_strided(spec, index, <cnp.ndarray> arg)
+        cdef bint array = cnp.PyArray_CheckExact(arg)
+        if array:
             data = <char *> cnp.PyArray_DATA(<cnp.ndarray> arg)
             aligned = cnp.PyArray_ISALIGNED(<cnp.ndarray> arg)
         else:
@@ -564,6 +609,11 @@ cdef class Replay:
             if spec.flag and has_lineage(<ArrayHandle> arg):
                 self.given |= spec.flag
         if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
+            if not array:
+                if self.owners is None:
+                    self.owners = []
+                self.owners.append((<ArrayHandle> arg).memory if (<ArrayHandle> arg).hold is None
+                                   else (<ArrayHandle> arg).hold)
             self.point(spec.sites, spec.n_sites, data)
         elif spec.nbytes:
             memmove(spec.home, data, <size_t> spec.nbytes)
@@ -597,15 +647,18 @@ cdef class Replay:
             self.plan.bind(sites[i].op, sites[i].slot,
                            sites[i].home if data == NULL else data + sites[i].offset)
 
-    cdef void unbind(self) noexcept:
+    cdef list unbind(self):
         """Point every site home again: the plan must not hold on to what the caller may free."""
         cdef Py_ssize_t i
+        cdef list owners = self.owners
         if not self.binds:
-            return
+            return None
         for i in range(self.n_inputs):
             self.point(self.inputs[i].sites, self.inputs[i].n_sites, NULL)
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites, NULL)
+        self.owners = None
+        return owners
 
     cdef tuple make_results(self):
         """Bare handles over fresh memory."""

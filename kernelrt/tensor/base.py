@@ -282,8 +282,9 @@ class TensorBase(ArrayHandle):
         known = self._shape
         if known is not None:
             return known
-        node: UOp = self._uop
-        return node.shape
+        node: UOp | None = self._uop
+        # Without a node it was computed between the lines.
+        return cast("tuple[int, ...]", self._shape) if node is None else node.shape
 
     @property
     def dtype(self) -> DType:
@@ -291,8 +292,8 @@ class TensorBase(ArrayHandle):
         code = self._dtype_code
         if code >= 0:
             return _BY_CODE[code]
-        node: UOp = self._uop
-        return node.dtype
+        node: UOp | None = self._uop
+        return _BY_CODE[self._dtype_code] if node is None else node.dtype
 
     @property
     def ndim(self) -> int:

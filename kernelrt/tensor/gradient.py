@@ -170,16 +170,19 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | 
         found = survey([node], True)
         if found is None:
             return None
+        # A node is read once: computing the tensor, as a finalizer may, takes it away.
         held = [
-            t for t in state.watched.members()
+            (t, n) for t in state.watched.members()
             if t is not tensor
             and not t.is_realized
-            and t._uop is not None
-            and was_surveyed(t._uop)
+            and (n := t._uop) is not None
+            and was_surveyed(n)
         ]  # fmt: skip
-        wanted = [*held, *([] if tensor.is_realized else [tensor])]
-        nodes = [t._uop for t in wanted]
-        if held:
+        found_along = bool(held)
+        if not tensor.is_realized and (own := tensor._uop) is not None:
+            held.append((tensor, own))
+        wanted, nodes = [t for t, _ in held], [n for _, n in held]
+        if found_along:
             found = survey([*nodes, node], True)
             assert found is not None
         key = "backward", len(nodes), found[0]

@@ -199,8 +199,10 @@ def _due(apart: Collection[int]) -> list[TensorBase]:
 def check_settled(tensors: Sequence[TensorBase]) -> None:
     """Raise PlanBusyError where `tensors` read what this thread is writing right now."""
     changing = state.changing
-    if changing is not None and any(_reads(t._uop, changing) for t in tensors):
-        raise PlanBusyError(BUSY)
+    if changing is not None:
+        nodes = [node for t in tensors if (node := t._uop) is not None]
+        if any(_reads(node, changing) for node in nodes):
+            raise PlanBusyError(BUSY)
 
 
 def _attempt(
@@ -214,8 +216,8 @@ def _attempt(
         written = _written(commits, more)
         # What the collector has begun to clear has no node any more.
         lazy = [
-            t for t in state.watched.members()
-            if not t.is_realized and t._uop is not None and is_static(t.dims)
+            (t, node) for t in state.watched.members()
+            if not t.is_realized and (node := t._uop) is not None and is_static(t.dims)
         ]  # fmt: skip
         found = _readers(lazy, written)
         readers = {id(t) for t in found}
@@ -239,6 +241,8 @@ def _compute(
         return True
     nodes = [t._uop for t in targets]
     writes = [(t._storage(), t._uop) for t in commits]
+    if None in nodes:
+        return False  # a finalizer or a signal handler has computed it
     try:
         found = execute.plans.find(nodes, writes)
         resets: list[Reset] = [
@@ -288,8 +292,9 @@ def _compute_again(tensor: TensorBase) -> bool:
     """What `_compute` does for one tensor of known structure, in fewer steps."""
     check_settled((tensor,))
     node = tensor._uop
-    found = survey([node])
-    assert found is not None
+    found = None if node is None else survey([node])
+    if found is None:
+        return False  # a finalizer or a signal handler has computed it
     entry = execute.plans.get((1, found[0]))
     if entry is None or entry.prepared is None or (nbytes := entry.alone) < 0:
         return False
@@ -301,14 +306,16 @@ def _compute_again(tensor: TensorBase) -> bool:
         return False  # told by a plan that knows the lines of this graph
 
 
-def _readers(tensors: Sequence[TensorBase], written: Written) -> list[TensorBase]:
-    """Those of `tensors` whose expressions read one of the buffers.
+def _readers(
+    tensors: Sequence[tuple[TensorBase, UOp]], written: Written
+) -> list[TensorBase]:
+    """Those of `tensors`, with their nodes, whose expressions read one of the buffers.
 
     What reads no memory that was ever written is remembered, so that a graph that grows from call
     to call, as a sum of losses does, is not walked again each time.
     """
     version = _ever_written(written)
-    roots = [t._uop for t in tensors]
+    roots = [node for _, node in tensors]
     reads: dict[UOp, bool] = {}
     for node in toposort(roots, stop=lambda n: n.cached_steady == version or is_kept(n)):
         if node.cached_steady == version:
@@ -323,7 +330,7 @@ def _readers(tensors: Sequence[TensorBase], written: Written) -> list[TensorBase
             steady = all(s.cached_steady == version for s in node.src)
         if steady:
             node.cached_steady = version
-    return [t for t, root in zip(tensors, roots, strict=True) if reads[root]]
+    return [t for t, root in tensors if reads[root]]
 
 
 class _History:
