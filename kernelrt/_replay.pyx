@@ -634,11 +634,13 @@ cdef class Replay:
         return False
 
     cdef void bind_results(self, tuple results) noexcept:
-        """Let the plan write results where the caller will find them."""
+        """Let the plan write results where the caller will find them, and mark these."""
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                        (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data)
+        if (self.severs or self.given) and records_gradients():
+            self.mark(results)
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
         """Bind `sites` to `data`, or home again if that is NULL."""
@@ -676,8 +678,6 @@ cdef class Replay:
             handle.nbytes = self.outputs[i].nbytes
             Py_INCREF(handle)
             PyTuple_SET_ITEM(results, i, handle)
-        if (self.severs or self.given) and records_gradients():
-            self.mark(results)
         return results
 
     cdef void mark(self, tuple results) noexcept:
