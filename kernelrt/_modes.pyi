@@ -64,3 +64,13 @@ class TraceMode:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+MISSING: Final[object]
+"""What an attribute is that the ``__dict__`` of an object does not have."""
+
+class Observed:
+    """What Module extends: while this thread observes, attributes that are read are noted.
+
+    What is noted is (owner, name, value in its ``__dict__``) at the first time, by the identity of
+    the owner and the name.
+    """

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The modes of a thread. They change within one C call, so no interrupt leaves one changed."""
 
+cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 
@@ -21,6 +22,8 @@ cdef extern from *:
     """
     PyObject *krt_modes[4]
     PyObject *Py_False
+    PyObject *Py_None
+    object PyObject_GenericGetAttr(object owner, object name)
 
 
 cdef object get(int field):
@@ -120,3 +123,23 @@ cdef class TraceMode:
 
     def __exit__(self, *_):
         put(KRT_TRACE, None)
+
+
+# What an attribute is that an object has none of.
+MISSING = object()
+
+
+@cython.auto_pickle(False)
+cdef class Observed:
+    def __getattribute__(self, name):
+        cdef PyObject *observed = krt_modes[<int> KRT_OBSERVED]
+        if observed != NULL and observed != Py_None:
+            see(self, name, <object> observed)
+        return PyObject_GenericGetAttr(self, name)
+
+
+cdef int see(object owner, str name, object observed) except -1:
+    if not name.startswith("__"):
+        held = <dict> PyObject_GenericGetAttr(owner, "__dict__")
+        observed.setdefault((id(owner), name), (owner, name, held.get(name, MISSING)))
+    return 0

@@ -18,14 +18,13 @@ import numpy as np
 
 from kernelrt.errors import JitError
 from kernelrt.jit.signature import short
-from kernelrt.nn import Module, modes
+from kernelrt.nn import Module
+from kernelrt.nn.modes import Noted
 from kernelrt.nn.optim import Optimizer
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from kernelrt.nn.modes import Noted
 
 __all__ = ["Surroundings"]
 
@@ -119,26 +118,21 @@ class Surroundings:
         yield from ((name, value) for _, name, value in self._bindings)
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
-        """Attributes of modules that the program depends on.
+        """Attributes of modules that lead to what the program reads, by whichever way it got there.
 
-        These are modules in modules, tensors over one of the buffers in `sources`, and numbers: all
-        of a layer of this package, and of other modules those that their forward names.
+        These are modules in modules, and tensors over one of the buffers in `sources`.
         """
         for place in self._places:
             holder = place.holder
             if not isinstance(holder, Module):
                 continue
             for key, value in place.before.items():
-                if isinstance(value, Tensor):
-                    depends = value._memory is not None and value._buffer in sources
-                elif isinstance(value, bool | int | float):
-                    depends = not key.startswith("_") if _is_ours(holder) else (
-                        key in _attributes(getattr(type(holder).forward, "__code__", None))
-                    )
-                else:
-                    depends = isinstance(value, Module)
-                if depends:
-                    yield modes.watch(holder, key, value)
+                if isinstance(value, Module) or (
+                    isinstance(value, Tensor)
+                    and value._memory is not None
+                    and value._buffer in sources
+                ):
+                    yield Noted(holder, key, value)
 
     def check(self, name: str, made: Callable[[object], bool]) -> None:
         """Raise JitError if anything was set that replays of `name` would have to set again.

@@ -22,7 +22,7 @@ from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect
@@ -92,6 +92,7 @@ def trace(
         value. What it raises itself comes through. State is as before in every case.
     """
     key = id(call)
+    arguments: list[Tensor] = []
     try:
         active[key] = name
         with Trace() as current, modes.observe() as observed, state.enable_grad():
@@ -104,14 +105,15 @@ def trace(
                     home.label = f"argument {path!r} of {name}"
             homes = [home for home, _ in pairs]
             args, kwargs = call.arguments([value for _, value in pairs])
-            arguments = [value for _, value in pairs if isinstance(value, Tensor)]
+            arguments += (value for _, value in pairs if isinstance(value, Tensor))
             own = {id(t) for t in arguments}
+            given = [(path, value, value._uop) for path, (_, value) in
+                     zip(call.leaves, pairs, strict=True) if isinstance(value, Tensor)]
 
             def made(value: object) -> bool:
                 return isinstance(value, Tensor) and (value._born is current or id(value) in own)
 
-            given = zip(call.names, (*args, *kwargs.values()), strict=True)
-            around = Surroundings(fn, given)
+            around = Surroundings(fn, zip(call.names, (*args, *kwargs.values()), strict=True))
             draws = Draws(around.reached())
             try:
                 template, named = flatten(fn(*args, **kwargs), "result")
@@ -127,19 +129,23 @@ def trace(
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
             assigned = current.assigned
+            lost = _assigned_arguments(given, {tensor._buffer for tensor in assigned})
             values = (value for _, value in commits)
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
-            noted = (*observed.values(), *around.noted(sources))
+            noted = [*modes.noted(observed), *around.noted(sources)]
             watch = Watch(noted, [*current.differentiated, *_begun(marked)], effects)
     finally:
         active.pop(key, None)
-    for leaf, home in zip(call.leaves, homes, strict=True):
-        if home is not None and any(tensor._buffer is home for tensor in assigned):
-            raise JitError(
-                f"{leaf}: {name} assigns to its argument, where the new value would be "
-                "lost; return it, or reach the tensor through the closure or an attribute"
-            )
+        for argument in arguments:  # what somebody kept has no value outside
+            argument._born = current
+            if argument.is_realized:
+                argument._unbind()
+    if lost:
+        raise JitError(
+            f"{lost[0]}: {name} assigns to its argument, where the new value would be "
+            "lost; return it, or reach the tensor through the closure or an attribute"
+        )
     targets = tuple(storage.arg for storage, _ in commits)
     changed = set(targets)
     return Traced(
@@ -161,6 +167,21 @@ def trace(
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
+
+
+def _assigned_arguments(
+    given: Sequence[tuple[str, Tensor, UOp]], written: Collection[Buffer | None]
+) -> list[str]:
+    """Which arguments, each with the node it began with, have another value now."""
+    return [
+        path
+        for path, argument, node in given
+        if (
+            argument._buffer in written
+            if argument.is_realized
+            else strip([argument._uop]) != strip([node])
+        )
+    ]
 
 
 def _widening(

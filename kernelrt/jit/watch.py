@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, toposort
+from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
 from kernelrt.tensor.grads import after_run, before_run, kind_of
 
@@ -39,6 +40,13 @@ class Watch:
         self, noted: Sequence[Noted], roots: Iterable[UOp], effects: Sequence[Effect]
     ) -> None:
         self._noted = tuple(noted)
+        self._version = modes.version()
+        for item in self._noted:
+            if isinstance(item.owner, Module):
+                modes.watch(item)
+        # The function may have set what it read. Then this call is the only one that the plan fits.
+        self._once = next((item.change() for item in self._noted if not item.holds()), "")
+        self._first = bool(self._once)
         self._effects = tuple(effects)
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
@@ -59,9 +67,14 @@ class Watch:
 
     def differs(self) -> str:
         """What is not as it was when the function was traced; empty if the plan fits."""
-        for item in self._noted:
-            if not item.holds():
-                return item.change()
+        if self._once:
+            return f"{self._once} by the function itself"
+        version = modes.version()
+        if version != self._version:
+            for item in self._noted:
+                if not item.holds():
+                    return item.change()
+            self._version = version
         for effect in self._effects:
             if not effect.fits():
                 shape = effect.tensor.shape
@@ -76,6 +89,9 @@ class Watch:
 
     def fits(self) -> bool:
         """Whether the plan does what the function would do now."""
+        if self._first:
+            self._first = False
+            return True
         return not self.differs()
 
     def before(self) -> bool:
@@ -88,6 +104,6 @@ class Watch:
     def after(self) -> bool:
         """Do what a run leaves to be done; whether there was anything."""
         if not self._effects:
-            return False
+            return bool(self._once)
         with state.lock:
             return after_run(self._effects)

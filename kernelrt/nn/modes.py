@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernelrt._handle import touch
-from kernelrt._modes import OBSERVED, Mode, local
+import numpy as np
 
-__all__ = ["Noted", "changed", "is_watched", "note", "observe", "watch"]
+from kernelrt._handle import touch
+from kernelrt._modes import MISSING, OBSERVED, Mode, local
+
+__all__ = ["Noted", "changed", "is_watched", "note", "noted", "observe", "version", "watch"]
+
+Observations = dict[tuple[int, str], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +30,8 @@ class Noted:
     attribute : str
         Its name in the ``__dict__`` of `owner`.
     value : object
-        What it was. A number is compared by ``==``, all else by identity.
+        What it was; MISSING where there was none. Numbers and texts, also in tuples, are compared
+        by type and value, all else by identity.
     default : object
         What it is where the ``__dict__`` has none.
     """
@@ -34,43 +39,58 @@ class Noted:
     owner: Any
     attribute: str
     value: object
-    default: object
+    default: object = MISSING
 
     def holds(self) -> bool:
         """Whether the attribute has the value still."""
-        now = self.owner.__dict__.get(self.attribute, self.default)
-        return now is self.value or (isinstance(now, _VALUES) and now == self.value)
+        return _same(self.owner.__dict__.get(self.attribute, self.default), self.value)
 
     def change(self) -> str:
         """What changed, in words."""
         now = self.owner.__dict__.get(self.attribute, self.default)
-        name = self.attribute.removeprefix("_")
-        text = f"{type(self.owner).__name__}.{name}"
-        if not isinstance(now, _VALUES):
+        text = f"{type(self.owner).__name__}.{self.attribute.removeprefix('_')}"
+        if self.value is MISSING:
+            return f"{text} was set"
+        if now is MISSING:
+            return f"{text} was taken away"
+        if not isinstance(now, _VALUES) or not isinstance(self.value, _VALUES):
             return f"{text} was replaced"
         return f"{text} changed from {self.value!r} to {now!r}"
 
 
-_VALUES = (bool, int, float, complex, tuple)
+_VALUES = (bool, int, float, complex, str, bytes, np.generic)
 
 
-def observe() -> Mode[dict[tuple[int, str], Noted]]:
+def _same(a: object, b: object) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return isinstance(a, _VALUES) and bool(a == b or (a != a and b != b))
+
+
+def observe() -> Mode[Observations]:
     """Collect the attributes that this thread reads."""
     return Mode(OBSERVED, {})
 
 
-def note(owner: object, attribute: str, value: object, default: object = None) -> None:
+def note(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
     """Record that an attribute was read."""
     observed = local.observed
     if observed is not None:
-        key = id(owner), attribute
-        observed.setdefault(key, Noted(owner, attribute, value, default))
+        observed.setdefault((id(owner), attribute), (owner, attribute, value, default))
 
 
-def watch(owner: object, attribute: str, value: object) -> Noted:
-    """Note an attribute of a module, which is to say when it is set to something else."""
-    owner.__dict__.setdefault(_WATCHED, set()).add(attribute)
-    return Noted(owner, attribute, value, None)
+def noted(observed: Observations) -> list[Noted]:
+    """What was collected."""
+    return [Noted(*item) for item in observed.values()]
+
+
+def watch(item: Noted) -> None:
+    """Say when the attribute, of a module, is set to something else."""
+    item.owner.__dict__.setdefault(_WATCHED, set()).add(item.attribute)
 
 
 def is_watched(owner: object, attribute: str) -> bool:
@@ -79,8 +99,15 @@ def is_watched(owner: object, attribute: str) -> bool:
 
 
 _WATCHED = "_watched_attributes"
+_changes = [0]
 
 
 def changed() -> None:
     """Say that a noted attribute may have changed."""
+    _changes[0] += 1
     touch()
+
+
+def version() -> int:
+    """A number that is another one after each change."""
+    return _changes[0]

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError
 from kernelrt.nn import modes, state, tree
@@ -26,7 +27,7 @@ class _Forward(Protocol[P, R_co]):
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
-class Module:
+class Module(Observed):
     """Something with parameters that is called.
 
     A subclass sets tensors and other modules as attributes, at any depth of lists and dicts, and
@@ -61,6 +62,11 @@ class Module:
 
     def __setattr__(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
+        if modes.is_watched(self, name):
+            modes.changed()
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
         if modes.is_watched(self, name):
             modes.changed()
 
@@ -205,7 +211,7 @@ class Sequential(Module):
     def append(self, layer: Layer) -> Self:
         """Add a layer at the end."""
         name = str(len(self._layers))
-        self._layers[name] = _check_layer(name, layer)
+        self._layers = {**self._layers, name: _check_layer(name, layer)}  # traces see another one
         return self
 
     def tree_items(self) -> Iterable[tuple[str, object]]:
@@ -237,7 +243,7 @@ class ModuleList(Module):
     """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
-        self._items: list[Module] = []
+        self._items: tuple[Module, ...] = ()
         for module in modules:
             self.append(module)
 
@@ -245,7 +251,7 @@ class ModuleList(Module):
         """Add a module at the end."""
         if not isinstance(module, Module):
             raise DTypeError(f"module: expected a Module, not {type(module).__name__}")
-        self._items.append(module)
+        self._items = (*self._items, module)
         return self
 
     def tree_items(self) -> Iterable[tuple[str, object]]:

@@ -149,6 +149,7 @@ def _filled(
 #: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
 #: numbers that differ from memory.
 ALIKE: Final = 3
+_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER_ADD})
 
 
 @dataclass(slots=True)
@@ -272,6 +273,10 @@ class PlanCache:
         memory = [_number(numbers[i]) for i in varied]
         entry = self.get(key)
         if entry is None:
+            if any(numbers[i].dtype.is_int for i in varied) and not _INDEXING.isdisjoint(
+                node.op for node in toposort(roots)
+            ):
+                return None  # it may be a size, or bound an index
             lifted = {numbers[i]: build.reshape(m, ()) for i, m in zip(varied, memory, strict=True)}
             entry = self.make(key, values, commits, [*read, *memory], lifted=lifted)
         return entry, memory

@@ -84,6 +84,18 @@ def test_numbers_that_are_no_ordinary_ones(numbers: list[float]) -> None:
                 np.testing.assert_array_equal(got.numpy(), want)
 
 
+def test_sizes_are_no_numbers() -> None:
+    for n in range(1, 4 * ALIKE):
+        index = krt.arange(n).flip(0)
+        rows = np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
+        assert (index + n).tolist() == [2 * n - 1 - i for i in range(n)]
+        got = krt.tensor(rows)[krt.tensor([0]) + (n - 1)]
+        assert got.tolist() == [rows[n - 1].tolist()]
+    x = krt.tensor(np.arange(60.0, dtype=np.float32).reshape(3, 20))
+    for n in range(1, 4 * ALIKE):
+        assert (x[:, :1] * 0 + krt.arange(n).sum() + n).tolist() == [[n * (n + 1) / 2]] * 3
+
+
 def test_two_numbers_that_are_one_at_times() -> None:
     x = data(7)
     t = krt.tensor(x)
