@@ -331,7 +331,7 @@ krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
         status = run_stage(graph, graph->stages + i);
     *failed_op = graph->failed_op;
-    plan->marked = plan->marked || status;
+    plan->marked = status != KRT_OK;
     return status ? status : graph->deferred;
 }
 

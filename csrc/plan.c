@@ -64,11 +64,21 @@ static const waiter *waiter_of(uintptr_t thread)
     return at;
 }
 
+/* Whose lock it is; 0: nobody's in this process. A thread of this one may well stand where one of
+ * the parent stood. */
+static uintptr_t holder_of(const krt_lock *lock)
+{
+    uint32_t word = atomic_load_explicit(&lock->word, memory_order_relaxed);
+    if ((word & ~(uint32_t)STATE) != epoch)
+        return 0;
+    return atomic_load_explicit(&lock->holder, memory_order_relaxed);
+}
+
 static bool waits_for_me(const krt_lock *lock)
 {
     /* A chain of more locks than threads wait goes round a ring that is just being left. */
     for (const waiter *left = waiters;; left = left->next) {
-        uintptr_t holder = atomic_load_explicit(&lock->holder, memory_order_relaxed);
+        uintptr_t holder = holder_of(lock);
         if (holder == myself())
             return true;
         const waiter *next = holder ? waiter_of(holder) : NULL;
@@ -210,25 +220,25 @@ static krt_status run_serial(krt_plan *plan, size_t *failed_op)
     for (const krt_stop *stop = plan->stops;; ++stop) {
         for (const krt_step *last = stop->end; step != last; ++step)
             step->fn(step->bufs, step->vals);
-        if (stop->action == STOP_END)
+        if (stop->action == STOP_END) {
+            plan->marked = false;
             return KRT_OK;
-        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
-        if (status) {
-            plan->marked = true;
-            return status;
         }
+        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
+        if (status)
+            return status;
     }
 }
 
-/* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. */
+/* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. Until
+ * it has ended well the run counts as one that failed: a fork leaves in the child what it found. */
 static void begin(krt_plan *plan)
 {
     if (plan->stale)
         krt_plan_lay_out(plan);
-    if (plan->marked) {
+    if (plan->marked)
         memset(plan->status, 0, plan->n_status * sizeof *plan->status);
-        plan->marked = false;
-    }
+    plan->marked = true;
 }
 
 int64_t krt_plan_status(const krt_plan *plan, size_t op)
@@ -287,12 +297,11 @@ static krt_status run_serial_profiled(krt_plan *plan, krt_sample *samples, size_
         samples[op] = (krt_sample){.start_ns = start - origin,
                                    .elapsed_ns = now - start,
                                    .chunks = (int64_t)record->chunks};
-        if (status) {
-            plan->marked = true;
+        if (status)
             return status;
-        }
         start = now;
     }
+    plan->marked = false;
     return KRT_OK;
 }
 

@@ -50,7 +50,7 @@ struct krt_plan {
     int64_t cost_ns;
     int64_t last_poll_ns;
     bool stale;      /* chunk counts changed: steps and stops must be laid out again */
-    bool marked;     /* a run did not end well: status words may be set */
+    bool marked;     /* a run has not ended, or not well: status words may be set */
     int max_threads; /* 0: as many as the process has */
     krt_graph *graph; /* NULL: no two of its ops may ever run together */
 

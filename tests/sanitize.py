@@ -97,18 +97,14 @@ def libraries(kind: str) -> list[str]:
     return found
 
 
-def test(folder: Path, kind: str, arguments: list[str]) -> int:
-    """Run pytest on the instrumented modules.
-
-    A sanitizer writes its report and ends the process at once, so pytest must leave the output of
-    the process alone: what it has captured by then is lost. A test that hangs shows its stacks.
-    """
+def environment(folder: Path, kind: str) -> dict[str, str]:
+    """Variables for a Python that runs instrumented modules in `folder`."""
     known = folder / "no-races"
     known.write_text("\n".join(NO_RACES) + "\n", encoding="ascii")
     options = dict(OPTIONS[kind])
     if kind == "thread":
         options["TSAN_OPTIONS"] += f":suppressions={known}"
-    environment = {
+    return {
         **os.environ,
         **options,
         "LD_PRELOAD": " ".join(libraries(kind)),
@@ -116,9 +112,19 @@ def test(folder: Path, kind: str, arguments: list[str]) -> int:
         "PYTHONPATH": str(folder),
         "OPENBLAS_NUM_THREADS": "1",
     }
+
+
+def test(folder: Path, kind: str, arguments: list[str]) -> int:
+    """Run pytest on the instrumented modules.
+
+    A sanitizer writes its report and ends the process at once, so pytest must leave the output of
+    the process alone: what it has captured by then is lost. A test that hangs shows its stacks.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys"]
     command += ["-o", f"faulthandler_timeout={HANGS}", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+    return subprocess.run(
+        command, cwd=folder, env=environment(folder, kind), check=False
+    ).returncode
 
 
 if __name__ == "__main__":

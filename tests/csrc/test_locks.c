@@ -91,6 +91,8 @@ static void *hold_for_ever(void *held)
 static void use_all_locks(void)
 {
     CHECK(krt_fork_count() == 1);
+    /* As if this thread stood where the one that held it stands in the parent. */
+    atomic_store(&locks[0].holder, atomic_load(&locks[1].holder));
     for (int l = 0; l < LOCKS; ++l)
         CHECK(krt_lock_acquire(&locks[l], 0) == (l == 1 ? KRT_BUSY : KRT_OK));
     krt_lock_release(&locks[1]);
@@ -114,11 +116,53 @@ static void test_fork(void)
     krt_lock_release(&locks[1]);
 }
 
+static _Atomic bool in_parent = true, failing;
+static krt_plan *failing_plan;
+
+static void fail_in_parent(void *const *bufs, const int64_t *vals)
+{
+    (void)vals;
+    if (!atomic_load(&in_parent))
+        return;
+    *(int64_t *)bufs[0] = 1;
+    atomic_store(&failing, true);
+    for (;;)
+        pause();
+}
+
+static void *run_for_ever(void *unused)
+{
+    run_plan(failing_plan);
+    return unused;
+}
+
+static void run_in_child(void)
+{
+    atomic_store(&in_parent, false);
+    run_plan(failing_plan);
+    run_plan(failing_plan);
+}
+
+/* What a run of another thread has stored by the time of the fork is not the child's failure. */
+static void test_fork_during_a_run(void)
+{
+    void *bufs[] = {NULL};
+    krt_op op = {.kind = KRT_KERNEL, .fn = fail_in_parent, .bufs = bufs, .n_bufs = 1, .chunks = 1,
+                 .core_slot = -1, .flags = KRT_MAY_FAIL};
+    pthread_t thread;
+    failing_plan = make_plan(&op, 1, quiet_host);
+    CHECK(!pthread_create(&thread, NULL, run_for_ever, NULL));
+    while (!atomic_load(&failing))
+        usleep(100);
+    in_child(run_in_child);
+}
+
 int main(void)
 {
     test_one_thread();
     test_a_ring_is_broken();
     test_no_false_alarm();
     test_fork();
+    test_fork_during_a_run();
     return 0;
 }
