@@ -70,7 +70,7 @@ def without_gil():
     # The lock of the interpreter orders what does not overlap.
     both.wait()
     with nogil:
-        count_here(100000000)
+        count_here(20000000)
 
 
 def c_without_gil():

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .conftest import HERE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 spec = importlib.util.spec_from_file_location("sanitize", HERE.parent / "sanitize.py")
 assert spec is not None
