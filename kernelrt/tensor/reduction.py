@@ -91,10 +91,15 @@ class ReductionMethods(MovementMethods):
         count = _float_count(x, axes, correction)
         mean = _mean(x, axes)
         deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
-        squares = build.reduce(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
-        shape = build.keep_axes(x.shape, axes)
-        out = build.reshape(squares, shape).alu(Op.DIV, build.broadcast_to(count, shape))
-        return custom(out, _var_rule, x, arg=(mean, count))
+        squares = _kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
+        # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
+        # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
+        rest = _kept(deviation, Op.ADD, axes)
+        size = build.broadcast_to(_float_count(x, axes), rest.shape)
+        shift = detach(rest.alu(Op.DIV, size))
+        squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
+        out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
+        return custom(out, _var_rule, x, arg=(mean, shift, count))
 
     def _wide(self, name: str) -> UOp:
         """The elements, which must be floats, in the type that sums of them have."""
@@ -416,9 +421,10 @@ def _log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (mean, count) = node.arg.inputs, node.arg.arg
+    (x,), (mean, shift, count) = node.arg.inputs, node.arg.arg
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+    deviation = deviation.alu(Op.SUB, build.expand(shift, x.shape))
     return build.mul(build.expand(share, x.shape), deviation)
 
 

@@ -96,6 +96,26 @@ def test_variance_over_no_elements():
     assert krt.zeros(0, 2).var(1).shape == (0,)
 
 
+@pytest.mark.parametrize("count", [1, 2, 17, 1000, 5000])
+@pytest.mark.parametrize("offset", [0.0, -1e2, 1e4, 1e6, 1e7])
+def test_the_spread_of_float32_far_from_zero(count, offset):
+    rng = np.random.default_rng(count)
+    x = (rng.standard_normal((3, count)) + offset).astype(np.float32)
+    x[0] = np.float32(offset + 1.1)  # equal elements
+    ours = krt.tensor(x, requires_grad=True)
+    exact = torch.tensor(x.astype(np.float64), requires_grad=True)
+    for name in ("var", "std"):
+        values = [getattr(t, name)(1, correction=0) for t in (ours, exact)]
+        np.testing.assert_allclose(
+            values[0].numpy(), values[1].detach().numpy(), rtol=2e-3, atol=1e-12
+        )
+        for t, value in zip((ours, exact), values, strict=True):
+            t.grad = None
+            value.sum().backward()
+        slopes = [t.grad.numpy() for t in (ours, exact)]
+        np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-3, atol=2e-3 / count)
+
+
 def test_the_spread_of_equal_elements_has_no_slope():
     agree(lambda x: x.std(), lambda x: x.std(), np.full(4, 3.0))
     agree(lambda x: x.std(1), lambda x: x.std(1), np.array([[1.0, 1, 1], [1, 2, 4]]))
