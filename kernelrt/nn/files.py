@@ -13,6 +13,7 @@ import json
 import math
 import os
 import secrets
+import stat
 import struct
 import zipfile
 import zlib
@@ -39,6 +40,7 @@ Array = np.ndarray[Any, Any]
 _BFLOAT16 = ":bfloat16"
 """Ends the name of an array of bfloat16 bits in an archive: NumPy has no such type."""
 _SAFE = ".safetensors"
+_METADATA = "__metadata__"
 _FOREIGN = (".bin", ".ckpt", ".h5", ".onnx", ".pkl", ".pt", ".pth")
 _SAFE_TYPES = {
     "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "U16": dt.uint16, "I16": dt.int16,
@@ -49,6 +51,7 @@ _SAFE_NAMES = {held: name for name, held in _SAFE_TYPES.items()}
 _MOST_HEADER = 100 << 20
 _MOST_NPY_HEADER = 1 << 16
 _MOST_AXES = 64
+_MOST_NAME = 60_000
 _DATA = (str, bytes, bytearray, int, float, complex)
 _DEFLATE_RATIO = 1032
 """What deflate makes of a byte at most."""
@@ -68,10 +71,13 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     StateError
-        The name ends as files of another format do, or a mapping or list holds something that
-        would be lost, such as a number, a text or an array.
+        The name ends as files of another format do, a mapping or list holds something that would
+        be lost, such as a number, a text or an array, or the name of a tensor is one that two
+        have or that the format does not.
     """
-    target = Path(path)
+    target = _named(path)
+    if not target.name:
+        raise StateError(f"path: {os.fspath(path)!r} names no file")
     if target.suffix in _FOREIGN:
         raise StateError(
             f"path: {os.fspath(path)!r} would not be what {target.suffix} says; use a name that "
@@ -82,8 +88,11 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
             f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
             "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere"
         )
-    held = dict(tree.named_tensors(state, ""))
-    write = _write_safetensors if target.suffix == _SAFE else _write_archive
+    held = tree.tensors_by_name(state)
+    safe = target.suffix == _SAFE
+    for name in held:
+        _check_name(name, safe=safe)
+    write = _write_safetensors if safe else _write_archive
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     # A name that nobody foresees, and no file that is there, be it a link, is written to.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
@@ -97,6 +106,30 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def _named(path: str | os.PathLike[str]) -> Path:
+    if "\0" in os.fspath(path):
+        raise StateError(f"path: {os.fspath(path)!r} has a null character, which no file has")
+    return Path(path)
+
+
+def _check_name(name: str, *, safe: bool) -> None:
+    """Raise StateError for the name of a tensor that would not come back from a file."""
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise StateError(f"state: {name!r} has half a character and is no name") from None
+    why = None
+    if safe and name == _METADATA:
+        why = "the format keeps other things under it"
+    elif not safe and name.endswith(_BFLOAT16):
+        why = f"the ending {_BFLOAT16} marks a type"
+    elif not safe and ("\0" in name or length > _MOST_NAME):
+        why = f"archives take names of {_MOST_NAME} bytes, without null characters"
+    if why is not None:
+        shown = name if len(name) < 100 else f"{name[:100]}..."
+        raise StateError(f"state: a tensor cannot be called {shown!r} in this file: {why}")
 
 
 def _lost(state: object) -> Iterator[tuple[str, object]]:
@@ -126,12 +159,19 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     OSError
         The file cannot be read: FileNotFoundError where there is none.
     StateError
-        It is neither an archive of arrays nor a safetensors file, or it is broken.
+        It is neither an archive of arrays nor a safetensors file, or it is broken, or no file but
+        a device or a pipe, which have no size.
     """
-    with Path(path).open("rb") as file:
+    source = _named(path)
+    mode = source.stat().st_mode  # asked before it is opened: that of a pipe would wait
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise StateError(
+            f"{os.fspath(path)!r} is a device or a pipe; write what comes out of it to a file first"
+        )
+    with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            if Path(path).suffix == _SAFE:
+            if source.suffix == _SAFE:
                 return dict(_read_safetensors(file, size))
             return dict(_read_archive(file, size))
         except (
@@ -248,6 +288,8 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
         at += array.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # so that elements lie aligned
+    if len(text) > _MOST_HEADER:
+        raise StateError(f"state: names and shapes take {len(text)} bytes, at most {_MOST_HEADER}")
     file.write(len(text).to_bytes(8, "little") + text)
     for array in arrays:
         file.write(array.reshape(-1).view(np.uint8).data)
@@ -261,7 +303,7 @@ def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]
     header = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once)
     if not isinstance(header, dict):
         _broken("its header is no object")
-    header.pop("__metadata__", None)
+    header.pop(_METADATA, None)
     parts = sorted(_safe_part(name, value) for name, value in header.items())
     at = 0
     for begin, end, name in parts:

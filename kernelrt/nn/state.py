@@ -34,8 +34,13 @@ def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
         A module, an optimizer, or any object, list, tuple or dict of them.
     prefix : str
         Put before each name, with a dot.
+
+    Raises
+    ------
+    StateError
+        Two tensors have one name, as in ``{"a.b": x, "a": {"b": y}}``.
     """
-    return dict(tree.named_tensors(root, prefix))
+    return tree.tensors_by_name(root, prefix)
 
 
 def load_state_dict(

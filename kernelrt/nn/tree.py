@@ -6,10 +6,11 @@ import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, cast
 
+from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
 
 __all__ = ["Branch", "children", "named_objects", "named_parameters", "named_tensors",
-           "parameters"]  # fmt: skip
+           "parameters", "tensors_by_name"]  # fmt: skip
 
 _LEAVES = (
     Tensor, types.NoneType, str, int, float, bytes, bytearray, complex, range,
@@ -70,6 +71,24 @@ def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]
     for name, value in named_objects(root, prefix):
         if isinstance(value, Tensor):
             yield name, value
+
+
+def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
+    """Every tensor reachable from `root` by its dotted name.
+
+    Raises
+    ------
+    StateError
+        Two tensors have one name.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in named_tensors(root, prefix):
+        if found.setdefault(name, tensor) is not tensor:
+            raise StateError(
+                f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
+                "change one of the keys"
+            )
+    return found
 
 
 def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -392,6 +392,69 @@ def test_what_objects_keep_beside_tensors_is_theirs(tmp_path) -> None:
     assert list(nn.load(tmp_path / "file.npz")) == ["0.weight"]
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(
+    "state",
+    [{"a.b": 1, "a": {"b": 0}}, {1: 1, "1": 0}, [{"x": 1, "y": {"z": 0}, "y.z": 3}],
+     {"": {"a": 1}, "a": 2}],
+    ids=str,
+)  # fmt: skip
+def test_two_tensors_of_one_name_are_refused(tmp_path, suffix, state):
+    def filled(value):
+        if isinstance(value, int):
+            return krt.full((1,), value)
+        items = enumerate(value) if isinstance(value, list) else value.items()
+        made = {key: filled(child) for key, child in items}
+        return list(made.values()) if isinstance(value, list) else made
+
+    state = filled(state)
+    for use in (lambda: nn.save(state, tmp_path / f"x{suffix}"), lambda: nn.state_dict(state),
+                lambda: nn.load_state_dict(state, {})):  # fmt: skip
+        with pytest.raises(StateError, match="two tensors are called '"):
+            use()
+    assert list(tmp_path.iterdir()) == []
+    same = krt.ones(1)
+    nn.save({"a.b": same, "a": {"b": same}}, tmp_path / f"x{suffix}")
+
+
+NAMES = ["__metadata__", "x:bfloat16", "a\0b", "a\0", "", "a.npy", "a/b", "../a", "\ud800",
+         "é" * 900, "n" * 70_000, "con", " ", ".", "a\nb", '"', "\\"]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("name", NAMES, ids=lambda n: ascii(n[:12]))
+@pytest.mark.parametrize("kind", ["uint16", "bfloat16", "float32"])
+def test_a_name_comes_back_or_is_refused(tmp_path, suffix, name, kind):
+    path = tmp_path / f"file{suffix}"
+    state = {name: krt.ones(2, dtype=kind), f"{name}2": krt.zeros(1)}
+    fault = None
+    try:
+        nn.save(state, path)
+        equal(nn.load(path), state)
+    except StateError as error:
+        fault = str(error)
+    refused = name in ("\ud800", *(("__metadata__",) if suffix == ".safetensors" else (
+        "x:bfloat16", "a\0b", "a\0", "n" * 70_000)))  # fmt: skip
+    assert refused == (fault is not None and fault.startswith("state: ")), fault
+    assert len(list(tmp_path.iterdir())) == (not refused)
+
+
+@pytest.mark.parametrize("path", ["", "a\0.npz", ".", "/"])
+def test_paths_that_name_no_file(path):
+    with pytest.raises(StateError, match="path"):
+        nn.save({"a": krt.ones(1)}, path)
+
+
+def test_devices_and_pipes_are_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe.npz"
+    os.mkfifo(pipe)
+    for path in ("/dev/zero", "/dev/full", pipe):
+        with pytest.raises(StateError, match="device or a pipe"):
+            nn.load(path)
+    with pytest.raises(StateError, match="null"):
+        nn.load("a\0.npz")
+
+
 def test_an_error_of_the_disk_is_not_called_a_broken_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
