@@ -8,6 +8,7 @@ DEVICES: Final[int]
 KERNELS: Final[int]
 COMPILER: Final[int]
 LOADER: Final[int]
+IMPORTS: Final[int]
 GATE: Final[int]
 LLVM: Final[int]
 """Ranks: the order in which nested code takes locks."""
@@ -20,13 +21,18 @@ class Lock:
     An interrupt loses no lock, and a finalizer or a signal handler may take one that its thread
     holds: what it guards must be in order wherever Python code can run.
 
+    Where such code wants one of a lower rank than its thread holds, and waiting for it would not
+    end, it gets a PlanBusyError.
+
     Parameters
     ----------
     rank : int
         Its place in the order in which locks are taken.
+    home : object, optional
+        Where another library keeps the RLock that is meant, as its `_lock`.
     """
 
-    def __init__(self, rank: int) -> None: ...
+    def __init__(self, rank: int, home: object = None) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
     @property
@@ -60,3 +66,12 @@ def at_fork(
         In the child, even where `before` was not reached; `in_parent`, if that was, where this is
         not given. A bound method does not keep its object alive.
     """
+
+def waits_for_me(thread: int) -> bool:
+    """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
+
+imports: Final[Lock]
+"""Held by code that imports modules when they are first needed.
+
+A module that another thread is importing when the process forks can never be imported in the child.
+"""

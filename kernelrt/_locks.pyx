@@ -3,14 +3,16 @@
 
 A fork copies one thread and every lock. So before it this thread takes all of them, each rank
 before the next, as nested code does; afterwards both processes let go of what is in order. Should
-a lock not be had in time (its holder may be waiting for this very thread) the fork goes on, and
-the child makes that lock anew.
+a lock not be had although nothing moves (its holder may be waiting for this very thread) the fork
+goes on, and the child makes that lock anew.
 
 Locks are reentrant, because finalizers and signal handlers run in the middle of everything. Taking
-and giving back has no step at which an interrupt could lose one.
+and giving back has no step at which an interrupt could lose one. Such code may also want a lock of
+a lower rank than its thread holds: where that would close a ring of threads, it gets an error.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pythread cimport PyThread_get_thread_ident
 from posix.unistd cimport usleep
 
 import os
@@ -18,6 +20,8 @@ import sys
 import threading
 import time
 import weakref
+
+from kernelrt.errors import PlanBusyError
 
 cdef extern from *:
     """
@@ -27,9 +31,14 @@ cdef extern from *:
     int krt_inside_here
 
 # The order in which nested code takes them.
-STATE, DEVICES, KERNELS, COMPILER, LOADER, GATE, LLVM = range(10, 80, 10)
+STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(10, 90, 10)
 
+# A fork waits for what other threads hold while the process uses its processors, though not for
+# ever: what waits for this thread uses none. On a machine with much to do threads get little.
 cdef double PATIENCE_S = 2.0
+cdef double MOST_PATIENCE_S = 60.0
+cdef double LEAST_WORK_S = 0.01
+cdef double SLICE_S = 0.05
 
 cdef list locks = []  # weak references
 cdef list hooks = []  # (rank, before, in_parent, in_child)
@@ -37,6 +46,34 @@ cdef list taken = []  # by the fork that goes on: Locks, and hooks whose `before
 cdef object serial = threading.RLock()  # one fork at a time
 cdef int forks = 0  # begun by the thread that holds `serial`
 cdef int generation = 0  # forks from which this process came
+cdef dict waiting = {}  # the Lock that each thread waits for
+cdef Patience patience = Patience()  # of the fork that goes on
+
+
+cdef class Patience:
+    """How long a fork waits: until nothing has moved for a while, or at most for a minute."""
+
+    cdef double until, quiet, used
+
+    def __cinit__(self):
+        self.quiet = time.monotonic()
+        self.until = self.quiet + MOST_PATIENCE_S
+        self.used = time.process_time()
+
+    cdef bint lasts(self) except -1:
+        cdef double now = time.monotonic(), used = time.process_time()
+        if used - self.used >= LEAST_WORK_S:
+            self.used, self.quiet = used, now
+        return now < self.until and now - self.quiet < PATIENCE_S
+
+    cdef bint take(self, object inner) except -1:
+        """Whether the lock could be had."""
+        if inner.acquire(False):
+            return True
+        while self.lasts():
+            if inner.acquire(True, SLICE_S):
+                return True
+        return False
 
 
 cdef class Lock:
@@ -46,31 +83,83 @@ cdef class Lock:
     ----------
     rank : int
         Its place in the order in which locks are taken.
+    home : object, optional
+        Where another library keeps the RLock that is meant, as its `_lock`.
     """
 
     cdef object inner
+    cdef object home
     cdef readonly int rank
+    cdef unsigned long holder  # the thread; 0: none
+    cdef int depth
     cdef object __weakref__
 
-    def __init__(self, int rank):
-        self.inner = threading.RLock()
+    def __init__(self, int rank, home=None):
+        self.inner = threading.RLock() if home is None else home._lock
+        self.home = home
         self.rank = rank
         locks.append(weakref.ref(self, locks.remove))
 
     def __enter__(self):
-        self.inner.acquire()
+        if not self.inner.acquire(False):
+            self.wait()
+        self.holder = <unsigned long> PyThread_get_thread_ident()
+        self.depth += 1
 
     def __exit__(self, *_):
+        self.depth -= 1
+        if self.depth == 0:
+            self.holder = 0
         self.inner.release()
 
-    cdef bint take(self, double seconds) except -1:
-        return self.inner.acquire(True, seconds)
+    cdef int wait(self) except -1:
+        """Take the lock from another thread; in slices, as rings are closed by either side."""
+        me = <unsigned long> PyThread_get_thread_ident()
+        before = waiting.get(me)  # of the code that this one interrupts
+        waiting[me] = self
+        try:
+            while not self.inner.acquire(True, SLICE_S):
+                if ring_rank(self.holder, me) > self.rank:
+                    raise PlanBusyError(
+                        "a handler of a signal or a finalizer needs what another thread has, and "
+                        "that thread needs what the interrupted code has; compute elsewhere"
+                    )
+        finally:
+            if before is None:
+                waiting.pop(me, None)
+            else:
+                waiting[me] = before
+        return 0
 
     cdef int renew(self) except -1:
         """In a child: nobody holds this but perhaps the only thread."""
         if not self.inner._is_owned():
             self.inner = threading.RLock()
+            self.holder = 0
+            self.depth = 0
+            if self.home is not None:
+                self.home._lock = self.inner
         return 0
+
+
+cdef int ring_rank(unsigned long thread, unsigned long me) except -2:
+    """The rank of what `thread` waits for in the end, if this thread holds that; else -1."""
+    cdef Lock lock
+    cdef Py_ssize_t left = len(waiting) + 1
+    while left:
+        lock = waiting.get(thread)
+        if lock is None:
+            return -1
+        if lock.holder == me:
+            return lock.rank
+        thread = lock.holder
+        left -= 1
+    return -1
+
+
+def waits_for_me(unsigned long thread):
+    """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
+    return ring_rank(thread, <unsigned long> PyThread_get_thread_ident()) >= 0
 
 
 def at_fork(int rank, before=None, in_parent=None, in_child=None):
@@ -123,7 +212,7 @@ cdef class Gate:
     def close(self):
         """Wait until no other thread is inside, and let none in."""
         self.closed += 1
-        while self.inside > krt_inside_here:
+        while self.inside > krt_inside_here and patience.lasts():
             with nogil:
                 usleep(200)
 
@@ -145,12 +234,12 @@ def _rank_of(entry):
     return entry.rank if isinstance(entry, Lock) else entry[0]
 
 
-cdef int begin(object entry, double until) except -1:
+cdef int begin(object entry) except -1:
     if not isinstance(entry, Lock):
         if entry[1] is not None:
             entry[1]()
         taken.append(entry)
-    elif (<Lock> entry).take(max(0.0, until - time.monotonic())):
+    elif patience.take((<Lock> entry).inner):
         taken.append(entry)
     return 0
 
@@ -176,18 +265,18 @@ cdef void attempt(int (*function)(object, bint) except -1, object entry, bint in
 
 
 def _before():
-    global forks
+    global forks, patience
     cdef int born = generation
-    if not serial.acquire(True, PATIENCE_S):
+    if not Patience().take(serial):
         return  # the fork of another thread is stuck
     forks += 1
     if forks > 1:
         return  # a signal handler forks while this thread prepares to
-    until = time.monotonic() + PATIENCE_S
+    patience = Patience()
     entries = hooks + [lock for ref in list(locks) if (lock := ref()) is not None]
     for entry in sorted(entries, key=_rank_of):
         try:
-            begin(entry, until)
+            begin(entry)
         except BaseException:
             sys.excepthook(*sys.exc_info())
         if generation != born:
@@ -222,6 +311,7 @@ def _in_child():
     generation += 1
     forks = 0
     serial = threading.RLock()
+    waiting.clear()
     entries = taken[::-1]
     taken.clear()
     for entry in entries:
@@ -232,3 +322,7 @@ def _in_child():
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+
+#: Held by code that imports modules when they are first needed. A module that another thread is
+#: importing when the process forks can never be imported in the child.
+imports = Lock(IMPORTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt import _locks
 from kernelrt.device.registry import register
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ __all__: list[str] = []
 
 
 def _cpu() -> Device:
-    from kernelrt.backend.cpu import open_device
-
+    with _locks.imports:
+        from kernelrt.backend.cpu import open_device
     return open_device()
 
 

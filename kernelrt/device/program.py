@@ -264,6 +264,9 @@ class Loader(Protocol):
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
         """Link all `compiled` in one go. Raises CompileError where a symbol is missing."""
 
+    def collect(self) -> None:
+        """Free what is left of programs that are gone. Loading more may do so, too."""
+
 
 def _check_sizes(argument: str, sizes: Sizes) -> Sizes:
     checked: object = plain(sizes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.device.program import Compiler, Loader, Renderer
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["Device", "allocator", "known", "opened", "register"]
+__all__ = ["Device", "allocator", "free_programs", "known", "opened", "register"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +80,13 @@ def opened(name: str = "CPU") -> Device:
                 )
             entry.device = entry.factory()
         return entry.device
+
+
+def free_programs() -> None:
+    """Free what is left on all devices of programs that are gone."""
+    for entry in list(_entries.values()):
+        if entry.device is not None:
+            entry.device.loader.collect()
 
 
 def allocator(name: str = "CPU") -> CachingAllocator:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from kernelrt import _locks
+
 __all__ = ["DeviceSpec", "host"]
 
 _KIB = 1024
@@ -112,8 +114,8 @@ def host() -> DeviceSpec:
     >>> host().name
     'CPU'
     """
-    import llvmlite.binding as llvm
-
+    with _locks.imports:
+        import llvmlite.binding as llvm
     triple = llvm.get_process_triple()
     # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
     features = dict(llvm.get_host_cpu_features())

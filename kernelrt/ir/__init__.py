@@ -1,5 +1,6 @@
 """The graph language: ops, hash-consed nodes, rewriting, integer expressions, stage rules."""
 
+from kernelrt.ir import bounds, shape  # noqa: F401 - nodes ask them at any time
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import rewrite, substitute
 from kernelrt.ir.symbolic import simplify

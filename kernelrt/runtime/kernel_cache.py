@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from _thread import LockType, allocate_lock
 from collections import OrderedDict
-from concurrent.futures import CancelledError, Future
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kernelrt import _locks
-from kernelrt.device.registry import opened
+from kernelrt.device.registry import free_programs, opened
 from kernelrt.errors import DeviceError
 from kernelrt.runtime.kernel import CachedKernel
 
@@ -25,12 +25,35 @@ __all__ = ["KernelCache", "kernels"]
 _Key = tuple["UOp", str]
 
 
-class _Task(Future[CachedKernel]):
-    """A kernel that is being made, and the thread that makes it."""
+#: How long a thread waits for a kernel before it looks whether that can come.
+_SLICE_S = 0.05
 
-    def __init__(self) -> None:
-        super().__init__()
+
+class _Task:
+    """A kernel that is being made, the thread that makes it, and what came of it.
+
+    `batch` is held as long as it is being made, by a ``with`` block whose end no interrupt can
+    prevent: a task whose batch is free is over, whether or not there is a kernel.
+    """
+
+    __slots__ = ("batch", "error", "kernel", "thread")
+
+    def __init__(self, batch: LockType) -> None:
+        self.batch = batch
         self.thread = get_ident()
+        self.kernel: CachedKernel | None = None
+        self.error: Exception | None = None
+
+    def wait(self) -> bool:
+        """Wait until it is over; False where it waits for something that this thread holds.
+
+        That can be when a finalizer or a handler of a signal computes on the thread that makes it.
+        """
+        while not self.batch.acquire(timeout=_SLICE_S):
+            if _locks.waits_for_me(self.thread):
+                return False
+        self.batch.release()
+        return True
 
 
 class KernelCache:
@@ -88,28 +111,36 @@ class KernelCache:
             A kernel cannot be compiled. Everyone who waits for it gets the error; nothing is
             remembered, and the next request tries again.
         """
+        keys = [(ast, device) for ast in asts]
+        stuck: set[_Task] = set()
         while True:
             found: dict[_Key, CachedKernel] = {}
             mine: dict[_Key, _Task] = {}
             theirs: dict[_Key, _Task] = {}
-            try:
-                self._look_up([(ast, device) for ast in asts], found, mine, theirs)
-                if mine:
-                    self._compile(mine, device)
-            finally:
-                self._withdraw(mine)
-            try:
-                for key, future in (mine | theirs).items():
-                    found[key] = future.result()
-            except CancelledError:
-                continue  # whoever compiled it was interrupted; now it is this thread's turn
-            return [found[ast, device] for ast in asts]
+            batch = allocate_lock()
+            with batch:
+                try:
+                    self._look_up(keys, found, mine, theirs, batch, stuck)
+                    if mine:
+                        self._compile(mine, device)
+                finally:
+                    self._forget(mine)
+            stuck.update(task for task in theirs.values() if not task.wait())
+            for key, task in (mine | theirs).items():
+                if task.error is not None:
+                    raise task.error
+                if task.kernel is not None:
+                    found[key] = task.kernel
+            # Where whoever compiled it was interrupted, or cannot go on, it is this thread's turn.
+            if all(key in found for key in keys):
+                return [found[key] for key in keys]
 
     def clear(self) -> None:
         """Forget every kernel. Plans keep theirs; code without a user is freed."""
         with self._lock:
             self._kept.clear()
             self._alive.clear()
+        free_programs()
 
     def collect(self) -> int:
         """Free the kernels that no live plan uses.
@@ -128,7 +159,9 @@ class KernelCache:
                 kernel = self._alive.get(key)
                 if kernel is not None:
                     self._kept[key] = kernel
-            return sum(key not in self._kept for key in before)
+            gone = sum(key not in self._kept for key in before)
+        free_programs()
+        return gone
 
     def _look_up(
         self,
@@ -136,6 +169,8 @@ class KernelCache:
         found: dict[_Key, CachedKernel],
         mine: dict[_Key, _Task],
         theirs: dict[_Key, _Task],
+        batch: LockType,
+        stuck: set[_Task],
     ) -> None:
         """What is there, what this thread has to compile, and what others are compiling."""
         with self._lock:
@@ -147,11 +182,14 @@ class KernelCache:
                 if kernel is not None:
                     found[key] = kernel
                     self._keep(key, kernel)
-                elif task is not None and task.thread != get_ident():
+                elif task is not None and task.batch.locked() and not (
+                    task.thread == get_ident() or task in stuck
+                ):
                     theirs[key] = task
                 else:
-                    mine[key] = _Task()
-                    self._pending.setdefault(key, mine[key])
+                    mine[key] = _Task(batch)
+                    if task is None or not task.batch.locked():
+                        self._pending[key] = mine[key]
 
     def _forget(self, tasks: dict[_Key, _Task]) -> None:
         """Let nobody find `tasks` any more."""
@@ -160,13 +198,6 @@ class KernelCache:
                 if self._pending.get(key) is task:
                     del self._pending[key]
 
-    def _withdraw(self, tasks: dict[_Key, _Task]) -> None:
-        """Let nobody find `tasks` any more, nor wait for those that are not done."""
-        self._forget(tasks)
-        for task in tasks.values():
-            if not task.done():
-                task.cancel()
-
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
         self._kept[key] = kernel
         self._kept.move_to_end(key)
@@ -174,7 +205,7 @@ class KernelCache:
             self._kept.popitem(last=False)
 
     def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
-        """Settle every future of `mine`."""
+        """Settle every task of `mine`."""
         keys = list(mine)
         started = perf_counter()
         try:
@@ -183,7 +214,7 @@ class KernelCache:
         except Exception as error:  # noqa: BLE001 - handed on to whoever waits
             if len(keys) == 1:
                 self._forget(mine)
-                mine[keys[0]].set_exception(error)
+                mine[keys[0]].error = error
             else:  # one broken kernel is no reason for the others to fail
                 for key in keys:
                     self._compile({key: mine[key]}, device)
@@ -201,9 +232,8 @@ class KernelCache:
             for key, kernel in zip(keys, kernels, strict=True):
                 self._alive[key] = kernel
                 self._keep(key, kernel)
+                mine[key].kernel = kernel
             self._forget(mine)
-        for key, kernel in zip(keys, kernels, strict=True):
-            mine[key].set_result(kernel)
 
     def _forget_others(self) -> None:
         """Forget what threads that do not exist in a forked child were compiling."""

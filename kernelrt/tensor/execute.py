@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kernelrt import _locks
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, give, new_result
 from kernelrt._node import survey
@@ -20,11 +21,12 @@ from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.schedule import Schedule
 
 __all__ = ["Entry", "PlanCache", "entry", "plans", "prepare"]
 
@@ -49,15 +51,21 @@ def prepare(
     stored : mapping of int to UOp, optional
         Outputs, by position, that are the storage of a commit rather than memory of their own.
     """
-    from kernelrt import runtime
-    from kernelrt.schedule import schedule
-
+    schedule, runtime_prepare = _middle()
     if not stored:
-        return runtime.prepare(schedule(values, commits))
+        return runtime_prepare(schedule(values, commits))
     made = schedule([v for i, v in enumerate(values) if i not in stored], commits)
     rest = iter(made.outputs)
     outputs = tuple(stored[i] if i in stored else next(rest) for i in range(len(values)))
-    return runtime.prepare(replace(made, outputs=outputs))
+    return runtime_prepare(replace(made, outputs=outputs))
+
+
+def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
+    """The scheduler and what makes plans, imported when the first graph is computed."""
+    with _locks.imports:
+        from kernelrt.runtime import prepare as runtime_prepare
+        from kernelrt.schedule import schedule
+    return schedule, runtime_prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +375,7 @@ def _plan(
 
 def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
     """A plan whose outputs are no buffer that it was given, which another run has not."""
-    from kernelrt import runtime
-    from kernelrt.schedule import schedule
-
+    schedule, runtime_prepare = _middle()
     made = schedule(values, commits)
     given = [isinstance(node.arg, Buffer) for node in made.outputs]
     if any(given):
@@ -378,7 +384,7 @@ def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Ex
             for v, g in zip(values, given, strict=True)
         ]
         made = schedule(values, commits)
-    return runtime.prepare(made)
+    return runtime_prepare(made)
 
 
 def _place(

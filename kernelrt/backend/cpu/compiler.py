@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _locks
@@ -15,7 +13,7 @@ from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.spec import DeviceSpec
@@ -103,7 +101,7 @@ class LLVMCompiler:
             (i for i, data in enumerate(found) if data is None),
             key=lambda i: -len(kernels[i][1]),
         )
-        made = _on_threads(lambda i: self._object(*kernels[i]), missing, pool_limit())
+        made = llvm.on_threads(lambda i: self._object(*kernels[i]), missing, pool_limit())
         for i, data in zip(missing, made, strict=True):
             found[i] = data
             if self.cache is not None:
@@ -112,12 +110,16 @@ class LLVMCompiler:
 
     def assembly(self, name: str, src: str) -> str:
         """Show the machine code of a kernel as text, for people."""
-        machine = self._take()
-        try:
-            with self._module(machine, name, src) as module:
-                return str(machine.emit_assembly(module))
-        finally:
-            self._machines.append(machine)
+
+        def show(_: object) -> str:
+            machine = self._take()
+            try:
+                with self._module(machine, name, src) as module:
+                    return str(machine.emit_assembly(module))
+            finally:
+                self._machines.append(machine)
+
+        return llvm.on_threads(show, [None])[0]
 
     def key(self, src: str) -> tuple[str, ...]:
         """Everything that decides what the object of `src` is."""
@@ -146,46 +148,3 @@ class LLVMCompiler:
             if self._machines:
                 return self._machines.pop()
         return llvm.target_machine(self.spec, self._codegen_level)
-
-
-def _on_threads(work: Callable[[int], bytes], items: Sequence[int], limit: int) -> list[bytes]:
-    """Give `work` of each of `items`, which no signal handler gets to see halfway.
-
-    Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
-    would leave objects that are freed twice or in the wrong order. So the main thread waits for
-    others; the threads are plain ones because executors refuse work once the main thread has
-    ended. Where no thread can be started, this one does the work.
-    """
-    left = collections.deque(enumerate(items))
-    done: dict[int, bytes] = {}
-    failed: dict[int, BaseException] = {}
-
-    def run() -> None:
-        while left and not failed:
-            try:
-                at, item = left.popleft()
-            except IndexError:  # another thread was faster
-                return
-            try:
-                done[at] = work(item)
-            except BaseException as error:  # noqa: BLE001 - raised again where it belongs
-                failed[at] = error
-
-    wanted = min(len(items), limit)
-    own = threading.current_thread() is not threading.main_thread()
-    threads = [threading.Thread(target=run, name="kernelrt-compile") for _ in range(wanted - own)]
-    started = []
-    try:
-        for thread in threads:
-            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-                thread.start()
-                started.append(thread)
-        if own or not started:
-            run()
-        for thread in started:
-            thread.join()
-    finally:
-        left.clear()
-    if failed:
-        raise failed[min(failed)]
-    return [done[at] for at in range(len(items))]

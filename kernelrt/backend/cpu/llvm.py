@@ -1,26 +1,84 @@
-"""The few calls of LLVM that the backend makes; the only place where llvmlite is imported.
+"""The few calls of LLVM that the backend makes; the only place where llvmlite is called.
 
-llvmlite guards every call with one lock. Generating code is by far the longest call and LLVM
+llvmlite guards every call with one lock, which an interrupt between two steps of Python can lose,
+and its objects must be freed in order. So whatever calls it does so in :func:`on_threads`.
+Generating code is by far the longest call and LLVM
 allows it on several threads as long as each has a context and a target machine of its own, so
 that one call is made past the lock where llvmlite's library can be reached directly.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt import _locks
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["emit", "initialize", "parsed", "target_machine", "version"]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+__all__ = ["emit", "initialize", "on_threads", "parsed", "target_machine", "version"]
+
+
+def on_threads(
+    work: Callable[[_Item], _Result], items: Sequence[_Item], limit: int = 1
+) -> list[_Result]:
+    """Give `work` of each of `items`, which no signal handler gets to see halfway.
+
+    Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
+    would leave objects that are freed twice or in the wrong order. So the main thread waits for
+    others; the threads are plain ones because executors refuse work once the main thread has
+    ended. Where no thread can be started, this one does the work.
+
+    `work` may take the locks of the compiler, of the loader and of LLVM, which are taken nowhere
+    else, and none that the interrupted code of the main thread may hold.
+    """
+    if items:
+        with _locks.imports:  # not left to a thread: this one may have been interrupted here
+            import llvmlite.binding  # noqa: F401
+    left = collections.deque(enumerate(items))
+    done: dict[int, _Result] = {}
+    failed: dict[int, BaseException] = {}
+
+    def run() -> None:
+        while left and not failed:
+            try:
+                at, item = left.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                done[at] = work(item)
+            except BaseException as error:  # noqa: BLE001 - raised again where it belongs
+                failed[at] = error
+
+    wanted = min(len(items), limit)
+    own = threading.current_thread() is not threading.main_thread()
+    threads = [threading.Thread(target=run, name="kernelrt-compile") for _ in range(wanted - own)]
+    started = []
+    try:
+        for thread in threads:
+            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+                thread.start()
+                started.append(thread)
+        if own or not started:
+            run()
+        for thread in started:
+            thread.join()
+    finally:
+        left.clear()
+    if failed:
+        raise failed[min(failed)]
+    return [done[at] for at in range(len(items))]
 
 
 @functools.cache
@@ -43,21 +101,22 @@ _gate = _locks.Gate(_locks.GATE)
 
 
 @functools.cache
-def _guard_forks() -> None:
+def _guard_forks() -> _locks.Lock | None:
     """Fork only while no thread is inside LLVM."""
     from llvmlite.binding import ffi
 
-    lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
-    if lock is not None:
-        _locks.at_fork(_locks.LLVM, lock.acquire, lock.release)
+    guard = getattr(ffi.lib, "_lock", None)
+    if isinstance(getattr(guard, "_lock", None), type(threading.RLock())):
+        return _locks.Lock(_locks.LLVM, guard)
+    return None
 
 
 @functools.cache
 def version() -> str:
     """Version of LLVM, and of the library around it."""
-    import llvmlite
-    import llvmlite.binding as llvm
-
+    with _locks.imports:
+        import llvmlite
+        import llvmlite.binding as llvm
     return ".".join(map(str, llvm.llvm_version_info)) + "/" + str(llvmlite.__version__)
 
 

@@ -1,7 +1,8 @@
 """LLVMLoader: relocatable objects to code in memory, and out of it again.
 
 A library is the unit of loading: up to `BATCH` objects linked together. Its memory is freed
-when the last of its programs is gone. LLVM's engine itself keeps some kilobytes for every
+once the last of its programs is gone, by the next call of the loader: not by a finalizer, which
+could be interrupted, or interrupt, anywhere. LLVM's engine itself keeps some kilobytes for every
 library it ever held, so a new engine is begun every `ENGINE_LIBRARIES` libraries, and an old
 one goes with its last library.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,19 +34,12 @@ _names = itertools.count()
 
 
 class _Library:
-    """Linked code; freed with this object."""
+    """Stands for linked code. When it is gone, so are those who could call the code."""
 
-    __slots__ = ("__weakref__", "_engine", "_tracker", "addresses")
+    __slots__ = ("__weakref__", "addresses")
 
-    def __init__(self, engine: Any, tracker: Any, addresses: dict[str, int]) -> None:
-        self._engine = engine
-        self._tracker = tracker
+    def __init__(self, addresses: dict[str, int]) -> None:
         self.addresses = addresses
-
-    def __del__(self) -> None:
-        # The code has to go before the engine that holds it.
-        self._tracker = None
-        self._engine = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +75,9 @@ class LLVMLoader:
         self._lock = _locks.Lock(_locks.LOADER)
         self._engine: Any = None
         self._libraries = 0
+        # In each the engine comes first: tuples let go of their last element first, and the code
+        # has to go before the engine that holds it.
+        self._linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []
 
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
         """Load all of `compiled`, in order.
@@ -104,24 +102,40 @@ class LLVMLoader:
         made = iter(self._compiler.compile_sources(sources))
         return [c.bytes if c.bytes is not None else next(made) for c in compiled]
 
+    def collect(self) -> None:
+        """Free the code that no program stands for any more."""
+        if self._linked:
+            llvm.on_threads(lambda _: self._free(), [None])
+
     def _link(self, names: list[str], objects: list[bytes]) -> _Library:
+        [outcome] = llvm.on_threads(lambda _: self._linked_as(names, objects), [None])
+        if isinstance(outcome, _Library):
+            return outcome
+        if len(names) > 1:  # one after the other, to find out which
+            for name, data in zip(names, objects, strict=True):
+                self._link([name], [data])
+        raise CompileError(_explain(names[0], objects[0], outcome))
+
+    def _linked_as(self, names: list[str], objects: list[bytes]) -> _Library | str:
+        """Link; a string says why that cannot be."""
         binding = llvm.initialize(self._compiler.spec.triple)
         builder = binding.JITLibraryBuilder().add_current_process()
         for name, data in zip(names, objects, strict=True):
             builder.add_object_img(data).export_symbol(name)
         with self._lock:
+            self._free()
             engine = self._next_engine(binding)
             try:
                 tracker = builder.link(engine, f"kernelrt{next(_names)}")
             except RuntimeError as error:
-                reason = str(error).strip()
-                tracker = None
-        if tracker is None:
-            if len(names) > 1:  # one after the other, to find out which
-                for name, data in zip(names, objects, strict=True):
-                    self._link([name], [data])
-            raise CompileError(_explain(names[0], objects[0], reason))
-        return _Library(engine, tracker, {name: tracker[name] for name in names})
+                return str(error).strip()
+            library = _Library({name: tracker[name] for name in names})
+            self._linked.append((engine, tracker, weakref.ref(library)))
+        return library
+
+    def _free(self) -> None:
+        with self._lock:
+            self._linked[:] = [entry for entry in self._linked if entry[2]() is not None]
 
     def _next_engine(self, binding: Any) -> Any:
         if self._engine is None or self._libraries >= ENGINE_LIBRARIES:
