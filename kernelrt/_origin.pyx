@@ -14,7 +14,7 @@ cdef extern from *:
     ctypedef struct PyFrameObject:
         pass
     PyFrameObject *PyEval_GetFrame()
-    PyFrameObject *PyFrame_GetBack(PyFrameObject *frame)
+    PyFrameObject *PyFrame_GetBack(PyFrameObject *frame) except? NULL  # none, or no memory
     PyObject *PyFrame_GetCode(PyFrameObject *frame)
     int PyFrame_GetLasti(PyFrameObject *frame)
     PyObject *file_of(PyObject *code)
@@ -69,8 +69,10 @@ def here(object scope):
                 method = code
             else:
                 caller = code
-        back = PyFrame_GetBack(frame)
-        Py_DECREF(<object> <PyObject *> frame)
+        try:
+            back = PyFrame_GetBack(frame)
+        finally:
+            Py_DECREF(<object> <PyObject *> frame)
         frame = back
     return None
 

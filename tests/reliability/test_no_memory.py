@@ -1,0 +1,98 @@
+"""Each allocation of Python fails in turn: the call ends in a MemoryError, later ones are right."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.tensor import state
+
+testcapi = pytest.importorskip("_testcapi", reason="this Python has no failing allocator")
+if not hasattr(testcapi, "set_nomemory"):
+    pytest.skip("this Python has no failing allocator", allow_module_level=True)
+
+MOST = 2000
+QUIET = 40
+"""Calls without a failure behind which there are no more allocations to fail."""
+
+
+class Programs:
+    """Calls that repeat themselves, each with a check of what it gives."""
+
+    def __init__(self):
+        self.x = np.ones((4, 4), np.float32)
+        self.big = np.ones((64, 64), np.float32)
+        self.lent = krt.tensor(self.big)
+        self.w = krt.zeros(3).realize()
+        self.p = krt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        self.f = krt.jit(lambda x, s: x * s + 1)
+        self.g = krt.jit(lambda x, y: x * y + 1)
+
+    def small(self):
+        return self.f(self.x, 2.0)
+
+    def bound(self):
+        return self.g(self.big, self.lent)
+
+    def eager(self):
+        return (self.lent * 3 + 1).realize()
+
+    def assign(self):
+        self.w.assign(self.w + 1)
+        krt.realize()
+
+    def backward(self):
+        self.p.grad = None
+        (self.p * self.p).sum().backward()
+
+    def all(self):
+        for call in (self.small, self.bound, self.eager, self.assign, self.backward):
+            call()
+
+    def check(self):
+        assert (self.small().numpy() == 3).all()
+        assert (self.bound().numpy() == 2).all()
+        assert (self.eager().numpy() == 4).all()
+        before = self.w.numpy().copy()
+        self.assign()
+        np.testing.assert_array_equal(self.w.numpy(), before + 1)
+        self.backward()
+        assert self.p.grad.tolist() == [2, 4, 6]
+        assert not state.pending
+        assert state.changing is None
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["small", "bound", "eager", "assign", "backward"])
+def test_an_allocation_fails(name):
+    programs = Programs()
+    for _ in range(3):
+        programs.all()
+    call = getattr(programs, name)
+    failures = quiet = 0
+    gc.collect()
+    gc.disable()
+    try:
+        for i in range(1, MOST):
+            failed = False
+            testcapi.set_nomemory(i, i + 1)
+            try:
+                call()
+            except MemoryError:
+                failed = True
+            except AttributeError:
+                failed = True  # Python forgets why it could not look an attribute up
+            finally:
+                testcapi.remove_mem_hooks()
+            failures += failed
+            quiet = 0 if failed else quiet + 1
+            if quiet == QUIET:
+                break
+    finally:
+        gc.enable()
+    assert failures
+    assert quiet == QUIET
+    programs.check()
