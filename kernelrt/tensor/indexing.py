@@ -423,8 +423,10 @@ def _position(item: object, size: Dim, axis: int) -> Dim:
             f"{type(item).__name__}"
         )
     number = int(item)
-    least = dim_span(size)[0]
+    least, most = dim_span(size)
     if not -least <= number < least:
+        if -most <= number < most:
+            raise IndexBoundsError(_open_size(number, axis, size, "index"))
         raise IndexBoundsError(
             f"index: {number} is out of range for axis {axis} with size {format_shape((size,))}"
         )
@@ -450,11 +452,16 @@ def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
     if isinstance(size, int):
         return max(0, number + size) if number < 0 else min(number, size)
     if abs(number) > max(0, dim_span(size)[0]):
-        raise ShapeError(
-            f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} "
-            "is known only at run time; raise the Variable's lower bound or slice by a Variable"
-        )
+        raise ShapeError(_open_size(number, axis, size, "slice"))
     return number if number >= 0 else build.total((size, number))
+
+
+def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
+    """What is wrong where an axis may, or may not, be long enough."""
+    return (
+        f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} is "
+        f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
+    )
 
 
 def _checked(index: UOp, size: Dim) -> UOp:

@@ -204,3 +204,12 @@ def test_an_index_that_no_address_depends_on(name, how):
         with pytest.raises(IndexBoundsError):
             f(krt.tensor([wrong])).numpy()
     f(krt.tensor([0])).numpy()
+
+
+@pytest.mark.parametrize("number", [4, 5, 63, -5, -64, 64, -65])
+def test_a_number_that_only_some_sizes_have(number):
+    n = krt.Variable("n", 4, 64)
+    pick = krt.jit(lambda x: x[number], dynamic={"x": {0: n}})
+    told = "known only at run time" if -64 <= number < 64 else "out of range for axis 0"
+    with pytest.raises(krt.IndexBoundsError, match=told):
+        pick(np.zeros(64, np.float32))
