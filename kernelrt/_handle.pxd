@@ -46,6 +46,12 @@ cdef unsigned long long world
 # Whether a gradient that flows into the handle would flow on, or should.
 cdef bint has_lineage(ArrayHandle handle) except -1
 
+# Give each of (handle, value) its gradient. What they had goes to `dropped`.
+cdef int set_gradients(list gradients, list dropped) except -1
+
+# Do what a run of a plan leaves to be done: copy (handle, address, bytes) and set gradients.
+cdef int hand_over(tuple handover, list dropped) except -1
+
 cdef int check_code(object code) except -1
 
 # Bytes of a C-contiguous array. Raises where they cannot be counted.

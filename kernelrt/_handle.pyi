@@ -30,6 +30,24 @@ class Roster:
         """The handles, oldest first."""
     def __len__(self) -> int: ...
 
+def put_all(
+    values: list[tuple[Any, Any]],
+    gradients: list[tuple[Any, Any]],
+    pending: dict[int, Any],
+    births: list[int],
+    steady: set[Any],
+) -> None:
+    """Give handles new nodes and gradients; no signal handler sees a part of it.
+
+    A handle with data becomes pending.
+    """
+
+def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:
+    """Copy (handle, address, bytes) over its data, and set (handle, gradient), in one step."""
+
+def become(handle: ArrayHandle, leaf: object, node: object, flips: list[int]) -> object:
+    """Let a handle be a leaf, or none, with a node that says so; gives the node it had."""
+
 def _name_lineage(function: Callable[[Any], object], /) -> None:
     """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
 
@@ -71,9 +89,12 @@ class ArrayHandle:
     @property
     def _nbytes(self) -> int: ...
     def _bind(
-        self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...]
+        self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...],
+        node: object = None,
     ) -> None:
         """Make the handle realized. `memory` is what `_memory` gives from now on.
+
+        With `node` that becomes the graph node in the same step.
 
         The data are the bytes of `export`, which the handle holds: as long as it is bound, who
         owns them can neither free nor move them.

@@ -178,7 +178,7 @@ cdef class ArrayHandle:
     def _nbytes(self):
         return self.nbytes
 
-    def _bind(self, memory, export, dtype_code, tuple shape):
+    def _bind(self, memory, export, dtype_code, tuple shape, node=None):
         cdef int code = check_code(dtype_code)
         cdef Py_ssize_t nbytes = count_bytes(shape, code)
         if not PyMemoryView_Check(export):
@@ -197,6 +197,8 @@ cdef class ArrayHandle:
         self.code = code
         self.shape = shape
         self.nbytes = nbytes
+        if node is not None:
+            self._uop = node
 
     def _copy_out(self):
         cdef cnp.npy_intp dims[DIMS]
@@ -234,6 +236,65 @@ cdef void forget(PyObject *handle) noexcept:
 
 
 krt_clear_after(ArrayHandle, forget)
+
+
+def put_all(list values not None, list gradients not None, dict pending not None,
+            list births not None, set steady not None):
+    cdef ArrayHandle handle
+    cdef list dropped = []  # let go of at the end: what dies may run code
+    for entry, node in values:
+        handle = <ArrayHandle?> entry
+        dropped.append(handle._uop)
+        handle._plain = handle._leaf is None
+        handle._uop = node
+        births[0] += 1
+        if handle.data != NULL:
+            # The last assignment counts where handles share memory, so it comes last.
+            pending.pop(id(handle), None)
+            pending[id(handle)] = handle
+            steady.clear()
+    set_gradients(gradients, dropped)
+
+
+cdef int set_gradients(list gradients, list dropped) except -1:
+    """Give each of (handle, value) the gradient, if that is another one than it has."""
+    cdef bint changed = False
+    for handle, value in gradients:
+        before = handle._grad
+        if before is not value:
+            dropped.append(before)
+            handle._grad = value
+            changed = True
+    if changed:
+        touch()
+    return changed
+
+
+cdef int hand_over(tuple handover, list dropped) except -1:
+    cdef ArrayHandle handle
+    cdef size_t address
+    copies, gradients = handover
+    for handle, address, nbytes in copies:
+        if nbytes != handle.nbytes or handle.data == NULL:
+            raise errors.ShapeError(f"expected {handle.nbytes} bytes to hand over, not {nbytes}")
+        memmove(handle.data, <const char *> address, <size_t> handle.nbytes)
+    set_gradients(<list?> gradients, dropped)
+    return 0
+
+
+def finish(tuple handover not None):
+    hand_over(handover, [])
+
+
+def become(ArrayHandle handle not None, leaf, node, list flips not None):
+    cdef object before = handle._uop
+    handle._leaf = leaf
+    if leaf is not None:
+        handle._plain = False
+    handle._uop = node
+    flips[0] += 1
+    touch()
+    return before
 
 
 cdef object lineage_of = None

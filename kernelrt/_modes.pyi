@@ -45,6 +45,24 @@ class Mode(Generic[_T]):
     ) -> None: ...
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 
+class Limit:
+    """Lets a number be at most `most` within a ``with`` block; functions of C read and set it.
+
+    As those of a Mode, its two steps are not interrupted.
+    """
+
+    def __init__(
+        self, most: int, read: Callable[[], int], write: Callable[[int], object]
+    ) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
 class TraceMode:
     """What is the trace of this thread within a ``with`` block.
 

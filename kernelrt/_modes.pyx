@@ -108,6 +108,27 @@ def _decorated(function, int field, value):
     return within
 
 
+cdef class Limit:
+    cdef object most
+    cdef object read
+    cdef object write
+    cdef list before
+
+    def __init__(self, most, read, write):
+        self.most = most
+        self.read = read
+        self.write = write
+        self.before = []
+
+    def __enter__(self):
+        before = self.read()
+        self.before.append(before)
+        self.write(min(self.most, before))
+
+    def __exit__(self, *_):
+        self.write(self.before.pop())
+
+
 cdef class TraceMode:
     def _begin(self):
         """Make ready; the trace is not active yet."""

@@ -50,10 +50,11 @@ class Watch(Protocol):
 
     def fits(self) -> bool:
         """Whether the replay may run."""
-    def before(self) -> bool:
-        """Make ready for a run; whether there was anything to do."""
-    def after(self) -> bool:
-        """Do what is to be done after a run; whether there was anything."""
+    def before(self) -> tuple[bool, tuple[list[Any], list[Any]]]:
+        """Make ready for a run.
+
+        Whether there was anything to do, and what `kernelrt._handle.finish` does afterwards.
+        """
 
 class Replay:
     """One prepared plan together with the calling convention of the traced function.
@@ -81,7 +82,7 @@ class Replay:
         `make_way` is called before a run, outside of the plan's turn, if one of the `registers`
         holds something.
     watch
-        Asked whether the replay still fits, and told before and after a run, unless nothing was
+        Asked whether the replay still fits, and told before a run, unless nothing was
         touched (`kernelrt._handle.touch`) since a run that it had nothing to do for.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only

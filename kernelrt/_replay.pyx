@@ -15,8 +15,8 @@ from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
-    DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, has_lineage, numpy_type,
-    world,
+    DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, hand_over, has_lineage,
+    numpy_type, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
@@ -498,7 +498,7 @@ cdef class Replay:
                 return mismatch
         if self.watch is not None and self.seen != world:
             return self.watched(args)
-        return self.unwatched(args)
+        return self.unwatched(args, None)
 
     cdef object watched(self, tuple args):
         """As below, with a look at the Python objects that the plan depends on and changes."""
@@ -508,28 +508,29 @@ cdef class Replay:
         flush_first = not all_empty(self.registers)
         if flush_first:
             self.make_way()
-        busy = self.watch.before()
-        results = self.unwatched(args)
-        if results is not mismatch and not (self.watch.after() or busy):
-            self.seen = now
+        busy, handover = self.watch.before()
+        results = self.unwatched(args, handover)
+        if results is not mismatch and not busy:
+            self.seen = now  # what changed a gradient let `world` grow beyond
         return results
 
-    cdef object unwatched(self, tuple args):
+    cdef object unwatched(self, tuple args, tuple handover):
         if not all_empty(self.registers):
             self.make_way()
-        results = self.run(args)
+        results = self.run(args, handover)
         if results is None:
             return mismatch
         if self.build is not None:
             return self.build(*results)
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
-    cdef tuple run(self, tuple args):
+    cdef tuple run(self, tuple args, tuple handover):
         """The results; None, and nothing done, where something is not as it was traced."""
         cdef krt_status status
         cdef size_t op = 0
         cdef tuple results
         cdef list owners  # gone when the turn is over: their end may run any code
+        cdef list dropped = None if handover is None else []  # likewise
         self.plan.acquire()
         try:
             if self.bindings is not None and self.plan.bound_by is not self:
@@ -551,9 +552,20 @@ cdef class Replay:
         if status == KRT_OK:
             self.copy_out(results)
             self.n_calls += 1
+            if handover is not None:
+                self.settle(handover, dropped)
         owners = self.unbind()
         self.plan.finish(status, op)
         return results
+
+    cdef int settle(self, tuple handover, list dropped) except -1:
+        """Do what goes with the run, which has written to state: nothing comes in between."""
+        try:
+            return hand_over(handover, dropped)
+        except BaseException:
+            dropped.append(self.unbind())
+            self.plan.leave()
+            raise
 
     cdef bint guarded(self) noexcept:
         """Whether the state that the plan was made for is where it was."""

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._modes import Limit
 from kernelrt.errors import KernelrtWarning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["check_environment", "num_threads"]
 
 
-@contextmanager
-def num_threads(n: int) -> Iterator[None]:
+def num_threads(n: int) -> Limit:
     """Let plans use at most `n` threads within a ``with`` block, process-wide.
 
     Raises
@@ -31,12 +26,7 @@ def num_threads(n: int) -> Iterator[None]:
     ...     get_num_threads()
     1
     """
-    before = get_num_threads()
-    set_num_threads(min(n, before))
-    try:
-        yield
-    finally:
-        set_num_threads(before)
+    return Limit(n, get_num_threads, set_num_threads)
 
 
 def check_environment() -> None:

@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
+from kernelrt._handle import finish
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning
 from kernelrt.jit import tracing
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelrt.runtime import ExecutionPlan, KernelProfile
+    from kernelrt.tensor.grads import Handover
 
 __all__ = ["JitFunction", "jit"]
 
@@ -114,20 +116,22 @@ class JitFunction(JitCore, Generic[R]):
 
         Executing it does what a call does, apart from taking arguments and handing out results.
         """
-        variant = self._loaded(args, kwargs)
-        variant.traced.watch.after()
+        variant, handover = self._loaded(args, kwargs)
+        finish(handover)
         return variant.plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
-        variant = self._loaded(args, kwargs)
+        variant, handover = self._loaded(args, kwargs)
         variant.way()
         profiles = variant.plan.execute_profiled()
-        variant.traced.watch.after()
+        finish(handover)
         return profiles
 
-    def _loaded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Variant:
-        """Give the plan for these arguments, with the arguments copied in."""
+    def _loaded(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[_Variant, Handover]:
+        """Give the plan, with the arguments copied in, and what is to be done once it has run."""
         forbid(f"{self._name}.plan()")
         variant, leaves, replay = self._variant_for(args, kwargs)
         for home, leaf in zip(variant.traced.homes, leaves, strict=True):
@@ -136,8 +140,7 @@ class JitFunction(JitCore, Generic[R]):
                 home.raw()[: elements.size] = elements
         if replay.bindings is not None:
             variant.plan.set_with(replay.bindings)
-        variant.traced.watch.before()
-        return variant
+        return variant, variant.traced.watch.before()[1]
 
     # ---- what was traced
 
@@ -211,8 +214,8 @@ class JitFunction(JitCore, Generic[R]):
             for i in variant.traced.reached:
                 self._check_without_gradient(leaf_names[i], leaves[i])
             if variant is made:
-                self._variants.setdefault((call, specs), []).append(variant)
                 self._order.append(variant)
+                self._variants.setdefault((call, specs), []).append(variant)
                 self._traced += 1
                 self._warn_of_retraces()
                 if len(self._order) > MOST_PLANS:
@@ -317,13 +320,12 @@ class JitFunction(JitCore, Generic[R]):
     def _drop(self, variant: _Variant) -> None:
         """Forget a plan."""
         with state.lock:
-            if variant not in self._order:
-                return
-            self._order.remove(variant)
             key = (variant.call, variant.specs)
-            self._variants[key].remove(variant)
-            if not self._variants[key]:
+            left = [v for v in self._variants.get(key, ()) if v is not variant]
+            self._variants[key] = left
+            if not left:
                 del self._variants[key]
+            self._order = [v for v in self._order if v is not variant]
             self._clear_replays()
 
     # ---- methods

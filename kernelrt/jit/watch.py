@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir import Op, toposort
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
-from kernelrt.tensor.grads import after_run, before_run, kind_of
+from kernelrt.tensor.grads import before_run, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.nn.modes import Noted
-    from kernelrt.tensor.grads import Effect
+    from kernelrt.tensor.grads import Effect, Handover
 
 __all__ = ["Watch"]
 
@@ -94,16 +94,12 @@ class Watch:
             return True
         return not self.differs()
 
-    def before(self) -> bool:
-        """Make ready for a run; whether there was anything to do."""
+    def before(self) -> tuple[bool, Handover]:
+        """Make ready for a run; whether there was anything to do, and what there is afterwards."""
         if not self._effects:
-            return False
+            return bool(self._once), _NOTHING
         with state.lock:
             return before_run(self._effects)
 
-    def after(self) -> bool:
-        """Do what a run leaves to be done; whether there was anything."""
-        if not self._effects:
-            return bool(self._once)
-        with state.lock:
-            return after_run(self._effects)
+
+_NOTHING: Final[Handover] = ([], [])

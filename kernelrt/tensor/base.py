@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle, touch
+from kernelrt._handle import ArrayHandle, become
+from kernelrt._handle import put_all as settle
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "storage_node"]
+__all__ = ["Operand", "TensorBase", "assign_all", "put_all", "storage_node"]
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -224,14 +225,17 @@ class TensorBase(ArrayHandle):
         """Go on with `buffer`, which holds the same elements, as the storage."""
         shape = self._shape
         assert shape is not None
-        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
-        self._uop = self._at_rest()
+        node = self._node_over(buffer)
+        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape, node)
 
     def _at_rest(self) -> UOp:
         """The node of a tensor that reads its storage."""
+        return self._node_over(self._memory)
+
+    def _node_over(self, buffer: Buffer) -> UOp:
         shape = self._shape
         assert shape is not None
-        storage = storage_node(self._memory, shape)
+        storage = storage_node(buffer, shape)
         return storage if self._leaf is None else mark(storage, self._leaf)
 
     def _assign(self, value: Self) -> None:
@@ -240,33 +244,7 @@ class TensorBase(ArrayHandle):
 
     def _put(self, node: UOp) -> None:
         """Take `node`, which :attr:`uop` of another tensor gave, as the new value."""
-        buffer = self._buffer
-        trace = state.local.trace
-        if buffer is None and trace is not None and self._born is not trace:
-            trace.admit(self)
-            buffer = self._buffer
-        if buffer is not None and buffer.readonly:
-            raise ShapeError(
-                "value: the tensor shares read-only memory and cannot be assigned to; copy "
-                "it first with kernelrt.tensor"
-            )
-        node = node if self._leaf is None else mark(node, self._leaf)
-        if buffer is not None and trace is not None:
-            trace.record(self, node)
-            return
-        with state.lock:
-            if state.changing is not None and buffer is not None:
-                from kernelrt.tensor.realize import check_settled
-
-                check_settled([self])
-            self._plain = self._leaf is None
-            self._uop = node
-            state.births[0] += 1
-            if buffer is not None:
-                # The last assignment counts where tensors share memory, so it comes last.
-                state.pending.pop(id(self), None)
-                state.pending[id(self)] = self
-                state.steady.clear()
+        put_all([(self, node)])
 
     # ---- what it is
 
@@ -355,11 +333,9 @@ class TensorBase(ArrayHandle):
         """
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
-                touch()
-                state.flips[0] += 1
-                self._mark(None)
-                state.leaves.pop(self._leaf, None)
-                self._leaf = None
+                leaf = self._leaf
+                self._become(None)
+                state.leaves.pop(leaf, None)
             elif self.requires_grad:
                 raise GradientError(
                     "requires_grad: a result of operations cannot be told not to require a "
@@ -376,21 +352,18 @@ class TensorBase(ArrayHandle):
         if isinstance(known, Severed):
             raise known.error("requires_grad")
         if not known:
-            touch()
-            state.flips[0] += 1
-            self._leaf = Leaf()
-            self._plain = False
-            self._mark(self._leaf)
-            state.leaves[self._leaf] = self
+            leaf = Leaf()
+            state.leaves[leaf] = self  # first: who bears the mark is found by it
+            self._become(leaf)
         return self
 
-    def _mark(self, token: object) -> None:
+    def _become(self, leaf: Leaf | None) -> None:
         """Put a mark on the value, and on what was assigned in the trace that is active."""
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
-            trace.record(self, mark(assigned, token))
-        self._uop = mark(self._uop, token)
+            trace.record(self, mark(assigned, leaf))
+        become(self, leaf, mark(self._uop, leaf), state.flips)
 
     @property
     def is_leaf(self) -> bool:
@@ -512,8 +485,41 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     One by one, the second source would be computed on its own if it reads the first target.
     """
     pairs = list(pairs)
-    for (target, _), node in zip(pairs, [source.uop for _, source in pairs], strict=True):
-        target._put(detach(node))
+    nodes = [source.uop for _, source in pairs]
+    put_all([(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)])
+
+
+def put_all(
+    pairs: Iterable[tuple[TensorBase, UOp]],
+    gradients: Iterable[tuple[TensorBase, TensorBase]] = (),
+) -> None:
+    """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
+
+    Outside of a trace all of that is one step, which is interrupted before or after.
+    """
+    trace = state.local.trace
+    ready = []
+    for tensor, node in pairs:
+        buffer = tensor._buffer
+        if buffer is None and trace is not None and tensor._born is not trace:
+            trace.admit(tensor)
+            buffer = tensor._buffer
+        if buffer is not None and buffer.readonly:
+            raise ShapeError(
+                "value: the tensor shares read-only memory and cannot be assigned to; copy "
+                "it first with kernelrt.tensor"
+            )
+        value = node if tensor._leaf is None else mark(node, tensor._leaf)
+        if buffer is not None and trace is not None:
+            trace.record(tensor, value)
+        else:
+            ready.append((tensor, value))
+    with state.lock:
+        if state.changing is not None:
+            from kernelrt.tensor.realize import check_settled
+
+            check_settled([t for t, _ in ready if t._memory is not None])
+        settle(ready, list(gradients), state.pending, state.births, state.steady)
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

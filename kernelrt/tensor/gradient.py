@@ -10,11 +10,12 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, state
+from kernelrt.tensor.base import put_all
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt.tensor.base import TensorBase
 
@@ -146,16 +147,31 @@ def backward(
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
+    sums: dict[int, tuple[TensorBase, UOp]] = {}  # two tensors may share a gradient
+    fresh = []
     for target, new in new_by_target:
         held = grads.find(target)
         if held is None:
-            target.grad = new
+            fresh.append((target, new))
         elif isinstance(held, grads.Spent):
             continue  # what is lost stays lost until it is cleared
         elif create_graph:
-            target.grad = held._of(build.add(held.uop, new.uop))
+            fresh.append((target, held._of(build.add(held.uop, new.uop))))
         else:
-            held._assign(held._of(build.add(held.uop, new.uop)))
+            before = sums[id(held)][1] if id(held) in sums else held.uop
+            sums[id(held)] = held, build.add(before, new.uop)
+    _hand_over(sums.values(), fresh)
+
+
+def _hand_over(
+    sums: Iterable[tuple[TensorBase, UOp]], fresh: Sequence[tuple[TensorBase, TensorBase]]
+) -> None:
+    """Add to gradients that are there, and set others, all of them at once."""
+    if state.local.trace is not None:
+        for target, new in fresh:
+            target.grad = new
+        fresh = ()
+    put_all([(held, detach(node)) for held, node in sums], fresh)
 
 
 def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kernelrt._handle import touch
 from kernelrt.device.buffer import Buffer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Effect", "Home", "Spent", "after_run", "before_run", "find", "home_of",
+__all__ = ["Effect", "Handover", "Home", "Spent", "before_run", "find", "home_of",
            "move_out", "read", "write"]  # fmt: skip
 
 
@@ -67,7 +67,8 @@ class Home:
 
     def tenant(self) -> TensorBase | None:
         """The tensor that lies here, if any does."""
-        return None if self._tenant is None else self._tenant()
+        tenant = None if self._tenant is None else self._tenant()
+        return tenant if tenant is not None and tenant._memory is self.buffer else None
 
     def over(self, owner: TensorBase) -> TensorBase:
         """A tensor that reads and writes this storage."""
@@ -200,12 +201,21 @@ class Effect:
         return self.reads is None or kind_of(self.tensor._grad) == self.reads
 
 
-def before_run(effects: Sequence[Effect]) -> bool:
-    """Bring gradients to where the plan reads them; whether there was anything to do."""
+#: What a run leaves to be done when its plan has run: (tensor, address, bytes) to copy over its
+#: data, and (tensor, gradient).
+Handover: TypeAlias = "tuple[list[tuple[TensorBase, int, int]], list[tuple[TensorBase, object]]]"
+
+
+def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
+    """Bring gradients to where the plan reads them.
+
+    Whether there was anything to do, or will be at the next run; and what is to be done once the
+    plan has run.
+    """
     from kernelrt.tensor.realize import before_writes, materialize
 
     moving: list[tuple[Home, TensorBase]] = []
-    changed = False
+    busy = False
     for effect in effects:
         home = effect.home
         if home is None:
@@ -215,45 +225,35 @@ def before_run(effects: Sequence[Effect]) -> bool:
             moving.append((home, cast("TensorBase", held)))
         elif effect.made and home.tenant() is not None:
             home.vacate()
-            changed = True
-    if not moving:
-        return changed
-    lazy = [held for _, held in moving if not held.is_realized]
-    if lazy:
-        materialize(lazy)
-    before_writes([home.buffer for home, _ in moving])
-    for home, held in moving:
-        home.vacate()
-        data = held._buffer
-        assert data is not None
-        home.buffer.raw()[...] = data.raw()
-    return True
+            busy = True
+    if moving:
+        busy = True
+        lazy = [held for _, held in moving if not held.is_realized]
+        if lazy:
+            materialize(lazy)
+        before_writes([home.buffer for home, _ in moving])
+        for home, held in moving:
+            home.vacate()
+            data = held._buffer
+            assert data is not None
+            home.buffer.raw()[...] = data.raw()
+    copies, given = _to_be_done(effects)
+    if copies:
+        busy = True
+        before_writes([b for tensor, _, _ in copies if (b := tensor._buffer) is not None])
+    return busy, (copies, given)
 
 
-def after_run(effects: Sequence[Effect]) -> bool:
-    """Leave the gradients that the function leaves; whether there was anything to do."""
-    changed = False
+def _to_be_done(effects: Sequence[Effect]) -> Handover:
+    copies: list[tuple[TensorBase, int, int]] = []
+    given: list[tuple[TensorBase, object]] = []
     for effect in effects:
-        tensor, home = effect.tensor, effect.home
-        held = tensor._grad
-        if effect.changed is not None and home is not None and held is not home:
-            _overwrite(cast("TensorBase", held), effect.changed)
-            changed = True
+        held = effect.tensor._grad
+        if effect.changed is not None and held is not effect.home:
+            changed = effect.changed
+            copies.append((cast("TensorBase", held), changed.address, changed.nbytes))
         if effect.renewed:
-            left = home if effect.made else effect.leaves
+            left = effect.home if effect.made else effect.leaves
             if held is not left and not (type(held) is Spent and type(left) is Spent):
-                tensor._grad = left
-                changed = True
-    if changed:
-        touch()
-    return changed
-
-
-def _overwrite(tensor: TensorBase, data: Buffer) -> None:
-    """Give `tensor` what `data` holds, in place."""
-    from kernelrt.tensor.realize import before_writes
-
-    buffer = tensor._buffer
-    assert buffer is not None
-    before_writes([buffer])
-    buffer.raw()[...] = data.raw()
+                given.append((effect.tensor, left))
+    return copies, given

@@ -15,6 +15,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt._modes import local
+from kernelrt.tensor import state
 from tests.support.interrupts import count_steps, interrupted_at
 
 pytestmark = pytest.mark.skipif(
@@ -77,3 +78,170 @@ def test_a_first_trace():
         assert f(X).tolist() == expected
         assert len(f.plans) == 1
     assert hits
+
+
+def test_eager_code():
+    w, out = krt.zeros(3).realize(), krt.zeros(3).realize()
+
+    def work():
+        w.assign(w + 1)
+        out.assign(w * 2)
+        krt.realize()
+
+    done = 0.0
+    for _, _ in each_step(work):
+        now = w.numpy()
+        assert now[0] == now[1] == now[2]
+        assert 0 <= now[0] - done <= 3  # each_step runs it itself, too
+        work()
+        done = now[0] + 1
+        assert w.tolist() == [done] * 3
+        assert out.tolist() == [2 * done] * 3
+        assert not state.pending
+        assert state.changing is None
+
+
+def test_a_jitted_call():
+    total, seen = krt.zeros(2), krt.zeros(2)
+    w = krt.ones(2, requires_grad=True)
+
+    @krt.jit
+    def f(x):
+        total.assign(total + x)
+        seen.assign(total * 2)
+        w.grad = None
+        (w * total).sum().backward()
+        return total + 1
+
+    f(1.0)
+    assert w.grad.tolist() == total.tolist()
+    done = total[0].item()
+    for _, _ in each_step(lambda: f(1.0)):
+        now = total[0].item()
+        assert 0 <= now - done <= 3
+        assert seen.tolist() == [2 * now] * 2
+        assert w.grad.tolist() == [now] * 2
+        done = now
+    assert f(1.0).tolist() == [done + 2] * 2
+    assert f.retraces == 0
+
+
+def test_a_first_gradient_comes_with_the_rest_of_the_run():
+    w, count = krt.ones(2, requires_grad=True), krt.zeros(())
+
+    @krt.jit
+    def f():
+        count.assign(count + 1)
+        (w * 3).sum().backward()
+
+    def clear():
+        w.grad = None
+        count.assign(0)
+        count.realize()
+
+    for _, _ in each_step(f, clear):
+        expected = None if count.item() == 0 else [3, 3]
+        assert (w.grad if w.grad is None else w.grad.tolist()) == expected
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_backward_gives_all_gradients_or_none(kept):
+    params = [krt.ones(2, requires_grad=True) for _ in range(6)]
+
+    def clear():
+        for p in params:
+            p.grad = krt.ones(2) if kept else None
+
+    def work():
+        sum((p * i for i, p in enumerate(params)), krt.zeros(2)).sum().backward()
+
+    before = [[1.0] * 2 if kept else None] * 6
+    after = [[float(i + kept)] * 2 for i in range(6)]
+    for _, _ in each_step(work, clear):
+        now = [None if p.grad is None else p.grad.tolist() for p in params]
+        assert now in (before, after)
+
+
+@pytest.mark.parametrize("make", [nn.optim.SGD, nn.optim.Adam])
+def test_a_step_of_an_optimizer(make):
+    params = [krt.ones(2, requires_grad=True) for _ in range(4)]
+    opt = make(params, lr=0.25)
+
+    def everything():
+        return {k: v.tolist() for k, v in opt.state_dict().items()}, [p.tolist() for p in params]
+
+    def prepare():
+        for p in params:
+            p.assign(krt.ones(2))
+            p.grad = krt.ones(2)
+        nn.load_state_dict(opt, start)
+
+    start = {k: v.numpy() for k, v in opt.state_dict().items()}
+    prepare()
+    before = everything()
+    opt.step()
+    after = everything()
+    assert before != after
+    for _, _ in each_step(opt.step, prepare):
+        assert everything() in (before, after)
+
+
+def test_load_state_dict():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    old = {k: v.numpy() for k, v in model.state_dict().items()}
+    new = {k: v + 1 for k, v in old.items()}
+    lazy = {k: krt.tensor(v) * 1 for k, v in new.items()}
+    f = krt.jit(model)
+    results = [f(X).tolist() for _ in map(model.load_state_dict, (old, new))]
+    for values in (new, lazy):
+        for _, _ in each_step(
+            lambda values=values: model.load_state_dict(values),
+            lambda: (model.load_state_dict(old), None)[1],
+        ):
+            assert f(X).tolist() in results
+            now = {k: v.tolist() for k, v in model.state_dict().items()}
+            assert now in ({k: v.tolist() for k, v in d.items()} for d in (old, new))
+
+
+def test_requires_grad():
+    def work(w):
+        w.requires_grad_()
+        w.requires_grad_(False)
+        w.requires_grad_()
+
+    for w, _ in each_step(work, lambda: krt.ones(2)):
+        if w.requires_grad:
+            (w * 3).sum().backward()
+            assert w.grad.tolist() == [3, 3]
+        else:
+            w.requires_grad_()
+            (w * 3).sum().backward()
+            assert w.grad.tolist() == [3, 3]
+
+
+def test_a_held_gradient_moves_out_as_a_whole():
+    w = krt.ones(2, requires_grad=True)
+
+    @krt.jit
+    def f(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    def prepare():
+        f(1.0)
+        return w.grad
+
+    for held, _ in each_step(lambda _: f(2.0), prepare):
+        assert held.tolist() == (held * 1).tolist() == [1, 1]
+        assert w.grad.tolist() in ([1, 1], [2, 2])
+
+
+def test_the_number_of_threads():
+    most = krt.get_num_threads()
+
+    def work():
+        with krt.num_threads(1):
+            len("")
+
+    for _, error in each_step(work):
+        assert krt.get_num_threads() == most, error
