@@ -32,6 +32,9 @@ __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatt
 MOST_LEVELS: Final = 50
 """How deep arguments may be nested and still be taken apart in C."""
 
+MOST_NESTED: Final = 1000
+"""How deep arguments and results may be nested: names of leaves grow with the depth."""
+
 
 # ---- containers
 
@@ -139,12 +142,14 @@ def _walk(
     nodes: list[_Node | None] = []
     leaves: list[tuple[str, object]] = []
     above: set[int] = set()
+    depth = 0
     while stack:
         path, item = stack.pop()
         kind = type(item)
         if kind is _End:
             assert isinstance(item, _End)
             above.discard(item.container)
+            depth -= 1
             continue
         if kind in (list, dict):
             # Whatever contains itself does so through one of these.
@@ -154,6 +159,13 @@ def _walk(
                     "and dicts with an end"
                 )
             above.add(id(item))
+        if kind in (list, dict) or isinstance(item, tuple):
+            depth += 1
+            if depth > MOST_NESTED:
+                raise JitError(
+                    f"{path[:40]}...: lists, tuples and dicts lie in each other more than "
+                    f"{MOST_NESTED} deep; pass what they hold in fewer of them"
+                )
             stack.append((path, _End(id(item))))
         if kind is dict:
             assert isinstance(item, dict)
