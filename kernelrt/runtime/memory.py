@@ -36,6 +36,11 @@ class PlanMemory:
         self._places: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
+        # Exchanging buffers leaves what is part of what.
+        self._parts: dict[int, list[int]] = {}
+        for i, entry in enumerate(parts.layout.entries):
+            if entry.base is not None:
+                self._parts.setdefault(entry.base, []).append(i)
         self._seen_by_functions = sorted(
             {i for op in ops if isinstance(op, PreparedCustomFunction) for i in op.buffer_indices}
         )
@@ -214,8 +219,8 @@ class PlanMemory:
         return self._places.get(index, [])
 
     def _parts_of(self, index: int) -> list[int]:
-        entries = self._layout.entries
-        return [i for i, e in enumerate(entries) if i == index or e.base == index]
+        """The buffer and those that are part of it."""
+        return sorted([index, *self._parts.get(index, ())])
 
     def _written(self) -> set[int]:
         return {b for op in self._ops for b in written(op)}

@@ -102,9 +102,8 @@ class _Scheduling:
         graph = settle(self._drafts, pending, set(outputs))
         kept = frozenset(outputs)
         items: list[Item] = [d.finish(self._indexer, kept) for d in execution_order(graph)]
-        for item in items:
-            if isinstance(item, KernelItem):
-                verify_kernel(item.ast)
+        for ast in dict.fromkeys(item.ast for item in items if isinstance(item, KernelItem)):
+            verify_kernel(ast)
         deps = dependencies(items)
         keep = {b.arg for b in outputs if isinstance(b.arg, Intermediate)}
         offsets, size = plan_arena(items, deps, keep, reuse=arena)
@@ -150,5 +149,5 @@ def _intermediate(size: int, node: UOp) -> UOp:
 
 
 def _variables(items: Sequence[Item]) -> tuple[UOp, ...]:
-    sinks = [item.ast for item in items if isinstance(item, KernelItem)]
+    sinks = dict.fromkeys(item.ast for item in items if isinstance(item, KernelItem))
     return tuple(n for n in toposort(sinks) if n.op is Op.VAR)

@@ -319,10 +319,10 @@ def test_containers_are_nested_to_a_limit(wrap):
     deep = np.ones(2, F32)
     for _ in range(900):
         deep = wrap(deep)
-    assert krt.jit(lambda x: krt.ones(1))(deep).tolist() == [1]
+    assert krt.jit(lambda _: krt.ones(1))(deep).tolist() == [1]
     for _ in range(100_000):
         deep = wrap(deep)
     with pytest.raises(krt.JitError, match="more than 1000 deep"):
-        krt.jit(lambda x: krt.ones(1))(deep)
+        krt.jit(lambda _: krt.ones(1))(deep)
     with pytest.raises(krt.JitError, match="more than 1000 deep"):
         krt.jit(lambda: deep)()
