@@ -32,7 +32,7 @@ __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatt
 MOST_LEVELS: Final = 50
 """How deep arguments may be nested and still be taken apart in C."""
 
-MOST_NESTED: Final = 1000
+MOST_NESTED: Final = 5000
 """How deep arguments and results may be nested: names of leaves grow with the depth."""
 
 
