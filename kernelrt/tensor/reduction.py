@@ -54,7 +54,11 @@ class ReductionMethods(MovementMethods):
         return self._reduce(self._summand(dtype), Op.ADD, dim, keepdim)
 
     def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Product over `dim`, or over all axes; bools and integers multiply in int64."""
+        """Product over `dim`, or over all axes; bools and integers multiply in int64.
+
+        The gradient is the product of the other elements, also where some are 0 or infinite. The
+        gradient of that gradient is right only where no element is 0.
+        """
         return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
 
     def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
