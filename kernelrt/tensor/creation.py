@@ -96,7 +96,8 @@ def _python_default(found: DType) -> DType:
 
 
 def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, Any]:
-    if np.ma.is_masked(data):
+    # As numpy.ma.is_masked, which lies in a module that NumPy imports when it is first named.
+    if np.any(getattr(data, "_mask", False)):
         raise DTypeError(
             f"{name}: a masked array has elements without a value; give them one, as in "
             "array.filled(0)"

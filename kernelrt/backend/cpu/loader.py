@@ -32,6 +32,13 @@ ENGINE_LIBRARIES = 64
 
 _names = itertools.count()
 
+_lock = _locks.Lock(_locks.LOADER)
+#: All linked code with its engine. The engine comes first: tuples let go of their last element
+#: first, and the code has to go before the engine that holds it.
+_linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []
+# Finalizers may run plans until the very end of the process, so the end frees no code.
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linked))
+
 
 class _Library:
     """Stands for linked code. When it is gone, so are those who could call the code."""
@@ -72,12 +79,8 @@ class LLVMLoader:
 
     def __init__(self, compiler: LLVMCompiler) -> None:
         self._compiler = compiler
-        self._lock = _locks.Lock(_locks.LOADER)
         self._engine: Any = None
         self._libraries = 0
-        # In each the engine comes first: tuples let go of their last element first, and the code
-        # has to go before the engine that holds it.
-        self._linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []
 
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
         """Load all of `compiled`, in order.
@@ -104,7 +107,7 @@ class LLVMLoader:
 
     def collect(self) -> None:
         """Free the code that no program stands for any more."""
-        if self._linked:
+        if _linked:
             llvm.on_threads(lambda _: self._free(), [None])
 
     def _link(self, names: list[str], objects: list[bytes]) -> _Library:
@@ -122,7 +125,7 @@ class LLVMLoader:
         builder = binding.JITLibraryBuilder().add_current_process()
         for name, data in zip(names, objects, strict=True):
             builder.add_object_img(data).export_symbol(name)
-        with self._lock:
+        with _lock:
             self._free()
             engine = self._next_engine(binding)
             try:
@@ -130,12 +133,12 @@ class LLVMLoader:
             except RuntimeError as error:
                 return str(error).strip()
             library = _Library({name: tracker[name] for name in names})
-            self._linked.append((engine, tracker, weakref.ref(library)))
+            _linked.append((engine, tracker, weakref.ref(library)))
         return library
 
     def _free(self) -> None:
-        with self._lock:
-            self._linked[:] = [entry for entry in self._linked if entry[2]() is not None]
+        with _lock:
+            _linked[:] = [entry for entry in _linked if entry[2]() is not None]
 
     def _next_engine(self, binding: Any) -> Any:
         if self._engine is None or self._libraries >= ENGINE_LIBRARIES:
