@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 
 
 cdef enum:
-    DIMS = 32  # the most dimensions
+    DIMS = 64  # the most dimensions, as in NumPy
 
     # Some of DType.code, and how many there are.
     FLOAT32 = 11

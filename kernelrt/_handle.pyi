@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-MAX_DIMS: Final = 32
+MAX_DIMS: Final = 64
 """The most dimensions that an argument or a result may have."""
 
 def touch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt._handle import MAX_DIMS
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.span import span
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
+    "MOST_ELEMENTS",
     "as_dim",
     "as_uop",
     "broadcast",
@@ -35,9 +37,18 @@ __all__ = [
 ]
 
 
+#: The most elements of a tensor: 63 bits count the bytes of each of its types.
+MOST_ELEMENTS = (1 << 60) - 1
+_LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
+
+
 def as_uop(dim: Dim) -> UOp:
-    """A dimension as an integer node."""
-    return dim if isinstance(dim, UOp) else const(dim, dt.int64)
+    """A dimension as an integer node; ShapeError for a number that 64 bits do not hold."""
+    if isinstance(dim, UOp):
+        return dim
+    if not _LEAST <= dim <= _MOST:
+        raise ShapeError(f"size: {dim} is beyond the integers of 64 bits that sizes are made of")
+    return const(dim, dt.int64)
 
 
 def as_dim(u: Dim) -> Dim:
@@ -185,13 +196,40 @@ def window_count(size: Dim, kernel: int, stride: int, dilation: int) -> Dim:
 
 
 def infer(u: UOp) -> tuple[Dim, ...]:
-    """Shape of `u` from the shapes of its operands (which are already known)."""
+    """Shape of `u` from the shapes of its operands (which are already known).
+
+    Raises
+    ------
+    ShapeError
+        No tensor has that shape: a size is negative, or there are too many axes or elements.
+    """
     rule = _RULES.get(u.op)
     if rule is not None:
-        return rule(u)
+        return _possible(rule(u))
     if u.op in ALU:
         return u.src[0].shape
     return ()
+
+
+def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """`shape`, which tensors can have; axes of size 0 do not excuse what the others come to."""
+    elements = 1
+    for d in shape:
+        size = d.vmax if isinstance(d, UOp) else d
+        if size < 0:
+            raise ShapeError(f"shape: {format_shape(shape)} has a negative size")
+        elements *= size or 1
+    if elements > MOST_ELEMENTS:
+        raise ShapeError(
+            f"shape: {format_shape(shape)} has up to {elements} elements, counting axes of size 0 "
+            f"as 1; a tensor has at most {MOST_ELEMENTS}"
+        )
+    if len(shape) > MAX_DIMS:
+        raise ShapeError(
+            f"shape: a tensor has at most {MAX_DIMS} axes, not {len(shape)}; join some with "
+            "flatten() or reshape()"
+        )
+    return shape
 
 
 def _shrink(u: UOp) -> tuple[Dim, ...]:

@@ -235,4 +235,9 @@ def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the 
         raise VariableError(
             f"Variable {name!r}: min_val {min_val} is above max_val {max_val}; swap them"
         )
+    if min_val < dt.int64.min or max_val > dt.int64.max:
+        raise VariableError(
+            f"Variable {name!r}: bounds {min_val} and {max_val} are beyond the integers of 64 "
+            "bits; give those that it takes"
+        )
     return UOp(Op.VAR, dt.int64, (), (name, int(min_val), int(max_val)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
-from kernelrt.ir.shape import as_dim, as_uop, broadcast, difference, prod, same, total
+from kernelrt.ir.shape import as_dim, as_uop, broadcast, difference, infer, prod, same, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,13 +95,23 @@ def const_value(u: UOp) -> Number | None:
 # ---- movement
 
 
+def _shaped(op: Op, dtype: DType, src: tuple[UOp, ...], arg: object = None) -> UOp:
+    """A node with a shape of its own, which is looked at here: who asks for it hears of faults."""
+    node = UOp(op, dtype, src, arg)
+    if node.cached_shape is None:
+        for operand in src:
+            operand.shape  # noqa: B018 - what `infer` builds on
+        node.cached_shape = infer(node)
+    return node
+
+
 def reshape(x: UOp, shape: Shape) -> UOp:
     """`x` in another shape of as many elements."""
     if same_shape(x.shape, shape):
         return x
     if x.op is Op.RESHAPE:
         return reshape(x.src[0], shape)
-    return UOp(Op.RESHAPE, x.dtype, (x,), shape)
+    return _shaped(Op.RESHAPE, x.dtype, (x,), shape)
 
 
 def expand(x: UOp, shape: Shape) -> UOp:
@@ -110,7 +120,7 @@ def expand(x: UOp, shape: Shape) -> UOp:
         return x
     if x.op is Op.EXPAND:
         x = x.src[0]
-    return UOp(Op.EXPAND, x.dtype, (x,), shape)
+    return _shaped(Op.EXPAND, x.dtype, (x,), shape)
 
 
 def broadcast_to(x: UOp, shape: Shape) -> UOp:
@@ -139,14 +149,14 @@ def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
     """The part of `x` between `bounds`, half-open, of each axis."""
     if all(same(lo, 0) and same(hi, d) for (lo, hi), d in zip(bounds, x.shape, strict=True)):
         return x
-    return UOp(Op.SHRINK, x.dtype, (x,), tuple(bounds))
+    return _shaped(Op.SHRINK, x.dtype, (x,), tuple(bounds))
 
 
 def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]]) -> UOp:
     """`x` with zeros before and behind each axis."""
     if all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
         return x
-    return UOp(Op.PAD, x.dtype, (x,), tuple(widths))
+    return _shaped(Op.PAD, x.dtype, (x,), tuple(widths))
 
 
 def flip(x: UOp, axes: Sequence[int]) -> UOp:
@@ -157,7 +167,7 @@ def flip(x: UOp, axes: Sequence[int]) -> UOp:
 
 def cat(parts: Sequence[UOp], axis: int) -> UOp:
     """`parts` one behind the other along `axis`; they agree in dtype and the other axes."""
-    return parts[0] if len(parts) == 1 else UOp(Op.CAT, parts[0].dtype, tuple(parts), axis)
+    return parts[0] if len(parts) == 1 else _shaped(Op.CAT, parts[0].dtype, tuple(parts), axis)
 
 
 # ---- leaves
@@ -180,7 +190,7 @@ def zeros_like(x: UOp) -> UOp:
 
 def iota(n: Dim) -> UOp:
     """The integers 0 to n - 1."""
-    return UOp(Op.IOTA, dt.int64, (as_uop(n),))
+    return _shaped(Op.IOTA, dt.int64, (as_uop(n),))
 
 
 def iota_along(shape: Shape, axis: int) -> UOp:

@@ -347,6 +347,16 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else plain(value)
 
 
+def _end(value: Any, name: str) -> Any:
+    """A finite number, or a whole expression over Variables."""
+    number = _number(value)
+    if isinstance(number, float) and not math.isfinite(number):
+        raise DTypeError(f"{name}: expected a finite number, not {number}")
+    if not isinstance(number, int | float | UOp):
+        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
+    return number
+
+
 def arange(
     start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None
 ) -> Tensor:
@@ -359,9 +369,9 @@ def arange(
     DTypeError
         `dtype` does not have all of these integers.
     """
-    start, end, step = _number(start), _number(end), _number(step)
     if end is None:
         start, end = 0, start
+    start, end, step = _end(start, "start"), _end(end, "end"), _end(step, "step")
     if step == 0:
         raise ShapeError("step: expected a number other than 0")
     whole = all(isinstance(v, int | UOp) for v in (start, end, step))
@@ -373,10 +383,17 @@ def arange(
         assert isinstance(end, int | UOp)
         count: Dim = build.difference(end, start)
     else:
-        count = max(0, math.ceil((end - start) / step))
-    if whole and wanted.is_int and isinstance(start, int) and isinstance(count, int) and count:
-        element(start, wanted, "start")
-        element(start + int(step) * (count - 1), wanted, "end")
+        if not whole:
+            for value, name in ((start, "start"), (end, "end"), (step, "step")):
+                element(value, dt.float64, name)
+        steps = -((start - end) // step) if whole else (end - start) / step
+        if isinstance(steps, float) and math.isinf(steps):
+            raise ShapeError(f"step: {step} makes endlessly many steps from {start} to {end}")
+        count = max(0, math.ceil(steps))
+    if whole and isinstance(start, int) and isinstance(count, int) and count:
+        kind = wanted if wanted.is_int else dt.int64
+        element(start, kind, "start")
+        element(start + int(step) * (count - 1), kind, "end")
     line = build.iota(count) if not same(count, 0) else build.full(0, dt.int64, (0,))
     if whole:
         assert isinstance(start, int | UOp)

@@ -262,10 +262,10 @@ class MovementMethods(ActivationMethods):
         end = build.total((start, length))
         size = node.shape[axis]
         spare = build.difference(size, end)
-        if dim_span(start)[0] < 0 or dim_span(spare)[0] < 0:
+        if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
-                f"start, length: {format_shape((start, end))} leaves axis {axis} of "
-                f"{format_shape(node.shape)}"
+                f"start, length: {format_shape((start, length))} leaves axis {axis} of "
+                f"{format_shape(node.shape)}; both are at least 0, and their sum at most its size"
             )
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, end)
