@@ -150,6 +150,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),
+        Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),
         Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),
         Extension("kernelrt._eager", ["kernelrt/_eager.pyx"], **settings),
         Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),

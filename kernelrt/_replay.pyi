@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from kernelrt._dispatch import Bindings, PlanCore
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._memory import BlockCache
+from kernelrt._names import Names
 
 class Mismatch:
     """The type of MISMATCH."""
@@ -84,6 +85,10 @@ class Replay:
     watch
         Asked whether the replay still fits, and told before a run, unless nothing was
         touched (`kernelrt._handle.touch`) since a run that it had nothing to do for.
+    names
+        Variables of Python; the replay matches only while all are what they were.
+    records
+        1: it matches only where gradients are recorded; 0: where they are not; -1: everywhere.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only
         while every handle still has its data at that address.
@@ -104,7 +109,7 @@ class Replay:
     What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
     are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
     spec's shape and dtype, a float, the very static, or an equal one of the same type. Everything
-    else, and     every other number of arguments, is a MISMATCH, found before anything was changed.
+    else, and every other number of arguments, is a MISMATCH, found before anything was changed.
 
     Raises
     ------
@@ -125,6 +130,8 @@ class Replay:
         registers: Iterable[Register] = (),
         make_way: Callable[[], object] | None = None,
         watch: Watch | None = None,
+        names: Names | None = None,
+        records: int = -1,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,

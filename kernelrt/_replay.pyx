@@ -21,6 +21,7 @@ from kernelrt._handle cimport (
 from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
 from kernelrt._modes cimport records_gradients
+from kernelrt._names cimport Names
 
 from kernelrt import errors
 from kernelrt._memory import no_copies
@@ -306,6 +307,8 @@ cdef class Replay:
     cdef tuple registers
     cdef object make_way
     cdef object watch
+    cdef Names names  # variables that the function read, or None
+    cdef int records  # 0 and 1: for calls that do not or do record gradients; -1: for all
     cdef unsigned long long seen  # `world` at a run that `watch` had nothing to do for
     cdef readonly object bindings  # gives the values and chunk counts to run with, or None
     cdef BlockCache results_from
@@ -329,8 +332,8 @@ cdef class Replay:
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 watch=None, guards=(), writes=(), keep=None, BlockCache results_from=None,
-                 severed=(), by_argument=None):
+                 watch=None, Names names=None, int records=-1, guards=(), writes=(), keep=None,
+                 BlockCache results_from=None, severed=(), by_argument=None):
         if self.begun:
             raise errors.JitError("a replay is initialised once")
         self.begun = True  # before any other code, which may come back here
@@ -347,6 +350,8 @@ cdef class Replay:
         self.registers = check_registers(registers)
         self.make_way = make_way
         self.watch = watch
+        self.names = names
+        self.records = records
         self.held = [keep, inputs, outputs, guards]
         self.strided = {}
         self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
@@ -496,6 +501,10 @@ cdef class Replay:
         for i in range(self.n_inputs):
             if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
                 return mismatch
+        if self.records >= 0 and self.records != records_gradients():
+            return mismatch
+        if self.names is not None and not self.names.hold():
+            return mismatch
         if self.watch is not None and self.seen != world:
             return self.watched(args)
         return self.unwatched(args, None)

@@ -84,6 +84,8 @@ def make_replay(
         registers=way.registers if way else (),
         make_way=way,
         watch=traced.watch or None,
+        names=traced.watch.names,
+        records=-1 if traced.records is None else traced.records,
         guards=traced.guards,
         writes=writes if bindable else (),
         severed=traced.severed,

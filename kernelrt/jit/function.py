@@ -54,7 +54,7 @@ class _Variant:
 
     def fits(self) -> bool:
         """Whether what the function read beside its arguments is as it was."""
-        return self.traced.watch.fits()
+        return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
 
 
 class JitFunction(JitCore, Generic[R]):
@@ -294,7 +294,11 @@ class JitFunction(JitCore, Generic[R]):
             return "the arguments are nested, or passed, differently"
         found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
         _, fewest = min((len(clauses), clauses) for clauses in found)
-        return ", ".join(fewest) or alike[-1].traced.watch.differs() or "its state was moved"
+        if fewest:
+            return ", ".join(fewest)
+        if alike[-1].traced.records not in (None, state.local.grad):
+            return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
+        return alike[-1].traced.watch.differs() or "its state was moved"
 
     def _warn_of_retraces(self) -> None:
         if self.retraces == RETRACES_BEFORE_WARNING:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelrt._names import Names
 from kernelrt.errors import JitError
 from kernelrt.jit.signature import short
 from kernelrt.nn import Module
-from kernelrt.nn.modes import Noted
+from kernelrt.nn.modes import Noted, same
 from kernelrt.nn.optim import Optimizer
 from kernelrt.tensor import Tensor
 
@@ -98,6 +99,8 @@ class Surroundings:
         self._seen: set[int] = set()
         self._globals: set[tuple[int, str]] = set()
         self._bindings: list[tuple[dict[str, Any], str, object]] = []
+        self._read: list[tuple[str, dict[str, Any]]] = []
+        self._cells: list[tuple[str, types.CellType]] = []
         self._candidates: list[tuple[str, object, object]] = []
         self._follow([("", fn), *arguments])
         for name, value, attribute in self._candidates:
@@ -116,6 +119,18 @@ class Surroundings:
             for key, value in place.before.items():
                 yield place.named(key), value
         yield from ((name, value) for _, name, value in self._bindings)
+
+    def names(self) -> tuple[Names, str]:
+        """Variables that the function reads, as they are now, and one that is not as it was."""
+        held = [place for place in self._places if isinstance(place.holder, types.CellType)]
+        changed = next(
+            (place.path for place in held for _, was, now in place.changes() if not same(was, now)),
+            "",
+        ) or next(
+            (name for names, name, was in self._bindings
+             if not same(names.get(name, NOTHING), was)), ""
+        )  # fmt: skip
+        return Names(self._cells, self._read, same), changed
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
         """Attributes of modules that lead to what the program reads, by whichever way it got there.
@@ -243,6 +258,7 @@ class Surroundings:
         self._codes += codes
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             yield name, cell
+            self._cells.append((name, cell))
             if _is_filled(cell) and isinstance(cell.cell_contents, _NUMBERS):
                 self._number(name, cell.cell_contents)
         for name in dict.fromkeys(n for code in codes for n in code.co_names):
@@ -257,8 +273,11 @@ class Surroundings:
             self._globals.add(key)
             value = fn.__globals__[name]
             self._bindings.append((fn.__globals__, name, value))
-            if isinstance(value, _NUMBERS) and any(_does(code, name, *_READS) for code in codes):
-                self._number(name, value)
+            if any(_does(code, name, *_READS) for code in codes):
+                if not isinstance(value, type | types.ModuleType):
+                    self._read.append((name, fn.__globals__))
+                if isinstance(value, _NUMBERS):
+                    self._number(name, value)
             yield name, value
         for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             yield "a default", default

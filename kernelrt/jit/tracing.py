@@ -66,6 +66,7 @@ class Traced:
     guards: list[tuple[TensorBase, int]]
     homes: tuple[Buffer | None, ...]
     watch: Watch
+    records: bool | None
     numbers: tuple[str, ...]
     widening: str
     reached: frozenset[int]
@@ -95,7 +96,7 @@ def trace(
     arguments: list[Tensor] = []
     try:
         active[key] = name
-        with Trace() as current, modes.observe() as observed, state.enable_grad():
+        with Trace() as current, modes.observe() as observed:
             pairs = [
                 _placeholder(i, *both, current.numbers)
                 for i, both in enumerate(zip(specs, leaves, strict=True))
@@ -134,7 +135,10 @@ def trace(
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
             noted = [*modes.noted(observed), *around.noted(sources)]
-            watch = Watch(noted, [*current.differentiated, *_begun(marked)], effects)
+            roots = [*current.differentiated, *_begun(marked)]
+            watch = Watch(noted, *around.names(), roots, effects)
+            # Made where gradients are recorded, and without a look at that, it serves all calls.
+            matters = not state.local.grad or current.asked or current.differentiated
     finally:
         active.pop(key, None)
         for argument in arguments:  # what somebody kept has no value outside
@@ -160,6 +164,7 @@ def trace(
         + _held_gradients([*nodes, *(value for _, value in commits)], effects),
         homes=tuple(homes),
         watch=watch,
+        records=state.local.grad if matters else None,
         numbers=around.numbers,
         reached=current.reached,
         severed=[_severed(node, name) for node in marked],

@@ -12,6 +12,7 @@ from kernelrt.tensor.grads import before_run, kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernelrt._names import Names
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.nn.modes import Noted
@@ -30,6 +31,10 @@ class Watch:
     ----------
     noted : sequence of Noted
         Attributes of modules and optimizers that were read, with their values.
+    names : Names
+        Variables that were read; a replay itself looks at them in each call.
+    rebound : str
+        One of them that the function rebound itself.
     roots : iterable of UOp
         What gradients were taken of, and what gradients of results would come to.
     effects : sequence of Effect
@@ -37,8 +42,14 @@ class Watch:
     """
 
     def __init__(
-        self, noted: Sequence[Noted], roots: Iterable[UOp], effects: Sequence[Effect]
+        self,
+        noted: Sequence[Noted],
+        names: Names,
+        rebound: str,
+        roots: Iterable[UOp],
+        effects: Sequence[Effect],
     ) -> None:
+        self.names = names
         self._noted = tuple(noted)
         self._version = modes.version()
         for item in self._noted:
@@ -46,6 +57,8 @@ class Watch:
                 modes.watch(item)
         # The function may have set what it read. Then this call is the only one that the plan fits.
         self._once = next((item.change() for item in self._noted if not item.holds()), "")
+        if rebound:
+            self._once = f"{rebound} was rebound"
         self._first = bool(self._once)
         self._effects = tuple(effects)
         self._sources = frozenset(
@@ -55,7 +68,7 @@ class Watch:
         self._leaves = self._live_leaves()
 
     def __bool__(self) -> bool:
-        return bool(self._noted or self._effects or self._sources)
+        return bool(self._once or self._noted or self._effects or self._sources)
 
     def _live_leaves(self) -> frozenset[Buffer]:
         """Those of the sources whose tensors collect gradients."""
@@ -69,6 +82,9 @@ class Watch:
         """What is not as it was when the function was traced; empty if the plan fits."""
         if self._once:
             return f"{self._once} by the function itself"
+        rebound = self.names.changed()
+        if rebound is not None:
+            return f"{rebound} was rebound, or became another number"
         version = modes.version()
         if version != self._version:
             for item in self._noted:

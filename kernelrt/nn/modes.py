@@ -14,7 +14,8 @@ import numpy as np
 from kernelrt._handle import touch
 from kernelrt._modes import MISSING, OBSERVED, Mode, local
 
-__all__ = ["Noted", "changed", "is_watched", "note", "noted", "observe", "version", "watch"]
+__all__ = ["Noted", "changed", "is_watched", "note", "noted", "observe", "same",
+           "version", "watch"]
 
 Observations = dict[tuple[int, str], tuple[Any, ...]]
 
@@ -43,7 +44,7 @@ class Noted:
 
     def holds(self) -> bool:
         """Whether the attribute has the value still."""
-        return _same(self.owner.__dict__.get(self.attribute, self.default), self.value)
+        return same(self.owner.__dict__.get(self.attribute, self.default), self.value)
 
     def change(self) -> str:
         """What changed, in words."""
@@ -61,13 +62,14 @@ class Noted:
 _VALUES = (bool, int, float, complex, str, bytes, np.generic)
 
 
-def _same(a: object, b: object) -> bool:
+def same(a: object, b: object) -> bool:
+    """Whether two values are one object, or equal numbers or texts of one type."""
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same, a, b))
     return isinstance(a, _VALUES) and bool(a == b or (a != a and b != b))
 
 

@@ -50,6 +50,8 @@ lock = _locks.Lock(_locks.STATE)
 
 def is_grad_enabled() -> bool:
     """Whether operations of this thread are recorded for gradients."""
+    if local.trace is not None:
+        local.trace.asked = True
     return local.grad
 
 

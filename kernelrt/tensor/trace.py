@@ -65,6 +65,8 @@ class Trace(TraceMode):
         self._elsewhere: dict[int, Buffer] = {}
         #: Those of the arguments that are numbers.
         self.numbers = Numbers()
+        #: Whether the function asked if gradients are recorded.
+        self.asked = False
 
     def _begin(self) -> None:
         from kernelrt.tensor.realize import flush

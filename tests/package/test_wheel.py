@@ -20,7 +20,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-EXTENSIONS = ("_dispatch", "_eager", "_handle", "_modes", "_node", "_ops", "_origin", "_replay")
+EXTENSIONS = (
+    "_dispatch", "_eager", "_handle", "_modes", "_names", "_node", "_ops", "_origin", "_replay",
+)  # fmt: skip
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,0 +1,114 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""Variables that a traced function read: those of enclosing functions, and globals."""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
+
+from kernelrt import errors
+
+cdef extern from *:
+    """
+    /* Another number after each change of the dict, up to Python 3.13. */
+    static inline uint64_t dict_version(PyObject *dict)
+    {
+    #if PY_VERSION_HEX < 0x030E0000
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic push
+    #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    #endif
+        return ((PyDictObject *)dict)->ma_version_tag;
+    #if defined(__GNUC__)
+    #pragma GCC diagnostic pop
+    #endif
+    #else
+        (void)dict;
+        return 0;
+    #endif
+    }
+    """
+    uint64_t dict_version(object dict)
+    PyObject *PyCell_GET(object cell)
+    PyObject *PyDict_GetItemWithError(object d, object key) except? NULL
+
+
+# What a variable is that has no value.
+cdef object NOTHING = object()
+
+
+cdef class Names:
+    """The variables, as they are now.
+
+    Parameters
+    ----------
+    cells : iterable of (str, cell)
+        Variables of enclosing functions.
+    named : iterable of (str, dict)
+        Names in the globals of a module.
+    same : callable
+        Whether two values that are not one object may stand for each other.
+    """
+
+    def __init__(self, cells, named, same):
+        cdef Py_ssize_t i
+        if self.versions != NULL:
+            raise errors.JitError("names are initialised once")
+        self.cells = tuple(cells)
+        self.globals = tuple(sorted(named, key=dict_of))
+        self.same = same
+        self.held = [cell_value(cell) for _, cell in self.cells]
+        self.found = [global_value(names, name) for name, names in self.globals]
+        self.versions = <uint64_t *> PyMem_Calloc(len(self.globals) + 1, sizeof(uint64_t))
+        if self.versions == NULL:
+            raise errors.OutOfMemoryError("no memory for the names that a function reads")
+
+    def __dealloc__(self):
+        PyMem_Free(self.versions)
+
+    def __len__(self):
+        return len(self.held) + len(self.found)
+
+    cdef bint hold(self) except -1:
+        cdef Py_ssize_t i
+        cdef uint64_t version
+        cdef object names
+        for i in range(len(self.held)):
+            if PyCell_GET((<tuple> self.cells[i])[1]) != <PyObject *> self.held[i]:
+                if not self.alike(cell_value((<tuple> self.cells[i])[1]), self.held[i]):
+                    return False
+        for i in range(len(self.found)):
+            names = (<tuple> self.globals[i])[1]
+            version = dict_version(names)
+            if version != 0 and version == self.versions[i]:
+                continue
+            if not self.alike(global_value(names, (<tuple> self.globals[i])[0]), self.found[i]):
+                return False
+            self.versions[i] = version
+        return True
+
+    cdef bint alike(self, object now, object before) except -1:
+        return now is before or bool(self.same(now, before))
+
+    def changed(self):
+        """The first of them that is something else, or None."""
+        for (name, cell), before in zip(self.cells, self.held):
+            if not self.alike(cell_value(cell), before):
+                return name
+        for (name, names), before in zip(self.globals, self.found):
+            if not self.alike(global_value(names, name), before):
+                return name
+        return None
+
+
+def dict_of(entry):
+    return id(entry[1])
+
+
+cdef object cell_value(object cell):
+    cdef PyObject *value = PyCell_GET(cell)
+    return NOTHING if value == NULL else <object> value
+
+
+cdef object global_value(object names, object name):
+    cdef PyObject *value = PyDict_GetItemWithError(names, name)
+    return NOTHING if value == NULL else <object> value
