@@ -411,12 +411,14 @@ def test_gradients_accumulate_into_a_grad_that_was_there() -> None:
     assert w.grad.item() == 107
 
 
-def test_no_grad_around_a_call_does_not_change_what_is_traced() -> None:
+def test_no_grad_around_a_call_holds_within_it() -> None:
     _, _, step = make_training("SGD", jitted=True)
     x, y = rand(5, 6), np.arange(5) % 3
-    with krt.no_grad():
+    for _ in range(2):
+        with krt.no_grad(), pytest.raises(krt.GradientError):
+            step(x, y)
         first = step(x, y).item()
-    assert step(x, y).item() < first
+        assert step(x, y).item() < first
 
 
 def test_threads_may_call_at_the_same_time() -> None:
