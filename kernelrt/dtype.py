@@ -3,6 +3,14 @@
 Promotion follows PyTorch: categories are ordered bool < integer < floating; within a
 category the wider type wins; a tensor never widens because of a Python scalar of the same
 or a lower category; and an integer tensor meeting a float scalar becomes float32.
+
+float16 and bfloat16 are types of memory. Operations on them are computed in float32, and a value
+is rounded when it is stored; between operations of one kernel it keeps its digits, as XLA's
+excess precision and the inside of PyTorch's kernels do. What is stored in between is decided by
+the scheduler, so ``(a + b) - a`` may be more exact than its steps, and the same program may give
+another last digit with :func:`kernelrt.jit` than without. ``x.float().cast(x.dtype)`` rounds
+where it stands, which makes the result that of PyTorch's single operations; so does
+``x.realize()``.
 """
 
 from __future__ import annotations

@@ -315,7 +315,8 @@ def _cast(u: UOp) -> UOp | None:
         return None
     source = x.src[0].dtype
     if source is u.dtype:
-        return x.src[0]
+        # A narrow float that is yet to be stored has more digits, which this takes off.
+        return x.src[0] if source.accumulator is source else None
     # From a float an integer saturates, from an integer it wraps.
     if x.dtype.is_float and u.dtype.is_int and not _holds(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)

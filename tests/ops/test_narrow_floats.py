@@ -114,3 +114,37 @@ def test_totals_are_rounded_once_and_do_not_overflow_on_the_way(name, size):
                 np.testing.assert_allclose(
                     have[known], want[known], rtol=2 * STEP[dtype], atol=lost
                 )
+
+
+STEPS = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: b - a, "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b, "rdiv": lambda a, b: b / a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", STEP)
+def test_rounding_where_it_is_asked_for_gives_the_bits_of_single_operations(kind, seed):
+    rng = np.random.default_rng(seed)
+    names = rng.choice(list(STEPS), 8)
+    data = [rng.standard_normal(37).astype(np.float32) * 10.0 ** rng.integers(-3, 3, 37)
+            for _ in range(2)]  # fmt: skip
+    data = [d.astype(np.float32) for d in data]
+
+    def chain(a, b, rounded):
+        for name in names:
+            a, b = b, rounded(STEPS[name](a, b))
+        return rounded(b.abs()), b
+
+    theirs = [torch.tensor(d).to(getattr(torch, kind)) for d in data]
+    expected = [t.view(torch.uint16).numpy() for t in chain(*theirs, lambda t: t)]
+    ours = [krt.tensor(d, dtype=kind).realize() for d in data]
+    for run in (chain, krt.jit(chain)):
+        found = run(*ours, lambda t: t.float().cast(kind))
+        for got, bits in zip(found, expected, strict=True):
+            a, b = got.bitcast(krt.uint16).numpy(), bits
+            nans = np.isnan(got.double().numpy())
+            np.testing.assert_array_equal(a[~nans], b[~nans])
+    realized = chain(*ours, lambda t: t.realize())
+    np.testing.assert_array_equal(realized[1].bitcast(krt.uint16).numpy(),
+                                  found[1].bitcast(krt.uint16).numpy())  # fmt: skip
