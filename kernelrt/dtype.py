@@ -171,7 +171,8 @@ def parse(spec: object, argument: str = "dtype") -> DType:
     try:
         import numpy as np
 
-        return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
+        if spec is not None:  # which NumPy takes for float64
+            return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
     except TypeError as error:
         if isinstance(error, DTypeError):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ __all__ = ["Buffer", "Storage", "whole"]
 # NumPy's name for the bytes of each element type.
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
 _ids = itertools.count(1)
+_MOST_BYTES = 2 * sys.maxsize + 1
 
 
 class Buffer(Exporter):
@@ -47,7 +49,9 @@ class Buffer(Exporter):
     Raises
     ------
     ShapeError
-        `size` is negative.
+        `size` is negative, or more than memory can have.
+    DTypeError
+        `size` is no integer, or `dtype` no type.
     DeviceError
         The device is unknown.
 
@@ -66,11 +70,19 @@ class Buffer(Exporter):
         size = whole("size", size)
         if size < 0:
             raise ShapeError(f"size: expected a number of elements of at least 0, not {size}")
+        if not isinstance(dtype, dt.DType):
+            dtype = dt.parse(dtype)
+        nbytes = size * dtype.itemsize
+        if nbytes > _MOST_BYTES:
+            raise ShapeError(
+                f"size: {size} elements of {dtype.name} are {nbytes} bytes; an address space has "
+                f"at most {_MOST_BYTES}"
+            )
         allocator = registry.allocator(device)
         self.id = next(_ids)
         self.size = size
         self.dtype = dtype
-        self.nbytes = size * dtype.itemsize
+        self.nbytes = nbytes
         self.offset = 0
         self.label = ""
         self.base: Buffer | None = None
@@ -95,7 +107,7 @@ class Buffer(Exporter):
         ShapeError
             The memory is not contiguous or not aligned.
         """
-        array, found = _as_array(source, dtype)
+        array, found = _as_array(source, None if dtype is None else dt.parse(dtype))
         if not array.flags.c_contiguous:
             raise ShapeError(
                 f"source: expected C-contiguous memory, not strides {array.strides} for shape "
@@ -137,7 +149,7 @@ class Buffer(Exporter):
         dtype : DType, optional
             Type of the elements; this buffer's if not given.
         """
-        dtype = dtype or self.dtype
+        dtype = self.dtype if dtype is None else dt.parse(dtype)
         offset, size = whole("offset", offset), whole("size", size)
         nbytes = size * dtype.itemsize
         if size < 0 or offset < 0 or offset + nbytes > self.nbytes:

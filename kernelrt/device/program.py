@@ -177,10 +177,18 @@ class CompiledSpec:
     buf_count: int = 0
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise CompileError("name: a compiled kernel needs the name of its entry point")
+        given: object = self.name
+        if not isinstance(given, str) or not given:
+            raise CompileError(
+                f"name: a compiled kernel needs the name of its entry point, not {self.name!r}"
+            )
         if (self.src is None) == (self.bytes is None):
             raise CompileError(f"kernel {self.name!r}: give either src or bytes, not both or none")
+        if not isinstance(self.src, str | None):
+            raise CompileError(
+                f"kernel {self.name!r}: src: expected LLVM IR as a str, not "
+                f"{type(self.src).__name__}"
+            )
         if self.bytes is not None and not self.bytes:
             raise CompileError(f"kernel {self.name!r}: bytes is empty; expected an object file")
         _check_var_names(self.var_names)

@@ -313,13 +313,13 @@ class ExecutionPlanBuilder:
 
     def _check_index(self, argument: str, index: int) -> None:
         count = len(self._layout.entries)
-        if index not in range(count):
+        if not hasattr(index, "__index__") or index not in range(count):
             raise PlanBuildError(f"{argument}: there is no buffer {index!r}; the plan has {count}")
 
     def _check_op(self, op: PreparedOp) -> None:
         places = range(len(self._layout.entries))
         for index in op.buffer_indices:
-            if index not in places:
+            if type(index) is not int or index not in places:
                 self._check_index(op.label, index)
         for index in written(op):
             buffer = self._layout.entries[index].buffer
@@ -379,8 +379,10 @@ class ExecutionPlanBuilder:
     def _check_view(self, op: PreparedBufferView) -> None:
         part, base = op.buffer_indices
         here, whole = self._layout.region(part), self._layout.region(base)
-        fits = whole.covers(here) and here.nbytes == op.nbytes
-        if not fits or here.start - whole.start != op.byte_offset:
+        fits = here.nbytes == op.nbytes
+        if here.nbytes:  # what has no bytes lies nowhere
+            fits &= whole.covers(here) and here.start - whole.start == op.byte_offset
+        if not fits:
             raise PlanBuildError(
                 f"{op.label}: buffer {part} is not bytes {op.byte_offset} to "
                 f"{op.byte_offset + op.nbytes} of buffer {base}"

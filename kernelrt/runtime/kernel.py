@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
+from kernelrt.device.buffer import whole
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
 from kernelrt.errors import CopyError, PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["CachedKernel", "FunctionProgram", "address_of"]
 
 _SINGLE: Sizes = (1, 1, 1)
+_LAST_ADDRESS = (1 << 64) - 1
 # ctypes has no public name for the base class of function pointers.
 _FUNCTION_POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
 
@@ -211,10 +213,7 @@ class CachedKernel:
 
         inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
         bound: tuple[UOp, ...] = plain(tuple(variables))
-        slots = spec.buf_count - may_fail
-        bad = [slot for slot in outs if not 0 <= slot < slots]
-        if bad:
-            raise PlanBuildError(f"kernel {spec.name!r}: outs {bad} lie outside its {slots} slots")
+        slots, outs = _slots(spec.name, spec.buf_count, outs, may_fail)
         [program] = opened(device).loader.load([spec])
         return cls(
             program=program,
@@ -225,7 +224,7 @@ class CachedKernel:
             vars=tuple(dict.fromkeys([*bound, *inside])),
             var_names=spec.var_names,
             globals=tuple(range(slots)),
-            outs=tuple(sorted(set(outs))),
+            outs=outs,
             ins=tuple(slot for slot in range(slots) if slot not in outs),
             buf_count=spec.buf_count,
             host_parallel_safe=host_parallel_safe,
@@ -321,10 +320,7 @@ class CachedKernel:
         """
         address = address_of(function)
         name = name or str(getattr(function, "__name__", None) or f"function_{address:x}")
-        bad = [slot for slot in outs if not 0 <= slot < buf_count - may_fail]
-        if bad:
-            raise PlanBuildError(f"kernel {name!r}: outs {bad} lie outside its {buf_count} slots")
-        slots = tuple(range(buf_count - may_fail))
+        slots, outs = _slots(name, buf_count, outs, may_fail)
         bound: tuple[UOp, ...] = plain(tuple(variables))
         names = [v.arg[0] for v in bound] if var_names is None else var_names
         return cls(
@@ -335,10 +331,10 @@ class CachedKernel:
             ast=_opaque(name),
             vars=bound,
             var_names=tuple(names),
-            globals=slots,
-            outs=tuple(sorted(set(outs))),
-            ins=tuple(slot for slot in slots if slot not in outs),
-            buf_count=buf_count,
+            globals=tuple(range(slots)),
+            outs=outs,
+            ins=tuple(slot for slot in range(slots) if slot not in outs),
+            buf_count=slots + may_fail,
             host_parallel_safe=host_parallel_safe,
             may_fail=may_fail,
             global_size=plain(global_size) or _SINGLE,
@@ -348,6 +344,18 @@ class CachedKernel:
 
     def __repr__(self) -> str:
         return f"<CachedKernel {self.entry_point!r} on {self.device}>"
+
+
+def _slots(
+    name: str, buf_count: int, outs: Sequence[int], may_fail: bool
+) -> tuple[int, tuple[int, ...]]:
+    """How many buffers a kernel takes, and which of them it stores to, in order."""
+    slots = whole("buf_count", buf_count) - may_fail
+    stored = sorted({whole("outs", slot) for slot in outs})
+    bad = [slot for slot in stored if not 0 <= slot < slots]
+    if bad:
+        raise PlanBuildError(f"kernel {name!r}: outs {bad} lie outside its {slots} slots")
+    return slots, tuple(stored)
 
 
 def _opaque(name: str) -> UOp:
@@ -366,10 +374,10 @@ def address_of(function: object) -> int:
         address = _capsule_pointer(function)
     else:
         address = getattr(function, "address", 0)  # numba.cfunc
-    if type(address) is not int or address <= 0:
+    if type(address) is not int or not 0 < address <= _LAST_ADDRESS:
         raise PlanBuildError(
-            f"function: {function!r} has no address; expected an int, a ctypes function pointer, "
-            "a numba cfunc or a capsule"
+            f"function: {function!r} has no address; expected an int of at most 64 bits above 0, "
+            "a ctypes function pointer, a numba cfunc or a capsule"
         )
     return address
 

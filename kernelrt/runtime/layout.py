@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.device.region import Region, region_of
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op, UOp
@@ -77,6 +78,7 @@ class Layout:
 
     def add_own(self, size: int, dtype: DType, own: Intermediate | None = None) -> int:
         """Add a buffer that the plan makes, under the name `own` if it has one."""
+        dtype = dt.parse(dtype)
         own = own or Intermediate(size, dtype)
         self.entries.append(Entry(size, dtype, None, own=own))
         return len(self.entries) - 1
@@ -84,7 +86,7 @@ class Layout:
     def add_part(self, base: int, byte_offset: int, size: int, dtype: DType | None) -> int:
         """Add a part of an entry. Raises PlanBuildError where it leaves its base."""
         whole = self.entries[base]
-        dtype = dtype or whole.dtype
+        dtype = whole.dtype if dtype is None else dt.parse(dtype)
         stop = byte_offset + size * dtype.itemsize
         if byte_offset < 0 or size < 0 or stop > whole.nbytes:
             raise PlanBuildError(

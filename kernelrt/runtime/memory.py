@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.buffer import Buffer
+from kernelrt.device.buffer import Buffer, whole
 from kernelrt.device.region import Region, RegionMap, islands, region_of
 from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, written
@@ -111,6 +111,11 @@ class PlanMemory:
         return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new], attributes
 
     def _check_rebind(self, index: int, buffer: Buffer) -> None:
+        if not isinstance(buffer, Buffer):
+            raise DTypeError(
+                f"buffer: expected a Buffer, not {type(buffer).__name__}; see Buffer.wrap"
+            )
+        index = whole("index", index)
         entries = self._layout.entries
         if not 0 <= index < len(entries):
             raise PlanBuildError(f"index: there is no buffer {index}; the plan has {len(entries)}")
@@ -149,13 +154,13 @@ class PlanMemory:
     def copy_of_state(self) -> dict[int, Buffer]:
         """Copy the given buffers that the plan writes, and those that share bytes with them."""
         places = {}
-        for whole, group in self._written_groups():
+        for island, group in self._written_groups():
             # The copy begins at the same place in a cache line, so alignment carries over.
-            pad = whole.start % ALIGNMENT
-            copy = Buffer(pad + whole.nbytes, dt.uint8, self.live(group[0]).device)
+            pad = island.start % ALIGNMENT
+            copy = Buffer(pad + island.nbytes, dt.uint8, self.live(group[0]).device)
             for i in group:
                 source = self.live(i)
-                start = pad + self.region(i).start - whole.start
+                start = pad + self.region(i).start - island.start
                 places[i] = copy.view(start, source.size, source.dtype)
                 places[i].raw()[...] = source.raw()
         return places

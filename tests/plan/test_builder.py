@@ -9,7 +9,7 @@ from support.plan_kernels import Chain
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DeviceError, DTypeError, PlanBuildError
+from kernelrt.errors import DeviceError, DTypeError, PlanBuildError, ShapeError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.runtime import (
     ExecutionPlanBuilder,
@@ -303,4 +303,74 @@ def test_numbers_that_are_none_are_refused(wrong):
         calls.append(lambda: builder.add_copy(a, a, wrong))
     for call in calls:
         with pytest.raises(DTypeError, match="expected an integer"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", ["float32", np.float32, float, np.dtype("float32")])
+def test_a_type_may_be_named(dtype):
+    assert Buffer(3, dtype).dtype is dt.float32
+    assert Buffer(16, dt.uint8).view(8, 2, dtype).dtype is dt.float32
+    builder = ExecutionPlanBuilder()
+    middle = builder.add_intermediate(8, dtype)
+    builder.add_view(middle, 8, 2, dtype)
+
+
+@pytest.mark.parametrize("dtype", [3, "float33", None, object()])
+def test_a_type_that_is_none_is_refused(dtype):
+    for make in (Buffer, ExecutionPlanBuilder().add_intermediate):
+        with pytest.raises(DTypeError, match="dtype"):
+            make(3, dtype)
+
+
+@pytest.mark.parametrize("size", [2**62, 2**63, 2**70])
+def test_a_buffer_has_no_more_bytes_than_an_address_space(size):
+    with pytest.raises(ShapeError, match="bytes"):
+        Buffer(size, dt.float32)
+
+
+@pytest.mark.parametrize("other", [None, 3, np.zeros(8, np.float32), [1.0]])
+def test_rebinding_takes_buffers_only(other):
+    builder = ExecutionPlanBuilder()
+    a = builder.add_buffer(Buffer(8, dt.float32))
+    plan = builder.build()
+    with pytest.raises(DTypeError, match=r"Buffer\.wrap"):
+        plan.rebind(a, other)
+    with pytest.raises(DTypeError, match="index: expected an integer"):
+        plan.rebind(0.0, Buffer(8, dt.float32))
+
+
+@pytest.mark.parametrize("offset", [0, 4, 8])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_view_may_be_empty(offset, given):
+    builder = ExecutionPlanBuilder()
+    data = Buffer(2, dt.float32)
+    data.copyin([1.0, 2.0])
+    first = builder.add_buffer(data)
+    base = first if given else builder.add_intermediate(2, dt.float32)
+    if not given:
+        builder.add_copy(base, first, 8)
+    part = builder.add_view(base, offset, 0)
+    end = builder.add_buffer(Buffer(0, dt.float32))
+    builder.add_copy(end, part, 0)
+    builder.build().execute()
+
+
+def _with_copy(index):
+    builder = ExecutionPlanBuilder()
+    builder.add_buffer(Buffer(8, dt.float32))
+    builder.add_copy(0, index, 4)
+    return builder
+
+
+@pytest.mark.parametrize("index", [0.0, "0", None, np.float64(0)])
+def test_an_index_that_is_no_integer_is_refused(index):
+    builder = ExecutionPlanBuilder()
+    builder.add_buffer(Buffer(8, dt.float32))
+    for call in (
+        lambda: _with_copy(index).build(),
+        lambda: builder.add_view(index, 0, 1),
+        lambda: builder.set_output_buffer(index),
+        lambda: builder.map_buffer("name", index),
+    ):
+        with pytest.raises(PlanBuildError, match="no buffer"):
             call()

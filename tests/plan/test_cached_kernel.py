@@ -16,7 +16,7 @@ from support import plan_kernels
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import Device, opened, register
-from kernelrt.errors import CompileError, DeviceError, PlanBuildError
+from kernelrt.errors import CompileError, DeviceError, DTypeError, PlanBuildError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.runtime import CachedKernel, ExecutionPlanBuilder, KernelCache, kernels
 
@@ -347,3 +347,27 @@ def test_code_memory_is_freed_over_many_distinct_compiles():
     before = rss()
     compile_some(200, 2000)
     assert rss() - before < 4 << 20
+
+
+@pytest.mark.parametrize("function", [0, -1, 2**64, 2**70, 1.5, "name", None])
+def test_a_function_without_an_address_is_refused(function):
+    with pytest.raises(PlanBuildError, match="no address"):
+        CachedKernel.from_function(function, 1, [0])
+
+
+@pytest.mark.parametrize("source", [5, b"define", ["define"]])
+def test_a_source_is_text(source):
+    with pytest.raises(CompileError, match="src"):
+        CachedKernel.from_source("twice", source, 1, [0])
+
+
+@pytest.mark.parametrize("name", ["", 5, b"twice", None])
+def test_a_name_is_text(name):
+    with pytest.raises(CompileError, match="name"):
+        CachedKernel.from_source(name, "define", 1, [0])
+
+
+@pytest.mark.parametrize(("buf_count", "outs"), [(1.0, [0]), ("1", [0]), (1, [0.0]), (1, ["0"])])
+def test_slots_are_integers(buf_count, outs):
+    with pytest.raises(DTypeError, match="expected an integer"):
+        CachedKernel.from_function(4096, buf_count, outs)
