@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt import _locks
+from kernelrt._late import load
 from kernelrt.device.registry import register
 
 if TYPE_CHECKING:
@@ -14,8 +14,9 @@ __all__: list[str] = []
 
 
 def _cpu() -> Device:
-    with _locks.imports:
-        from kernelrt.backend.cpu import open_device
+    load("kernelrt.backend.cpu")
+    from kernelrt.backend.cpu import open_device
+
     return open_device()
 
 

@@ -57,9 +57,9 @@ def register(name: str, factory: Callable[[], Device]) -> None:
 
     A device that was opened before stays open for whoever holds it.
     """
-    with _lock:
-        entry = _entries.setdefault(name, _Entry())
-        entry.factory, entry.device = factory, None
+    # No lock: backends are imported while a fork may hold all of them.
+    before = _entries.get(name)
+    _entries[name] = _Entry(factory) if before is None else _Entry(factory, before.allocator)
 
 
 def known() -> tuple[str, ...]:

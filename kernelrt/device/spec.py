@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kernelrt import _locks
+from kernelrt._late import load
 
 __all__ = ["DeviceSpec", "host"]
 
@@ -114,8 +114,9 @@ def host() -> DeviceSpec:
     >>> host().name
     'CPU'
     """
-    with _locks.imports:
-        import llvmlite.binding as llvm
+    load("llvmlite.binding")
+    import llvmlite.binding as llvm
+
     triple = llvm.get_process_triple()
     # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
     features = dict(llvm.get_host_cpu_features())

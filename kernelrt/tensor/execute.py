@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kernelrt import _locks
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, give, new_result
+from kernelrt._late import load
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -62,9 +62,10 @@ def prepare(
 
 def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
     """The scheduler and what makes plans, imported when the first graph is computed."""
-    with _locks.imports:
-        from kernelrt.runtime import prepare as runtime_prepare
-        from kernelrt.schedule import schedule
+    load("kernelrt.runtime", "kernelrt.schedule")
+    from kernelrt.runtime import prepare as runtime_prepare
+    from kernelrt.schedule import schedule
+
     return schedule, runtime_prepare
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt import _locks
+from kernelrt._late import load
 from kernelrt.backend.cpu.compiler import LLVMCompiler
 from kernelrt.backend.cpu.loader import LLVMLoader
 from kernelrt.backend.cpu.object_cache import ObjectCache
@@ -25,8 +25,9 @@ class _Renderer:
         self.device = device
 
     def render(self, ast: UOp) -> ProgramSpec:
-        with _locks.imports:
-            from kernelrt.codegen import LLVMRenderer
+        load("kernelrt.codegen")
+        from kernelrt.codegen import LLVMRenderer
+
         return LLVMRenderer(self.device).render(ast)
 
 

@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt import _locks
+from kernelrt._late import aside, load
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -37,15 +38,14 @@ def on_threads(
 
     Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
     would leave objects that are freed twice or in the wrong order. So the main thread waits for
-    others; the threads are plain ones because executors refuse work once the main thread has
-    ended. Where no thread can be started, this one does the work.
+    others. Where no thread can be started, and in a child that a handler forks meanwhile, this one
+    does the work.
 
     `work` may take the locks of the compiler, of the loader and of LLVM, which are taken nowhere
     else, and none that the interrupted code of the main thread may hold.
     """
     if items:
-        with _locks.imports:  # not left to a thread: this one may have been interrupted here
-            import llvmlite.binding  # noqa: F401
+        load("llvmlite.binding")
     left = collections.deque(enumerate(items))
     done: dict[int, _Result] = {}
     failed: dict[int, BaseException] = {}
@@ -63,17 +63,11 @@ def on_threads(
 
     wanted = min(len(items), limit)
     own = threading.current_thread() is not threading.main_thread()
-    threads = [threading.Thread(target=run, name="kernelrt-compile") for _ in range(wanted - own)]
-    started = []
     try:
-        for thread in threads:
-            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-                thread.start()
-                started.append(thread)
-        if own or not started:
+        aside(run, wanted - own, along=own)
+        if not failed:
+            left.extend((at, item) for at, item in enumerate(items) if at not in done)
             run()
-        for thread in started:
-            thread.join()
     finally:
         left.clear()
     if failed:
@@ -114,9 +108,10 @@ def _guard_forks() -> _locks.Lock | None:
 @functools.cache
 def version() -> str:
     """Version of LLVM, and of the library around it."""
-    with _locks.imports:
-        import llvmlite
-        import llvmlite.binding as llvm
+    load("llvmlite.binding")
+    import llvmlite
+    import llvmlite.binding as llvm
+
     return ".".join(map(str, llvm.llvm_version_info)) + "/" + str(llvmlite.__version__)
 
 
