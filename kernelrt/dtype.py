@@ -173,7 +173,7 @@ def parse(spec: object, argument: str = "dtype") -> DType:
 
         if spec is not None:  # which NumPy takes for float64
             return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         if isinstance(error, DTypeError):
             raise
     names = ", ".join(d.name for d in ALL)
@@ -210,10 +210,9 @@ def to_numpy(dtype: DType) -> np.dtype[np.generic]:
 @functools.cache
 def promote(*dtypes: DType) -> DType:
     """The type in which operands of these types meet (PyTorch's table)."""
-    result = dtypes[0]
-    for dtype in dtypes[1:]:
-        result = _promote2(result, dtype)
-    return result
+    if not dtypes:
+        raise DTypeError("dtypes: expected at least one type")
+    return functools.reduce(_promote2, (parse(d, "dtypes") for d in dtypes))
 
 
 def _promote2(a: DType, b: DType) -> DType:

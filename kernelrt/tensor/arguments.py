@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.size import plain
-from kernelrt.tensor.promotion import expression
+from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["axes_of", "axis_of", "shape_of", "whole"]
+__all__ = ["axes_of", "axis_of", "integer", "real", "shape_of", "size_of", "whole"]
 
 
 def whole(value: object) -> int | None:
@@ -22,6 +23,33 @@ def whole(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         return None
     return int(value)
+
+
+def integer(value: object, name: str, least: int | None = None) -> int:
+    """A checked int, of at least `least`."""
+    number = whole(value)
+    if number is None:
+        raise DTypeError(f"{name}: expected an int, not {type(value).__name__} ({value!r})")
+    if least is not None and number < least:
+        raise ShapeError(f"{name}: expected at least {least}, not {number}")
+    return number
+
+
+def real(value: object, name: str) -> float:
+    """A checked number of Python or NumPy, as Python's."""
+    if not isinstance(value, bool | int | float | np.integer | np.floating):
+        raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
+    number = value.item() if isinstance(value, np.generic) else value
+    element(number, dt.float64, name)
+    return number
+
+
+def size_of(value: object, name: str) -> Dim:
+    """A checked size or count: an int of at least 0, or an expression over Variables."""
+    (size,) = shape_of(((value,),), name)
+    if isinstance(size, int) and size < 0:
+        raise ShapeError(f"{name}: expected at least 0, not {size}")
+    return size
 
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:

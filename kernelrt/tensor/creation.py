@@ -15,7 +15,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import shape_of
+from kernelrt.tensor.arguments import integer, real, shape_of
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.promotion import element
 
@@ -405,9 +405,8 @@ def arange(
 
 def linspace(start: float, end: float, steps: int, dtype: object = None) -> Tensor:
     """`steps` numbers from `start` to `end`, both included, at equal distances."""
-    if steps < 0:
-        raise ShapeError(f"steps: expected at least 0, not {steps}")
-    values = np.linspace(start, end, steps)
+    count = integer(steps, "steps", 0)
+    values = np.linspace(real(start, "start"), real(end, "end"), count)
     return from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
 
 

@@ -10,14 +10,13 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, state
-from kernelrt.tensor.base import put_all
+from kernelrt.tensor.base import TensorBase, put_all
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernelrt.tensor.base import TensorBase
 
 _T = TypeVar("_T", bound="TensorBase")
 
@@ -276,6 +275,9 @@ def grad(
     """
     several = isinstance(inputs, tuple | list)
     wanted: Sequence[TensorBase] = inputs if several else (inputs,)  # type: ignore[assignment]
+    for name, t in (("output", output), *((f"inputs[{i}]", t) for i, t in enumerate(wanted))):
+        if not isinstance(t, TensorBase):
+            raise DTypeError(f"{name}: expected a Tensor, not {type(t).__name__}")
     for i, t in enumerate(wanted):
         if t._leaf is None:
             raise GradientError(

@@ -12,7 +12,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import axis_of
+from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.reduction import ReductionMethods
@@ -107,7 +107,9 @@ class IndexingMethods(ReductionMethods):
         return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
 
     def _index_tensor(self, item: Any) -> IndexingMethods:
-        tensor = self._lift(np.asarray(item) if isinstance(item, list) else item, "index")
+        tensor = self._lift(item, "index")
+        if isinstance(item, list) and build.has_zero(tensor.dims):
+            tensor = tensor.cast(dt.int64)  # no elements say what type they have
         if tensor.dtype.is_bool:
             raise ShapeError(
                 "index: a mask of bools selects a number of elements that depends on data; use "
@@ -263,7 +265,7 @@ class IndexingMethods(ReductionMethods):
         IndexBoundsError
             At run time, where a class lies outside [0, `num_classes`).
         """
-        if num_classes < 1:
+        if integer(num_classes, "num_classes") < 1:
             raise ShapeError(
                 f"num_classes: expected a number of at least 1, not {num_classes!r}; it cannot be "
                 "found from data before they are computed"

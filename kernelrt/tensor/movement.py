@@ -17,17 +17,24 @@ from kernelrt.ir.shape import (
     prod,
     same,
 )
-from kernelrt.ir.size import plain
 from kernelrt.tensor import build
 from kernelrt.tensor.activation import ActivationMethods
-from kernelrt.tensor.arguments import axes_of, axis_of, shape_of, whole
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import (
+    axes_of,
+    axis_of,
+    integer,
+    real,
+    shape_of,
+    size_of,
+    whole,
+)
 from kernelrt.tensor.promotion import element, joint_type
 from kernelrt.tensor.window import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["MovementMethods", "cat", "meshgrid", "stack"]
@@ -91,11 +98,18 @@ class MovementMethods(ActivationMethods):
     def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
         """Axis `dim` as several axes of `sizes`; one may be -1."""
         axis = axis_of(dim, self.ndim)
-        shape = [plain(d) for d in sizes]
-        if -1 in shape:
-            i = shape.index(-1)
+        shape = list(shape_of((sizes,), "sizes"))
+        unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
+        if len(unknown) == 1:
+            (i,) = unknown
             size = missing_size([self.dims[axis]], (d for k, d in enumerate(shape) if k != i))
             shape[i] = -1 if size is None else size
+        negative = any(isinstance(d, int) and d < 0 for d in shape)
+        if negative or not same(prod(shape), self.dims[axis]):
+            raise ShapeError(
+                f"sizes: axis {axis} has {format_size(self.dims[axis])} elements and cannot become "
+                f"{format_shape(shape_of((sizes,)))}; one size may be -1"
+            )
         return self.reshape(*self.dims[:axis], *shape, *self.dims[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
@@ -169,8 +183,9 @@ class MovementMethods(ActivationMethods):
         """Each slice along `dim` laid out `repeats` times in a row."""
         axis = axis_of(dim, self.ndim)
         before, behind = self.dims[: axis + 1], self.dims[axis + 1 :]
-        grown = self.reshape(*before, 1, *behind).expand(*before, repeats, *behind)
-        return grown.reshape(*before[:-1], prod((before[-1], repeats)), *behind)
+        count = size_of(repeats, "repeats")
+        grown = self.reshape(*before, 1, *behind).expand(*before, count, *behind)
+        return grown.reshape(*before[:-1], prod((before[-1], count)), *behind)
 
     # ---- axes
 
@@ -236,7 +251,7 @@ class MovementMethods(ActivationMethods):
         if self.ndim == 0:
             return self
         size = self._static_size(axis, "roll")
-        shift = shifts % size if size else 0
+        shift = integer(shifts, "shifts") % size if size else 0
         if shift == 0:
             return self._of(self.uop)
         parts = [self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)]
@@ -281,7 +296,11 @@ class MovementMethods(ActivationMethods):
                 raise ShapeError(f"split_size: expected at least 1, not {step}")
             sizes = [min(step, size - i) for i in range(0, size, step)] or [0]
         else:
-            sizes = list(split_size)  # type: ignore[arg-type]
+            if not isinstance(split_size, tuple | list):
+                raise DTypeError(
+                    f"split_size: expected an int or a sequence of ints, not {split_size!r}"
+                )
+            sizes = [integer(n, "split_size") for n in split_size]
             if sum(sizes) != size or min(sizes, default=0) < 0:
                 raise ShapeError(
                     f"split_size: {sizes} does not add up to the {size} of axis {axis}"
@@ -291,8 +310,7 @@ class MovementMethods(ActivationMethods):
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
-        if chunks < 1:
-            raise ShapeError(f"chunks: expected at least 1, not {chunks}")
+        chunks = integer(chunks, "chunks", 1)
         size = self._static_size(axis_of(dim, self.ndim), "chunk")
         return self.split(max(1, math.ceil(size / chunks)), dim)
 
@@ -315,6 +333,7 @@ class MovementMethods(ActivationMethods):
         if self.ndim < 2:
             raise ShapeError(f"diagonal: expected at least 2 axes, not {self.ndim}")
         first, second = axis_of(dim1, self.ndim, "dim1"), axis_of(dim2, self.ndim, "dim2")
+        offset = integer(offset, "offset")
         if first == second:
             raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
@@ -350,6 +369,8 @@ class MovementMethods(ActivationMethods):
         """
         if mode != "constant":
             raise ShapeError(f"mode: expected 'constant', not {mode!r}")
+        if not isinstance(pad, tuple | list):
+            raise DTypeError(f"pad: expected pairs of ints, not {type(pad).__name__} ({pad!r})")
         if len(pad) % 2 or len(pad) > 2 * self.ndim:
             raise ShapeError(
                 f"pad: expected pairs for at most {self.ndim} axes, not {len(pad)} numbers"
@@ -357,7 +378,8 @@ class MovementMethods(ActivationMethods):
         widths = shape_of(tuple(pad), "pad")
         pairs = [(widths[i], widths[i + 1]) for i in range(0, len(widths), 2)][::-1]
         pairs = [(0, 0)] * (self.ndim - len(pairs)) + pairs
-        return self._pad(pairs, element(value or 0, self.dtype, "value"))
+        filler = 0 if value is None else real(value, "value")
+        return self._pad(pairs, element(filler, self.dtype, "value"))
 
     def _pad(self, pairs: Sequence[tuple[Dim, Dim]], value: float = 0) -> Self:
         node = self.uop
@@ -390,7 +412,9 @@ class MovementMethods(ActivationMethods):
             raise ShapeError(f"tril, triu: expected at least 2 axes, not {self.ndim}")
         node = self.uop
         shape = node.shape
-        row = build.add(build.iota_along(shape, self.ndim - 2), diagonal)
+        row = build.add(
+            build.iota_along(shape, self.ndim - 2), integer(diagonal, "diagonal")
+        )
         column = build.iota_along(shape, self.ndim - 1)
         keep = column.alu(Op.LE, row) if lower else row.alu(Op.LE, column)
         return self._of(build.where(keep, node, 0))
@@ -415,7 +439,7 @@ def _grown(width: Dim) -> Dim:
 
 
 def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]:
-    if isinstance(tensors, TensorBase) or not len(tensors):
+    if not isinstance(tensors, tuple | list) or not tensors:
         raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
@@ -463,13 +487,20 @@ def meshgrid(*tensors: Tensor, indexing: str = "ij") -> tuple[Tensor, ...]:
     Parameters
     ----------
     *tensors : Tensor
-        Vectors.
+        Vectors, or scalars, which are vectors of one element.
     indexing : "ij" or "xy"
         "xy" exchanges the first two axes.
     """
     if indexing not in ("ij", "xy"):
         raise ShapeError(f"indexing: expected 'ij' or 'xy', not {indexing!r}")
-    shape = tuple(t.shape[0] for t in tensors)
+    for i, t in enumerate(tensors):
+        if not isinstance(t, MovementMethods):
+            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
+        if t.ndim > 1:
+            raise ShapeError(
+                f"tensors[{i}]: expected a vector or a scalar, not the shape {format_shape(t.dims)}"
+            )
+    shape = tuple(t.dims[0] if t.ndim else 1 for t in tensors)
     grids = [
         t.reshape(tuple(d if k == i else 1 for k, d in enumerate(shape))).expand(shape)
         for i, t in enumerate(tensors)

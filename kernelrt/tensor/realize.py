@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, new_result
+from kernelrt._handle import ArrayHandle
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import HOST, Region, RegionMap, region_of
-from kernelrt.errors import IndexBoundsError, PlanBusyError, VariableError
+from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, state
@@ -46,7 +47,9 @@ def realize(*tensors: TensorBase) -> None:
         undone then: those tensors read what they held before.
     """
     forbid("realize()")
-    for tensor in tensors:
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, ArrayHandle):
+            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
         tensor._enter()
         _check_static(tensor)
     with state.lock:

@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axes_of, axis_of, whole
+from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
 from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
@@ -92,7 +92,7 @@ class ReductionMethods(MovementMethods):
         """The variance in the type of sums; axes keep size 1."""
         x = self._wide(name)
         axes = axes_of(dim, self.ndim)
-        count = _float_count(x, axes, correction)
+        count = _float_count(x, axes, real(correction, "correction"))
         mean = _mean(x, axes)
         deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
         squares = _kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
@@ -244,6 +244,7 @@ class ReductionMethods(MovementMethods):
         The infinite norms are the greatest and the least magnitude, the 0-norm counts the
         elements other than 0. Where there is no gradient, as at 0, it is 0.
         """
+        p = real(p, "p")
         if p in (math.inf, -math.inf):
             sizes = self.abs()
             return (sizes.amax if p > 0 else sizes.amin)(dim, keepdim)
