@@ -174,6 +174,12 @@ class ElementwiseMethods(FunctionMethods):
         a, b = self._unify(("other", other), exact=True)
         return self._of(functions.remainder(b, a))
 
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self.__rfloordiv__(other), self.__rmod__(other)
+
     def remainder(self, other: Operand) -> Self:
         """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
         return self % other

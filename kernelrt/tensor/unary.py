@@ -113,6 +113,9 @@ class FunctionMethods(TensorBase):
         """The nearest whole number, halves to the even one."""
         return self._rounding(Op.ROUND)
 
+    def __round__(self) -> Self:
+        return self.round()
+
     def log1p(self) -> Self:
         """``log(1 + self)``, precise near zero."""
         return self._widely(functions.log1p)

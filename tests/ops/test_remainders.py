@@ -68,3 +68,15 @@ def test_gradients(op):
     getattr(theirs[0], op)(theirs[1]).sum().backward()
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(a.grad.numpy(), b.grad.numpy())
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int32])
+def test_divmod_and_round_are_those_of_numpy(kind):
+    x, y = np.array([7, -7, 8, -1, 0], kind), np.array([2, 2, -3, 5, 4], kind)
+    a, b = krt.tensor(x), krt.tensor(y)
+    for ours, theirs in ((divmod(a, b), divmod(x, y)), (divmod(a, 3), divmod(x, kind(3))),
+                         (divmod(9, b), divmod(kind(9), y))):  # fmt: skip
+        for got, expected in zip(ours, theirs, strict=True):
+            assert got.numpy().dtype == kind
+            np.testing.assert_array_equal(got.numpy(), expected)
+    np.testing.assert_array_equal(round(a / 2).numpy(), np.round(x / 2))
