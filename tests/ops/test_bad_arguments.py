@@ -1,4 +1,4 @@
-"""Arguments that are no numbers, axes, sizes or tensors are refused by name, in every method."""
+"""Arguments that are no numbers, axes, sizes or tensors are refused by name."""
 
 from __future__ import annotations
 
