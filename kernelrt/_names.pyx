@@ -37,18 +37,6 @@ cdef object NOTHING = object()
 
 
 cdef class Names:
-    """The variables, as they are now.
-
-    Parameters
-    ----------
-    cells : iterable of (str, cell)
-        Variables of enclosing functions.
-    named : iterable of (str, dict)
-        Names in the globals of a module.
-    same : callable
-        Whether two values that are not one object may stand for each other.
-    """
-
     def __init__(self, cells, named, same):
         cdef Py_ssize_t i
         if self.versions != NULL:

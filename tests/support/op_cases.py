@@ -215,7 +215,7 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
         bad = _beyond(value, peer, exact, dtype, None)
         if bad.any() and any(v["dtype"] in _DIGITS for v in case["inputs"].values()):
             moved = moved or [
-                _evaluate(case, ours=False, wide=True, shift=s) for s in (1, 2, 3, 4)
+                _evaluate(case, ours=False, wide=True, shift=s) for s in range(1, 13)
             ]
             grown = grown or [
                 _evaluate(case, ours=False, wide=True, shift=s, apart=True) for s in (1, 2, 3, 4)
