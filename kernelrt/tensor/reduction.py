@@ -152,6 +152,7 @@ class ReductionMethods(MovementMethods):
         if dim is None:
             return self.amax()
         self._check_one("max", dim)
+        self._check_filled("max", dim)
         return self._extremum(Op.MAX, dim, keepdim)
 
     @overload
@@ -163,6 +164,7 @@ class ReductionMethods(MovementMethods):
         if dim is None:
             return self.amin()
         self._check_one("min", dim)
+        self._check_filled("min", dim)
         return self._extremum(Op.MIN, dim, keepdim)
 
     def _extremum(self, op: Op, dim: int, keepdim: bool) -> Extremum[Self]:

@@ -413,7 +413,7 @@ def undecided(error: Exception) -> bool:
     from kernelrt import errors
 
     if isinstance(error, errors.VariableError):
-        return "a decision is needed" in str(error)
+        return any(words in str(error) for words in ("a decision is needed", "may be empty"))
     return isinstance(error, (errors.ShapeError, errors.JitError, errors.DTypeError))
 
 
