@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kernelrt._late import load
+from kernelrt._late import aside, load
 
 __all__ = ["DeviceSpec", "host"]
 
@@ -105,6 +105,28 @@ class DeviceSpec:
 _AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt"
 
 
+def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
+    """Triple, name and features of this processor.
+
+    LLVM is called off the main thread: a signal handler that computes would wait for ever for what
+    the thread that it interrupts holds.
+    """
+    load("llvmlite.binding")
+    import llvmlite.binding as llvm
+
+    found: list[tuple[str, str, dict[str, bool]]] = []
+
+    def ask() -> None:
+        # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
+        features = dict(llvm.get_host_cpu_features())
+        found.append((llvm.get_process_triple(), llvm.get_host_cpu_name(), features))
+
+    aside(ask, 1)
+    if not found:
+        ask()
+    return found[0]
+
+
 @functools.cache
 def host() -> DeviceSpec:
     """Describe the processor this runs on. The first call imports llvmlite.
@@ -114,17 +136,12 @@ def host() -> DeviceSpec:
     >>> host().name
     'CPU'
     """
-    load("llvmlite.binding")
-    import llvmlite.binding as llvm
-
-    triple = llvm.get_process_triple()
-    # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
-    features = dict(llvm.get_host_cpu_features())
+    triple, name, features = _ask_llvm()
     bits, registers = _vectors(triple, features)
     return DeviceSpec(
         name="CPU",
         triple=triple,
-        cpu=llvm.get_host_cpu_name(),
+        cpu=name,
         features=",".join(f"{'+' if on else '-'}{f}" for f, on in sorted(features.items())),
         vector_bits=bits,
         vector_registers=registers,

@@ -66,7 +66,7 @@ class Watch:
 
     def before(self):
         self.run()
-        return False
+        return False, ([], [])
 
     def after(self):
         return False

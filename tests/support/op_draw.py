@@ -20,7 +20,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16")
 #: Sizes of axes: none, one, few, a vector and one more, a tile and one more.
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33, 65)
-SCALARS = ("2", "-1", "0.1", "3", "0.5", "-2.5", "1e5", "7", "0", "1", "float('inf')", "1e-6",
+SCALARS = ("2", "-1", "0.1", "3", "0.5", "-2.5", "1e4", "7", "0", "1", "float('inf')", "1e-6",
            "100", "np.float32(1.5)", "np.int64(3)", "np.float64(0.3)", "-0.0")  # fmt: skip
 LAYOUTS = ("plain", "plain", "plain", "permuted", "flipped", "sliced", "stepped", "expanded")
 
