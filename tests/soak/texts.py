@@ -103,6 +103,9 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
     """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked."""
+    import torch
+
+    torch.set_warn_always(True)  # it would warn once in a process, and then not
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
