@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt.errors import KernelrtError
@@ -88,6 +87,7 @@ def test_what_has_the_wrong_size_or_kind(call, match):
 
 
 def test_an_index_of_no_elements_takes_none():
+    torch = pytest.importorskip("torch")
     x, y = krt.tensor(X), torch.from_numpy(X)
     for index in ([], [[], []], [[]]):
         assert x[index].shape == X[np.asarray(index, np.int64)].shape
@@ -96,6 +96,7 @@ def test_an_index_of_no_elements_takes_none():
 
 
 def test_grids_of_scalars():
+    torch = pytest.importorskip("torch")
     ours = krt.meshgrid(krt.tensor(7.0), krt.tensor(X), krt.tensor(2.0))
     given = torch.tensor(7.0), torch.from_numpy(X), torch.tensor(2.0)
     theirs = torch.meshgrid(*given, indexing="ij")
@@ -105,6 +106,7 @@ def test_grids_of_scalars():
 
 @pytest.mark.parametrize("sizes", [(2, 3), (2, -1), (-1,), (3, -1, 1), (6, 1)])
 def test_unflatten(sizes):
+    torch = pytest.importorskip("torch")
     np.testing.assert_array_equal(
         krt.tensor(X).unflatten(0, sizes).numpy(), torch.from_numpy(X).unflatten(0, sizes).numpy()
     )

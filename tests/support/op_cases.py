@@ -247,9 +247,11 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
 def _cancelled(line: str) -> float:
     """How great the terms are of which a gradient is what is left, where no neighbour shows it.
 
-    That of a softmax is p (g - sum of p g): both are as great as the weights, at most 1.
+    That of a softmax is p (g - sum of p g): both are as great as the weights, at most 1. That of a
+    norm is what the mean and the part along the result leave of g over the deviation.
     """
-    return 4.0 if any(word in line for word in ("softmax", "cross_entropy", "sumexp")) else 0.0
+    words = ("softmax", "cross_entropy", "sumexp", "layer_norm", "group_norm", "batch_norm")
+    return 4.0 if any(word in line for word in words) else 0.0
 
 
 def _narrow_errors(case: dict[str, Any]) -> list[np.ndarray]:

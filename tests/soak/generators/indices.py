@@ -57,7 +57,7 @@ FORMS: dict[str, tuple[str, str, bool]] = {
     ),
     "one_hot": ("i.one_hot(W)", "np.eye(W, dtype=np.int64)[i]", False),
     "loss": (
-        "T.flatten().unsqueeze(0).expand(i.shape[0], -1).cross_entropy(i, reduction='sum')",
+        "T.flatten()[None].expand(len(i), -1).cross_entropy(i, None, -(2**61), 'sum')",
         "-(T.ravel() - T.max() - np.log(np.exp(T.ravel() - T.max()).sum()))[i].sum()", False,
     ),
 }  # fmt: skip
