@@ -103,6 +103,7 @@ class Surroundings:
         self._cells: list[tuple[str, types.CellType]] = []
         self._candidates: list[tuple[str, object, object]] = []
         self._follow([("", fn), *arguments])
+        self._names = Names(self._cells, self._read, same)
         for name, value, attribute in self._candidates:
             if attribute is None or any(attribute in _attributes(c) for c in self._codes):
                 self._numbers.setdefault(name, value)
@@ -121,16 +122,24 @@ class Surroundings:
         yield from ((name, value) for _, name, value in self._bindings)
 
     def names(self) -> tuple[Names, str]:
-        """Variables that the function reads, as they are now, and one that is not as it was."""
-        held = [place for place in self._places if isinstance(place.holder, types.CellType)]
-        changed = next(
-            (place.path for place in held for _, was, now in place.changes() if not same(was, now)),
-            "",
-        ) or next(
-            (name for names, name, was in self._bindings
-             if not same(names.get(name, NOTHING), was)), ""
-        )  # fmt: skip
-        return Names(self._cells, self._read, same), changed
+        """Variables that the function reads, and one that it gave another value itself.
+
+        They are as they were before the trace, so that what another thread did meanwhile is seen;
+        or as they are now, if the function changed one.
+        """
+        for place in self._places:
+            if isinstance(place.holder, types.CellType) and self._stores(place.path):
+                for _, was, now in place.changes():
+                    if not same(was, now):
+                        return Names(self._cells, self._read, same), place.path
+        for names, name, was in self._bindings:
+            if not same(names.get(name, NOTHING), was) and self._stores(name):
+                return Names(self._cells, self._read, same), name
+        return self._names, ""
+
+    def _stores(self, name: str) -> bool:
+        """Whether the function may give a variable another value."""
+        return any(_does(code, name, "STORE_GLOBAL", "STORE_DEREF") for code in self._codes)
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
         """Attributes of modules that lead to what the program reads, by whichever way it got there.
@@ -171,6 +180,8 @@ class Surroundings:
         found: tuple[str, object, object, object] | None = None
         for place in self._places:
             wrong = [c for c in place.changes() if not _may_stay(*c, made)]
+            if isinstance(place.holder, types.CellType) and not self._stores(place.path):
+                continue  # another thread did it
             for key, was, now in wrong:
                 cell = isinstance(place.holder, types.CellType)
                 found = found or (place.named(key), place.path if cell else key, was, now)
@@ -180,7 +191,7 @@ class Surroundings:
                 place.holder.extend(place.before.values())
         for names, name, was in self._bindings:
             now = names.get(name, NOTHING)
-            if now is not was and not _may_stay(name, was, now, made):
+            if now is not was and not _may_stay(name, was, now, made) and self._stores(name):
                 found = found or (name, name, was, now)
                 _put(names, name, was)
         return found
@@ -402,8 +413,9 @@ def _attributes(code: types.CodeType | None) -> frozenset[object]:
 
 
 def _does(code: types.CodeType, name: str, *opnames: str) -> bool:
-    """Whether one of these instructions, which are about globals, names `name` there."""
-    steps = dis.get_instructions(code) if name in code.co_names else ()
+    """Whether one of these instructions, which are about variables, names `name` there."""
+    known = name in code.co_names or name in code.co_freevars or name in code.co_cellvars
+    steps = dis.get_instructions(code) if known else ()
     return any(s.argval == name and s.opname in opnames for s in steps)
 
 

@@ -102,24 +102,33 @@ def test_what_is_not_read_or_equal_makes_no_plan() -> None:
     assert len(names["f"].plans) == 1
 
 
-def test_rebinding_from_another_thread() -> None:
-    names = compiled("f = krt.jit(lambda x: x * value)\n", value=1.0)
-    stop = threading.Event()
+@pytest.mark.parametrize("enclosed", [False, True])
+def test_rebinding_from_another_thread_is_not_taken_for_the_function_s_own(enclosed: bool) -> None:
+    value = 1.0
+    moved, busy = threading.Event(), threading.Event()
+
+    def scaled(x: Any, by: float) -> Any:
+        if not moved.is_set():
+            busy.set()
+            moved.wait(10)
+        return x * by
+
+    names = compiled("f = krt.jit(lambda x: scaled(x, value))\n", value=1.0, scaled=scaled)
+    f = krt.jit(lambda x: scaled(x, value)) if enclosed else names["f"]
 
     def rebind() -> None:
-        i = 0
-        while not stop.is_set():
-            names["value"] = float(i % 3)
-            i += 1
+        nonlocal value
+        busy.wait(10)
+        names["value"] = value = 2.0
+        moved.set()
 
     thread = threading.Thread(target=rebind)
     thread.start()
-    try:
-        for _ in range(200):
-            assert names["f"](X).tolist() in [(X * i).tolist() for i in range(3)]
-    finally:
-        stop.set()
-        thread.join()
+    first = f(X).tolist()
+    thread.join()
+    assert first in [X.tolist(), (X * 2).tolist()]
+    assert (names["value"], value) == (2.0, 2.0)
+    assert f(X).tolist() == (X * 2).tolist()
 
 
 def test_a_name_that_the_function_rebinds_itself() -> None:
