@@ -21,30 +21,37 @@ sizes : list of int
 
 from __future__ import annotations
 
-import contextlib
 import re
-import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tests.soak import record
+from tests.soak.truth import (
+    Case,
+    Invalid,
+    Torch,
+    TorchFunctions,
+    Truth,
+    arrays,
+    execute,
+    expected,
+    loss_of,
+    strict,
+    target,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-Case = dict[str, Any]
-Arrays = dict[str, np.ndarray[Any, Any]]
+__all__ = [
+    "BOUNDS", "VARIABLE", "WAYS", "Case", "Functions", "Invalid", "Torch", "TorchFunctions",
+    "arrays", "execute", "kernelrt_function", "key", "open_inputs", "run", "source", "strict",
+    "target", "ways",
+]  # fmt: skip
 
 WAYS = ("steps", "whole", "jit", "threads", "dynamic")
 """Realized after each line; at the end; jitted; jitted for two threads; for changing sizes."""
-MOVED = 2.0**-40
-"""By what share of itself a number is moved to see how far rounding goes."""
-SMOOTH = 2.0**-18
-"""What that moves by less grows with it; what it moves by more has jumped."""
-LARGEST = 1e6
-"""Programs with greater values anywhere are left out: little is left of their digits."""
 BOUNDS = (1, 64)
 """Of ``n``, where it is an open size."""
 VARIABLE = f"krt.Variable('n', {BOUNDS[0]}, {BOUNDS[1]})"
@@ -58,237 +65,6 @@ class Functions:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
-
-
-class Torch:
-    """torch, without what it does for old programs' sake."""
-
-    def __getattr__(self, name: str) -> Any:
-        import torch
-
-        return getattr(torch, name)
-
-    def cat(self, parts: Any, dim: int) -> Any:
-        import torch
-
-        if len({part.ndim for part in parts}) > 1:
-            raise Invalid("torch passes over parts of shape (0,), whatever the others are")
-        return torch.cat(parts, dim)
-
-
-class TorchFunctions:
-    """torch.nn.functional, where a tensor is also what kernelrt calls by a method."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        import torch
-
-        function = getattr(torch.nn.functional, name)
-        if not name.startswith(("conv", "linear")):
-            return function
-
-        def weighted(x: Any, weight: Any, **options: Any) -> Any:
-            if x.numel() == 0 or weight.numel() == 0:
-                raise Invalid("torch gives convolutions over nothing the wrong shape")
-            if weight.ndim < 2:
-                raise Invalid("a vector of weights is not a layer")
-            return function(x, weight, **options)
-
-        return weighted
-
-
-class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
-    """torch does not know what the case means, or its values say nothing."""
-
-
-@contextlib.contextmanager
-def strict() -> Iterator[None]:
-    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked."""
-    import torch
-
-    torch.set_warn_always(True)  # it would warn once in a process, and then not
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
-@contextlib.contextmanager
-def double() -> Iterator[None]:
-    """What has no type of its own is float64 to torch."""
-    import torch
-
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-# ---- evaluation
-
-
-def arrays(case: Case, n: int) -> Arrays:
-    """The inputs for a size; what is not float is int64 or bool."""
-    kind = np.dtype(case["dtype"])
-    names = {"np": np, "R": np.random.default_rng, "n": n, "f": lambda x: np.asarray(x, kind)}
-    try:
-        return {
-            name: np.ascontiguousarray(eval(text, dict(names)))  # noqa: S307
-            for name, text in case["inputs"].items()
-        }
-    except Exception as error:
-        raise Invalid(str(error)) from error
-
-
-def execute(case: Case, scope: dict[str, Any], each: Callable[[Any], Any] | None = None) -> None:
-    for line in case["lines"]:
-        exec(line, scope)  # noqa: S102
-        if each is not None:
-            each(scope[target(line)])
-
-
-def target(line: str) -> str:
-    return line.partition("=")[0].strip()
-
-
-def loss_of(results: list[Any]) -> Any:
-    """A smooth number that every element of every result takes part in."""
-    total: Any = 0
-    for result in results:
-        total = total + (result * result * 0.5 + result).sum()
-    return total
-
-
-@dataclass(frozen=True)
-class Told:
-    """What torch makes of a case.
-
-    Attributes
-    ----------
-    values : list of arrays
-        Results and gradients.
-    top : float
-        The greatest size of a number that was met.
-    unit : float
-        The relative spacing of the narrowest type that was met.
-    """
-
-    values: list[Any]
-    top: float
-    unit: float
-
-
-def torch_values(
-    case: Case, data: Arrays, kind: str, noise: np.random.Generator | None = None
-) -> Told:
-    """Results and gradients by torch, over inputs of type `kind`.
-
-    With `noise` every element of every input and of every line is off by `MOVED` of itself, up or
-    down, as if each step rounded to so many digits.
-    """
-    import torch
-
-    def moved(value: Any) -> Any:
-        if noise is None or not (isinstance(value, torch.Tensor) and value.is_floating_point()):
-            return value
-        signs = torch.from_numpy(noise.choice([-1.0, 1.0], tuple(value.shape)))
-        return value * (1 + MOVED * signs.to(value.dtype))
-
-    scope: dict[str, Any] = {"T": Torch(), "F": TorchFunctions()}
-    floats = []
-    for name, array in data.items():
-        value = torch.from_numpy(array.copy())
-        if value.is_floating_point():
-            value = value.to(getattr(torch, kind)).requires_grad_(case["grad"])
-            floats.append(value)
-        scope[name] = moved(value)
-    top = unit = 0.0
-
-    def look(value: Any) -> None:
-        nonlocal top, unit
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            unit = max(unit, torch.finfo(value.dtype).eps)
-            if value.numel():
-                top = max(top, float(value.detach().abs().max()))
-
-    try:
-        with strict():
-            for line in case["lines"]:
-                execute({"lines": [line]}, scope, look)
-                scope[target(line)] = moved(scope[target(line)])
-        results = [scope[name] for name in case["results"]]
-        if case["grad"]:
-            # Raises where no result depends on an input.
-            found = torch.autograd.grad(loss_of(results), floats, allow_unused=True)
-            zeros = [torch.zeros_like(x) for x in floats]
-            results += [z if g is None else g for g, z in zip(found, zeros, strict=True)]
-    except Exception as error:
-        raise Invalid(str(error)) from error
-    for result in results:
-        look(result)
-    if not np.isfinite(top) or top > LARGEST:
-        raise Invalid(f"values up to {top}")
-    return Told([r.detach().numpy() for r in results], top, unit)
-
-
-def expected(case: Case, n: int) -> tuple[Arrays, list[Any], list[float], list[Any]]:
-    """Inputs, what torch makes of them, by how much each value may differ, and their types.
-
-    How far torch itself moves with the type or with the last digit of the inputs says how many
-    digits a program leaves; and how far it moves when each of its steps rounds, which says it also
-    where the inputs are exact or equal numbers, and what is computed from them is not.
-    """
-    data = arrays(case, n)
-    typed = torch_values(case, data, case["dtype"])
-    with double():
-        truth = torch_values(case, data, "float64")
-        values, top = truth.values, truth.top
-        unit = max(typed.unit, float(np.finfo(case["dtype"]).eps))
-        loose = [16 * unit * max(top, 1e-3)] * len(values)
-        others = [typed.values]
-        rng = np.random.default_rng(n)
-        exact = unit < 1e-10 and all(
-            np.array_equal(x, np.round(x * 4) / 4) for x in data.values() if x.dtype.kind == "f"
-        )
-        for _ in range(0 if exact else 2):
-            shifted = {
-                name: x * (1 + unit * rng.choice([-1, 1], x.shape)) if x.dtype.kind == "f" else x
-                for name, x in data.items()
-            }
-            others.append(torch_values(case, shifted, "float64").values)
-        for other in others:
-            for i, (value, near) in enumerate(zip(values, other, strict=True)):
-                if value.shape != near.shape:
-                    raise Invalid("the shape depends on the last digit")
-                if value.size:
-                    apart = np.abs(value.astype(np.float64) - near.astype(np.float64))
-                    loose[i] = max(loose[i], 30 * float(apart.max()))
-        for _ in range(2):
-            grown = growth(case, data, values, SMOOTH * max(top, 1), rng)
-            loose = [max(bound, 30 * unit * by) for bound, by in zip(loose, grown, strict=True)]
-    if any(bound > 0.02 * max(top, 1) for bound in loose):
-        raise Invalid("ill-conditioned")
-    return data, values, loose, [value.dtype for value in typed.values]
-
-
-def growth(
-    case: Case, data: Arrays, values: list[Any], most: float, rng: np.random.Generator
-) -> list[float]:
-    """By how much each value moves, for each unit by which all steps are off.
-
-    What moves by more than `most` has jumped, as a maximum between equal numbers does. That is no
-    rounding, and kernelrt must decide as torch does.
-    """
-    try:
-        others = torch_values(case, data, "float64", rng).values
-    except Invalid:
-        return [0.0] * len(values)
-    grown = []
-    for value, near in zip(values, others, strict=True):
-        apart = np.zeros(1)
-        if value.shape == near.shape and value.dtype.kind == "f":
-            apart = np.abs(value - near)
-        grown.append(float(np.where(apart <= most, apart, 0).max(initial=0)) / MOVED)
-    return grown
 
 
 def kernelrt_function(case: Case, each: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
@@ -379,38 +155,43 @@ def run(case: Case, unit: str = "programs") -> str | None:
         return None
     outputs = case["results"] + [f"gradient of {name}" for name in case["inputs"]]
     for way, function in ways(case):
-        for n, (data, values, loose, types) in zip(case["sizes"], truths, strict=True):
+        for n, truth in zip(case["sizes"], truths, strict=True):
             try:
                 for _ in range(1 if way in ("steps", "whole") else 2):
-                    got = [t.numpy() for t in function(*data.values())]
+                    got = [t.numpy() for t in function(*truth.data.values())]
             except KernelrtError as error:
                 if way != "dynamic" or not undecided(error):
                     raise
                 record.note(f"{unit} of open sizes, refused")
                 break
-            for name, have, want, bound, kind in zip(
-                outputs, got, values, loose, types, strict=False
-            ):
-                where = f"{name}, {way}, n = {n}"
-                if have.shape != want.shape:
-                    return f"values: {where}: shape {have.shape}, torch {want.shape}"
-                if have.dtype != kind:
-                    return f"values: {where}: type {have.dtype}, torch {kind}"
-                if want.size == 0:
-                    continue
-                alike = (have == want) | (np.isnan(have) & np.isnan(want))
-                apart = np.abs(have.astype(np.float64) - want.astype(np.float64))
-                apart = np.where(alike, 0.0, apart)
-                if not (alike | (apart <= bound)).all():
-                    at = np.unravel_index(np.argmax(np.nan_to_num(apart, nan=np.inf)), want.shape)
-                    return (
-                        f"values: {where}: {have[at]!r} at {list(map(int, at))}, torch {want[at]!r}"
-                    )
+            for name, have, index in zip(outputs, got, range(len(got)), strict=False):
+                wrong = differs(have, truth, index)
+                if wrong:
+                    return f"values: {name}, {way}, n = {n}: {wrong}"
         else:
             if way == "dynamic":
                 record.note(f"{unit} of open sizes")
     record.note(unit)
     return None
+
+
+def differs(have: np.ndarray[Any, Any], truth: Truth, index: int) -> str | None:
+    """In what a result is not what torch has."""
+    want, kind = truth.values[index], truth.types[index]
+    if have.shape != want.shape:
+        return f"shape {have.shape}, torch {want.shape}"
+    if have.dtype != kind:
+        return f"type {have.dtype}, torch {kind}"
+    if want.size == 0:
+        return None
+    alike = (have == want) | (np.isnan(have) & np.isnan(want))
+    apart = np.where(alike, 0.0, np.abs(have.astype(np.float64) - want.astype(np.float64)))
+    if (alike | (apart <= truth.bounds[index])).all():
+        return None
+    if (alike | (apart <= truth.bounds[index] + truth.cancelled[index])).all():
+        return None
+    at = np.unravel_index(np.argmax(np.nan_to_num(apart, nan=np.inf)), want.shape)
+    return f"{have[at]!r} at {list(map(int, at))}, torch {want[at]!r}"
 
 
 def undecided(error: Exception) -> bool:

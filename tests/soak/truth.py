@@ -1,0 +1,318 @@
+"""What torch makes of a program as text, in float64, and how far off a result may be."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Case = dict[str, Any]
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+MOVED = 2.0**-40
+"""By what share of itself a number is moved to see how far rounding goes."""
+SMOOTH = 2.0**-18
+"""What that moves by less grows with it; what it moves by more has jumped."""
+NEAR = 2.0**-10
+"""By what share of itself, at most, a number is moved to round in a way of its own."""
+LARGEST = 1e6
+"""Programs with greater values anywhere are left out: little is left of their digits."""
+
+
+class Torch:
+    """torch, without what it does for old programs' sake."""
+
+    def __getattr__(self, name: str) -> Any:
+        import torch
+
+        return getattr(torch, name)
+
+    def cat(self, parts: Any, dim: int) -> Any:
+        import torch
+
+        if len({part.ndim for part in parts}) > 1:
+            raise Invalid("torch passes over parts of shape (0,), whatever the others are")
+        return torch.cat(parts, dim)
+
+
+class TorchFunctions:
+    """torch.nn.functional, where a tensor is also what kernelrt calls by a method."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        import torch
+
+        function = getattr(torch.nn.functional, name)
+        if not name.startswith(("conv", "linear")):
+            return function
+
+        def weighted(x: Any, weight: Any, **options: Any) -> Any:
+            if x.numel() == 0 or weight.numel() == 0:
+                raise Invalid("torch gives convolutions over nothing the wrong shape")
+            if weight.ndim < 2:
+                raise Invalid("a vector of weights is not a layer")
+            return function(x, weight, **options)
+
+        return weighted
+
+
+class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
+    """torch does not know what the case means, or its values say nothing."""
+
+
+@contextlib.contextmanager
+def strict() -> Iterator[None]:
+    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked."""
+    import torch
+
+    torch.set_warn_always(True)  # it would warn once in a process, and then not
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@contextlib.contextmanager
+def double() -> Iterator[None]:
+    """What has no type of its own is float64 to torch."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+# ---- evaluation
+
+
+def arrays(case: Case, n: int) -> Arrays:
+    """The inputs for a size; what is not float is int64 or bool."""
+    kind = np.dtype(case["dtype"])
+    names = {"np": np, "R": np.random.default_rng, "n": n, "f": lambda x: np.asarray(x, kind)}
+    try:
+        return {
+            name: np.ascontiguousarray(eval(text, dict(names)))  # noqa: S307
+            for name, text in case["inputs"].items()
+        }
+    except Exception as error:
+        raise Invalid(str(error)) from error
+
+
+def execute(case: Case, scope: dict[str, Any], each: Callable[[Any], Any] | None = None) -> None:
+    for line in case["lines"]:
+        exec(line, scope)  # noqa: S102
+        if each is not None:
+            each(scope[target(line)])
+
+
+def target(line: str) -> str:
+    return line.partition("=")[0].strip()
+
+
+def loss_of(results: list[Any]) -> Any:
+    """A smooth number that every element of every result takes part in."""
+    total: Any = 0
+    for result in results:
+        total = total + (result * result * 0.5 + result).sum()
+    return total
+
+
+@dataclass(frozen=True)
+class Told:
+    """What torch makes of a case.
+
+    Attributes
+    ----------
+    values : list of arrays
+        Results and gradients.
+    top : float
+        The greatest size of a number that was met.
+    unit : float
+        The relative spacing of the narrowest type that was met.
+    """
+
+    values: list[Any]
+    top: float
+    unit: float
+
+
+def torch_values(
+    case: Case, data: Arrays, kind: str, noise: np.random.Generator | None = None
+) -> Told:
+    """Results and gradients by torch, over inputs of type `kind`.
+
+    With `noise` every element of every input and of every line is off by `MOVED` of itself, up or
+    down, as if each step rounded to so many digits.
+    """
+    import torch
+
+    def moved(value: Any) -> Any:
+        if noise is None or not (isinstance(value, torch.Tensor) and value.is_floating_point()):
+            return value
+        signs = torch.from_numpy(noise.choice([-1.0, 1.0], tuple(value.shape)))
+        return value * (1 + MOVED * signs.to(value.dtype))
+
+    scope: dict[str, Any] = {"T": Torch(), "F": TorchFunctions()}
+    floats = []
+    for name, array in data.items():
+        value = torch.from_numpy(array.copy())
+        if value.is_floating_point():
+            value = value.to(getattr(torch, kind)).requires_grad_(case["grad"])
+            floats.append(value)
+        scope[name] = moved(value)
+    top = unit = 0.0
+
+    def look(value: Any) -> None:
+        nonlocal top, unit
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            unit = max(unit, torch.finfo(value.dtype).eps)
+            if value.numel():
+                top = max(top, float(value.detach().abs().max()))
+
+    try:
+        with strict():
+            for line in case["lines"]:
+                execute({"lines": [line]}, scope, look)
+                scope[target(line)] = moved(scope[target(line)])
+        results = [scope[name] for name in case["results"]]
+        if case["grad"]:
+            # Raises where no result depends on an input.
+            found = torch.autograd.grad(loss_of(results), floats, allow_unused=True)
+            zeros = [torch.zeros_like(x) for x in floats]
+            results += [z if g is None else g for g, z in zip(found, zeros, strict=True)]
+    except Exception as error:
+        raise Invalid(str(error)) from error
+    for result in results:
+        look(result)
+    if not np.isfinite(top) or top > LARGEST:
+        raise Invalid(f"values up to {top}")
+    return Told([r.detach().numpy() for r in results], top, unit)
+
+
+@dataclass
+class Truth:
+    """Inputs, what torch makes of them, and what may be made of them.
+
+    Attributes
+    ----------
+    case : dict
+        The program.
+    data : dict of arrays
+        The inputs.
+    values : list of arrays
+        Results and gradients, in float64.
+    bounds : list of float
+        By how much each may differ.
+    types : list of NumPy types
+        What they are in the case's own type.
+    unit : float
+        The relative spacing of the narrowest type that was met.
+    """
+
+    case: Case
+    data: Arrays
+    values: list[Any]
+    bounds: list[float]
+    types: list[Any]
+    unit: float
+
+    @cached_property
+    def cancelled(self) -> list[float]:
+        """By how much more each may differ because of terms within a line that leave little.
+
+        Neither moving the inputs nor moving the result of a line shows how great the terms are
+        that an operation of torch's adds up within itself, as those of a loss that are as great
+        as the logits and leave a thousandth. Its errors in float32 do; in float64 torch is its
+        own truth, and knows no better. One case may round well by chance, so several neighbours
+        are looked at.
+        """
+        found = [0.0] * len(self.values)
+        for seed in range(8):
+            rng = np.random.default_rng(seed)
+            near = {
+                name: (x * (1 + NEAR * rng.uniform(-1, 1, x.shape))).astype(np.float32)
+                if x.dtype.kind == "f" else x
+                for name, x in self.data.items()
+            }  # fmt: skip
+            try:
+                narrow = torch_values(self.case, near, "float32")
+                with double():
+                    wide = torch_values(self.case, near, "float64")
+            except Invalid:
+                continue
+            scale = self.unit / float(np.finfo(np.float32).eps)
+            for i, (a, b) in enumerate(zip(narrow.values, wide.values, strict=True)):
+                if a.shape == b.shape and b.dtype.kind == "f":
+                    apart = np.abs(a.astype(np.float64) - b)
+                    # What is off by more has jumped, which is no rounding.
+                    apart = np.where(apart <= NEAR * max(wide.top, 1), apart, 0)
+                    found[i] = max(found[i], 30 * scale * float(apart.max(initial=0)))
+        return found
+
+
+def expected(case: Case, n: int) -> Truth:
+    """Inputs, what torch makes of them, by how much each value may differ, and their types.
+
+    How far torch itself moves with the type or with the last digit of the inputs says how many
+    digits a program leaves; and how far it moves when each of its steps rounds, which says it also
+    where the inputs are exact or equal numbers, and what is computed from them is not.
+    """
+    data = arrays(case, n)
+    typed = torch_values(case, data, case["dtype"])
+    with double():
+        truth = torch_values(case, data, "float64")
+        values, top = truth.values, truth.top
+        unit = max(typed.unit, float(np.finfo(case["dtype"]).eps))
+        loose = [16 * unit * max(top, 1e-3)] * len(values)
+        others = [typed.values]
+        rng = np.random.default_rng(n)
+        exact = unit < 1e-10 and all(
+            np.array_equal(x, np.round(x * 4) / 4) for x in data.values() if x.dtype.kind == "f"
+        )
+        for _ in range(0 if exact else 2):
+            shifted = {
+                name: x * (1 + unit * rng.choice([-1, 1], x.shape)) if x.dtype.kind == "f" else x
+                for name, x in data.items()
+            }
+            others.append(torch_values(case, shifted, "float64").values)
+        for other in others:
+            for i, (value, near) in enumerate(zip(values, other, strict=True)):
+                if value.shape != near.shape:
+                    raise Invalid("the shape depends on the last digit")
+                if value.size:
+                    apart = np.abs(value.astype(np.float64) - near.astype(np.float64))
+                    loose[i] = max(loose[i], 30 * float(apart.max()))
+        for _ in range(2):
+            grown = growth(case, data, values, SMOOTH * max(top, 1), rng)
+            loose = [max(bound, 30 * unit * by) for bound, by in zip(loose, grown, strict=True)]
+    if any(bound > 0.02 * max(top, 1) for bound in loose):
+        raise Invalid("ill-conditioned")
+    types = [value.dtype for value in typed.values]
+    return Truth(case, data, values, loose, types, unit)
+
+
+def growth(
+    case: Case, data: Arrays, values: list[Any], most: float, rng: np.random.Generator
+) -> list[float]:
+    """By how much each value moves, for each unit by which all steps are off.
+
+    What moves by more than `most` has jumped, as a maximum between equal numbers does. That is no
+    rounding, and kernelrt must decide as torch does.
+    """
+    try:
+        others = torch_values(case, data, "float64", rng).values
+    except Invalid:
+        return [0.0] * len(values)
+    grown = []
+    for value, near in zip(values, others, strict=True):
+        apart = np.zeros(1)
+        if value.shape == near.shape and value.dtype.kind == "f":
+            apart = np.abs(value - near)
+        grown.append(float(np.where(apart <= most, apart, 0).max(initial=0)) / MOVED)
+    return grown
