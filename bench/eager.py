@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from bench.cases import Call
 
 ELEMENTS = 16
+ROWS = 64
 BATCH, FEATURES, HIDDEN = 32, 8, 64
 LR = 1e-3
 
@@ -47,6 +49,10 @@ def _line() -> NDArray[np.float32]:
     return np.linspace(-1, 1, ELEMENTS, dtype=np.float32)
 
 
+def _table() -> NDArray[np.float32]:
+    return np.linspace(-1, 1, ROWS * ELEMENTS, dtype=np.float32).reshape(ROWS, ELEMENTS)
+
+
 def _sequential(nn: Any) -> Any:
     return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
@@ -73,6 +79,64 @@ def torch_expression() -> Call:
         return x * 2 + 1
 
     return expression
+
+
+def kernelrt_schedule() -> Call:
+    """A product with a number that is another one each time, computed."""
+    import kernelrt as krt
+
+    x = krt.tensor(_line()).realize()
+    rates = itertools.count(1)
+
+    def scaled() -> Any:
+        return (x * (1 / next(rates))).realize()
+
+    return scaled
+
+
+def torch_schedule() -> Call:
+    """As kernelrt_schedule."""
+    import torch
+
+    x = torch.from_numpy(_line())
+    rates = itertools.count(1)
+
+    def scaled() -> Any:
+        return x * (1 / next(rates))
+
+    return scaled
+
+
+def kernelrt_rows() -> Call:
+    """One row after the other of a table, read, doubled and written to another."""
+    import kernelrt as krt
+
+    source = krt.tensor(_table()).realize()
+    target = krt.zeros(ROWS, ELEMENTS).realize()
+    rows = itertools.count()
+
+    def row() -> Any:
+        i = next(rows) % ROWS
+        target[i] = source[i] * 2
+        return target[i].realize()
+
+    return row
+
+
+def torch_rows() -> Call:
+    """As kernelrt_rows."""
+    import torch
+
+    source = torch.from_numpy(_table())
+    target = torch.zeros(ROWS, ELEMENTS)
+    rows = itertools.count()
+
+    def row() -> Any:
+        i = next(rows) % ROWS
+        target[i] = source[i] * 2
+        return target[i]
+
+    return row
 
 
 def kernelrt_step() -> Call:
@@ -155,6 +219,10 @@ def cases() -> tuple[Case, ...]:
     return (
         Case("eager expression", f"x * 2 + 1 of {ELEMENTS} elements, no jit",
              sides(kernelrt_expression, torch_expression), aim=0.5),
+        Case("eager schedule", f"x * another number of {ELEMENTS} elements, no jit",
+             sides(kernelrt_schedule, torch_schedule), aim=0.5),
+        Case("eager rows", f"a row of {ELEMENTS} elements read, doubled, written, no jit",
+             sides(kernelrt_rows, torch_rows), aim=0.5),
         Case("eager step", f"MLP {FEATURES}-{HIDDEN}-1, batch {BATCH}: Adam step, no jit",
              sides(kernelrt_step, torch_step), aim=0.5),
         Case("eager sync", "its load_state_dict from another",
