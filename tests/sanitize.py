@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("csrc", "kernelrt", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 USUAL = (
     "tests/csrc/test_core.py", "tests/csrc/test_memory.py", "tests/csrc/test_plan_core.py",
-    "tests/csrc/test_replay.py", "tests/unit/test_device_buffer.py",
+    "tests/csrc/test_overlap.py", "tests/csrc/test_replay.py", "tests/unit/test_device_buffer.py",
     "tests/unit/test_device_allocator.py", "tests/plan/test_threads.py",
     "tests/plan/test_model.py", "tests/reliability",
 )  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CSRC = HERE.parents[1] / "csrc"
 
+spec = importlib.util.spec_from_file_location("sanitize", HERE.parent / "sanitize.py")
+assert spec is not None
+assert spec.loader is not None
+sanitize = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sanitize)
+
 
 def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -25,6 +33,23 @@ def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Pa
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
     return output
+
+
+def run_sanitized(
+    folder: Path, kind: str, arguments: Sequence[str], **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Python on instrumented modules in `folder`, with `more` in its environment."""
+    try:
+        environment = sanitize.environment(folder, kind) | more
+    except SystemExit as missing:
+        pytest.skip(str(missing))
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
+        pytest.skip("this machine's addresses do not suit ThreadSanitizer")
+    return done
 
 
 class Kernels:

@@ -44,6 +44,23 @@ void burn(void *const *bufs, const int64_t *vals)
     __atomic_fetch_add((int64_t *)bufs[0], 1, __ATOMIC_RELAXED);
 }
 
+/* Counts itself in bufs[0] and waits until vals[0] were counted: those are within at the same time,
+ * on threads of their own. Gives up after vals[1] microseconds, and counts that in bufs[1]. */
+void meet(void *const *bufs, const int64_t *vals)
+{
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    __atomic_fetch_add((int64_t *)bufs[0], 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n((int64_t *)bufs[0], __ATOMIC_RELAXED) < vals[0]) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((now.tv_sec - start.tv_sec) * 1000000 + (now.tv_nsec - start.tv_nsec) / 1000 >
+            vals[1]) {
+            __atomic_fetch_add((int64_t *)bufs[1], 1, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+}
+
 /* Needs two megabytes of stack, as a user's kernel may; counts in bufs[0]. */
 void deep(void *const *bufs, const int64_t *vals)
 {
