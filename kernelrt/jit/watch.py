@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.ir import Op, toposort
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
-from kernelrt.tensor.grads import before_run, kind_of
+from kernelrt.tensor.grads import are_shared_alike, before_run, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -96,6 +96,8 @@ class Watch:
                 shape = effect.tensor.shape
                 now = kind_of(effect.tensor._grad)
                 return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
+        if not are_shared_alike(self._effects):
+            return "two tensors began or ceased to share a gradient"
         flips = state.flips[0]
         if flips != self._flips:
             if self._live_leaves() != self._leaves:

@@ -55,13 +55,13 @@ class Spent:
 class Home:
     """The storage in which plans keep the gradient of one tensor."""
 
-    __slots__ = ("__weakref__", "_owner", "_shape", "_tenant", "buffer")
+    __slots__ = ("__weakref__", "_shape", "_tenant", "buffer", "owner")
 
     def __init__(self, owner: TensorBase) -> None:
         assert is_static(owner.dims)
         self._shape = cast("tuple[int, ...]", owner.shape)
         self.buffer = Buffer(math.prod(self._shape), owner.dtype)
-        self._owner = weakref.ref(owner)
+        self.owner = weakref.ref(owner)
         self._tenant: weakref.ref[TensorBase] | None = None
         state.homes[self.buffer] = self
 
@@ -90,7 +90,7 @@ class Home:
             copy = Buffer(self.buffer.size, self.buffer.dtype)
             copy.raw()[...] = self.buffer.raw()
             tenant._move(copy)
-            owner = self._owner()
+            owner = self.owner()
             if owner is not None and owner._grad is self:
                 owner._grad = tenant
         self._tenant = None
@@ -126,7 +126,13 @@ def find(tensor: TensorBase) -> TensorBase | Spent | None:
     trace = state.local.trace
     if trace is not None:
         return trace.grad_of(tensor)
-    held = tensor._grad
+    return _handed_out(tensor._grad, tensor)
+
+
+def _handed_out(
+    held: TensorBase | Home | Spent | None, tensor: TensorBase
+) -> TensorBase | Spent | None:
+    """The tensor or mark that stands for the gradient of `tensor`."""
     return held.let(tensor) if isinstance(held, Home) else held
 
 
@@ -136,11 +142,17 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
     if trace is not None:
         trace.set_grad(tensor, value)
         return
-    home: Home | None = getattr(tensor, "_home", None)
-    new = home if home is not None and value is not None and home.tenant() is value else value
+    new = _settled(tensor, value)
     if tensor._grad is not new:
         touch()
         tensor._grad = new
+
+
+def _settled(tensor: TensorBase, value: TensorBase | None) -> TensorBase | Home | None:
+    """What a gradient is known as: the home of `tensor`, if that is where it lies."""
+    home: Home | None = getattr(tensor, "_home", None)
+    lies = home is not None and value is not None and home.tenant() is value
+    return home if lies else value
 
 
 def move_out(tensor: TensorBase) -> None:
@@ -182,8 +194,12 @@ class Effect:
         Whether the function leaves another tensor than it found.
     made : bool
         Whether what it leaves is in the home.
-    leaves : Tensor, Spent, optional
-        What it leaves otherwise.
+    leaves : Tensor, Spent, Home, optional
+        What it leaves otherwise; the home of another tensor for the gradient that is made there.
+    source : Tensor, optional
+        The tensor whose gradient it leaves, as that one was before the run.
+    same : Tensor, optional
+        Another tensor of which the gradient that the function found is the gradient, too.
     changed : Buffer, optional
         Where the plan writes what was assigned to the tensor that the function found.
     """
@@ -193,12 +209,33 @@ class Effect:
     home: Home | None
     renewed: bool
     made: bool
-    leaves: TensorBase | Spent | None
+    leaves: TensorBase | Spent | Home | None
+    source: TensorBase | None
+    same: TensorBase | None
     changed: Buffer | None
 
     def fits(self) -> bool:
         """Whether the gradient is what the function found when it was traced."""
         return self.reads is None or kind_of(self.tensor._grad) == self.reads
+
+
+def tensor_of(held: object) -> TensorBase | None:
+    """The tensor that a gradient is, None if nobody has asked for one."""
+    return cast("TensorBase | None", held.tenant() if isinstance(held, Home) else held)
+
+
+def are_shared_alike(effects: Sequence[Effect]) -> bool:
+    """Whether those tensors share their gradients that did when the function was traced."""
+    found = [effect for effect in effects if effect.reads == GIVEN]
+    if all(e.same is None and e.tensor._grad is e.home for e in found):
+        return True
+    first: dict[int, TensorBase] = {}
+    for effect in found:
+        gradient = tensor_of(effect.tensor._grad)
+        other = effect.tensor if gradient is None else first.setdefault(id(gradient), effect.tensor)
+        if (None if other is effect.tensor else other) is not effect.same:
+            return False
+    return True
 
 
 #: What a run leaves to be done when its plan has run: (tensor, address, bytes) to copy over its
@@ -215,13 +252,14 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
     from kernelrt.tensor.realize import before_writes, materialize
 
     moving: list[tuple[Home, TensorBase]] = []
-    busy = False
+    passed = [_handed_out(e.source._grad, e.source) for e in effects if e.source is not None]
+    busy = bool(passed)
     for effect in effects:
         home = effect.home
         if home is None:
             continue
         held = effect.tensor._grad
-        if effect.reads == GIVEN and held is not home:
+        if effect.reads == GIVEN and effect.same is None and held is not home:
             moving.append((home, cast("TensorBase", held)))
         elif effect.made and home.tenant() is not None:
             home.vacate()
@@ -254,6 +292,10 @@ def _to_be_done(effects: Sequence[Effect]) -> Handover:
             copies.append((cast("TensorBase", held), changed.address, changed.nbytes))
         if effect.renewed:
             left = effect.home if effect.made else effect.leaves
+            if effect.source is not None:
+                left = _settled(effect.tensor, tensor_of(effect.source._grad))
+            elif isinstance(effect.leaves, Home):
+                left = effect.leaves.let(cast("TensorBase", effect.leaves.owner()))
             if held is not left and not (type(held) is Spent and type(left) is Spent):
                 given.append((effect.tensor, left))
     return copies, given

@@ -35,7 +35,7 @@ pending: dict[int, TensorBase] = {}
 #: Nodes known not to read what the pending assignments are about to change.
 steady: set[UOp] = set()
 #: Where gradients of tensors lie that plans left, by the storage.
-homes: weakref.WeakKeyDictionary[Buffer, Home] = weakref.WeakKeyDictionary()
+homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
 #: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
 #: looks at it: there it tells that this code interrupted the run.
 changing: Written | None = None

@@ -28,7 +28,7 @@ __all__ = ["Trace", "forbid", "is_tracing"]
 class _GradUse:
     """What a trace does with the ``grad`` of one tensor."""
 
-    __slots__ = ("before", "now", "read", "start", "tensor", "used")
+    __slots__ = ("before", "now", "read", "same", "start", "tensor", "used")
 
     def __init__(self, tensor: TensorBase, read: bool) -> None:
         self.tensor = tensor
@@ -36,6 +36,8 @@ class _GradUse:
         self.read = read
         #: What the function finds, over the home of the gradient.
         self.start: TensorBase | None = None
+        #: The first tensor with the same gradient that was looked at, where there is another.
+        self.same: TensorBase | None = None
         #: What it is here in the function.
         self.now: TensorBase | Spent | None = None
         #: The value that an optimizer took.
@@ -60,6 +62,8 @@ class Trace(TraceMode):
         self._states: dict[int, tuple[TensorBase, UOp]] = {}
         self._written: RegionMap[TensorBase] = RegionMap()
         self._grads: dict[int, _GradUse] = {}
+        #: The first use of each gradient that was found, by the tensor it is.
+        self._shared: dict[int, _GradUse] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
         self._elsewhere: dict[int, Buffer] = {}
@@ -156,7 +160,17 @@ class Trace(TraceMode):
                 use.now = before
             if read and grads.kind_of(before) == grads.GIVEN:
                 home = grads.home_of(tensor)
-                use.now = use.start = home.let(tensor) if before is home else home.over(tensor)
+                gradient = grads.tensor_of(before)
+                first = None if gradient is None else self._shared.get(id(gradient))
+                if first is not None:
+                    use.same, use.now = first.tensor, first.start
+                elif before is home:
+                    use.now = gradient = home.let(tensor)
+                else:
+                    use.now = home.over(tensor)
+                use.start = use.now
+                if gradient is not None:
+                    self._shared.setdefault(id(gradient), use)
         return use
 
     def _value(self, tensor: object) -> UOp | None:
@@ -193,37 +207,42 @@ class Trace(TraceMode):
             if id(u.tensor) not in own and u.tensor._born is not self
         ]
         storages = {id(t._buffer) for t in arguments}
+        found = {id(u.start): u for u in kept if u.start is not None and u.same is None}
         effects: list[Effect] = []
-        written: list[tuple[_GradUse, TensorBase]] = []
+        written: dict[int, tuple[_GradUse, TensorBase]] = {}
         for use in kept:
             now = use.now
-            leaves: TensorBase | Spent | None = now
+            leaves: TensorBase | Spent | grads.Home | None = now
             made = False
-            if isinstance(now, ArrayHandle) and (
+            source = None if now is use.start else found.get(id(now))
+            if source is None and isinstance(now, ArrayHandle) and (
                 now._born is self or id(now._buffer) in storages
             ):
                 made = keep or use.read or self._value(now) is not use.used
                 leaves = None if made else grads.Spent(name)
-                if made:
-                    written.append((use, now))
+                if made and written.setdefault(id(now), (use, now))[0] is not use:
+                    made, leaves = False, grads.home_of(written[id(now)][0].tensor)
             changed = None
-            if use.start is not None and id(use.start) in self._states:
-                changed = self._apart(use) if made else use.start._buffer
+            owns = use.start is not None and use.same is None
+            if owns and id(use.start) in self._states:
+                changed = self._apart(use) if made else grads.home_of(use.tensor).buffer
             effects.append(
                 grads.Effect(
                     tensor=use.tensor,
                     reads=grads.kind_of(use.before) if use.read else None,
-                    home=grads.home_of(use.tensor) if made or use.start is not None else None,
+                    home=grads.home_of(use.tensor) if made or owns else None,
                     renewed=now is not use.start or (not use.read and not made),
                     made=made,
-                    leaves=leaves,
+                    leaves=None if source is not None else leaves,
+                    source=None if source is None else source.tensor,
+                    same=use.same,
                     changed=changed,
                 )
             )
-        values = strip(now._uop for _, now in written)
+        values = strip(now._uop for _, now in written.values())
         return effects, [
             build.write(grads.home_of(use.tensor).buffer, value)
-            for (use, _), value in zip(written, values, strict=True)
+            for (use, _), value in zip(written.values(), values, strict=True)
         ]
 
     def admit(self, tensor: TensorBase) -> None:
