@@ -117,16 +117,17 @@ cdef bint must_end() noexcept:
 
 
 def _wait_for_daemon_threads():
-    """Let executions end; long plans notice within a poll. Gives up after some seconds."""
+    """Let executions end; long plans notice within a poll. Gives up after some seconds: False."""
     global exiting, last_thread
     cdef int rounds
     last_thread = <unsigned long> PyThread_get_thread_ident()
     exiting = True
     for rounds in range(5000):
         if executing <= executing_here:
-            return
+            return True
         with nogil:
             usleep(1000)
+    return False
 
 
 def _forget_other_threads():

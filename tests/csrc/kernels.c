@@ -1,7 +1,9 @@
 /* Hand-made kernels for the tests of the boundary; the signature is that of compiled ones. */
 #define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
 
 /* out[0 .. n) += a[0 .. n); vals = (n,) */
 void add(void *const *bufs, const int64_t *vals)
@@ -16,6 +18,14 @@ void nothing(void *const *bufs, const int64_t *vals)
 {
     (void)bufs;
     (void)vals;
+}
+
+/* Ctrl-C, at this point of the plan. */
+void interrupt(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    (void)vals;
+    kill(getpid(), SIGINT);
 }
 
 /* log[core_id] += scale; vals = (scale, core_id) */
