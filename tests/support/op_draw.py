@@ -49,7 +49,7 @@ def _case(row: Row, rng: Rng) -> dict[str, Any] | None:
     for name, shape in shapes.items():
         own = {"i": "int64", "m": "bool"}.get(name, dtype)
         if name in "yz" and row.shapes == "pair" and rng.integers(8) == 0:
-            own = _pick(rng, types)
+            own = _pick(rng, types if rng.integers(2) else (*FLOATS, *INTEGERS))
         limit = _index_limit(row, shapes, name)
         inputs[name] = _input(shape, own, row.values, limit, rng)
     rank = len(shapes["x"]) if "x" in shapes else 1
@@ -96,11 +96,12 @@ def _broadcast(shape: Shape, rng: Rng) -> Shape:
 
 
 def _size(rng: Rng) -> int:
-    return int(_pick(rng, SIZES[1:]))
+    return int(_pick(rng, SIZES[1:])) if rng.integers(16) else 0
 
 
-def _upto(rng: Rng, most: int, count: int) -> Shape:
-    return tuple(int(rng.integers(1, most)) for _ in range(count))
+def _upto(rng: Rng, most: int, count: int, *, zero: bool = True) -> Shape:
+    none = [zero and rng.integers(32) == 0 for _ in range(count)]
+    return tuple(0 if empty else int(rng.integers(1, most)) for empty in none)
 
 
 def _pair(rng: Rng) -> dict[str, Shape]:
@@ -132,9 +133,10 @@ def _linear(rng: Rng) -> dict[str, Shape]:
 
 
 def _conv(rng: Rng, rank: int) -> dict[str, Shape]:
-    batch, channels, out = _upto(rng, 5, 3)
-    return {"x": (batch, channels, *_upto(rng, 10 if rank == 2 else 34, rank)),
-            "y": (out, channels, *_upto(rng, 5, rank)), "z": (out,)}  # fmt: skip
+    # Of nothing, torch gives convolutions the wrong shape.
+    batch, channels, out = _upto(rng, 5, 3, zero=False)
+    return {"x": (batch, channels, *_upto(rng, 10 if rank == 2 else 34, rank, zero=False)),
+            "y": (out, channels, *_upto(rng, 5, rank, zero=False)), "z": (out,)}  # fmt: skip
 
 
 def _norm(rng: Rng) -> dict[str, Shape]:
@@ -143,12 +145,13 @@ def _norm(rng: Rng) -> dict[str, Shape]:
 
 
 def _group(rng: Rng) -> dict[str, Shape]:
-    rest = _upto(rng, 6, int(rng.integers(3)))
+    # Of nothing, torch has gradients that are no numbers, where there is nothing to add up.
+    rest = _upto(rng, 6, int(rng.integers(3)), zero=False)
     return {"x": (int(rng.integers(2, 6)), 4, *rest), "y": (4,), "z": (4,)}
 
 
 def _labels(rng: Rng) -> dict[str, Shape]:
-    batch, rest = int(rng.integers(1, 5)), _upto(rng, 5, int(rng.integers(3)))
+    (batch,), rest = _upto(rng, 5, 1), _upto(rng, 5, int(rng.integers(3)))
     classes = int(_pick(rng, (1, 2, 3, 10, 17)))
     return {"x": (batch, classes, *rest), "y": (classes,), "i": (batch, *rest)}
 
