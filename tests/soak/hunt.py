@@ -216,11 +216,13 @@ class Hunt:
         """One generator for a while; a worker that failed other than by a value is replaced."""
         key = [self.seed, *name.encode(), number]
         index = 0
-        until = min(self.end, time.monotonic() + self.slice * self.shares[name])
-        while time.monotonic() < until:
+        left = self.slice * self.shares[name]
+        while left > 0 and time.monotonic() < self.end:
+            began = time.monotonic()
             try:
                 with started(name) as worker:
-                    worker.send(key=key, first=index, seconds=until - time.monotonic())
+                    began = time.monotonic()  # to start may take long, and is no case
+                    worker.send(key=key, first=index, seconds=min(left, self.end - began))
                     while "over" not in (reply := worker.reply()):
                         index = reply["index"] + 1
                         self.count(name, reply["done"])
@@ -232,6 +234,7 @@ class Hunt:
                 case = draw(load(name), [*key, index])
                 index += 1
                 self.failed(name, case, str(end))
+            left -= time.monotonic() - began
 
     def count(self, name: str, done: dict[str, Any]) -> None:
         with self.lock:

@@ -12,7 +12,7 @@ from tests.soak import record
 
 __all__ = ["generate", "key", "run", "shrink", "source"]
 
-SHARE = 3.0
+SHARE = 4.0
 
 
 def run(case: dict[str, Any]) -> str | None:

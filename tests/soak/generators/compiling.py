@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Case = dict[str, Any]
 SECONDS = 120.0
+SHARE = 0.6
 
 # Lines over x, repeated; {k} counts up.
 REPEATED = (

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Case = dict[str, Any]
 SECONDS = 30.0
+SHARE = 0.6
 TRIES = 3
 """Where the blow falls is chance: so often a smaller case may try to fail again."""
 KINDS = ("interrupt", "interrupt", "handler", "fork", "memory")

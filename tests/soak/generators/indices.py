@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Case = dict[str, Any]
-SHARE = 0.6
+SHARE = 0.8
 Array = np.ndarray[Any, Any]
 CANARY = 119
 MARGIN = 64

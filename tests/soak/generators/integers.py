@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Case = dict[str, Any]
-SHARE = 0.5
+SHARE = 0.3
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 ELEMENTS = 6000
 SINGLE = 4

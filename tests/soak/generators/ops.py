@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["generate", "key", "run", "shrink", "source"]
 
 SIZES = (0, 1, 1, 1, 2, 2, 3, 4, 5, 8, 9, 16, 17, 33)
-SHARE = 3.0
+SHARE = 4.0
 DATA = (
     "R({seed}).normal(size={size})",
     "R({seed}).integers(-3, 4, size={size})",

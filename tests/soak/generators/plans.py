@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Case = dict[str, Any]
-SHARE = 0.4
+SHARE = 0.3
 
 
 def generate(rng: np.random.Generator) -> Case:

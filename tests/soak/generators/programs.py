@@ -16,7 +16,7 @@ __all__ = ["generate", "key", "run", "shrink", "source"]
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 MOST_ELEMENTS = 4_000
 LONGEST = 12
-SHARE = 6.0
+SHARE = 9.0
 
 
 def inputs(rng: np.random.Generator, open_size: bool) -> dict[str, str]:

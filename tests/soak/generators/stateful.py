@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Case = dict[str, Any]
-SHARE = 1.5
+SHARE = 2.2
 
 
 def generate(rng: np.random.Generator) -> Case:

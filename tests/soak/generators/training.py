@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Case = dict[str, Any]
-SHARE = 2.5
+SHARE = 1.2
 WIDTHS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 ACTIVATIONS = (
     "nn.ReLU()", "nn.Tanh()", "nn.Sigmoid()", "nn.GELU()", "nn.GELU('tanh')", "nn.SiLU()",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Case = dict[str, Any]
 KINDS = ("alias_programs", "gather_programs")
-SHARE = 0.6
+SHARE = 0.5
 
 
 def generate(rng: np.random.Generator) -> Case:
