@@ -37,7 +37,14 @@ MOST_NUMBERS: Final = 8
 _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {"numpy", "torch", "jax", "kernelrt"}
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
-_READS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
+_READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_WRITES: Final = ("STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME")
+_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
+#: What finds attributes by names that are not written in the code.
+_BY_NAME: Final = frozenset((
+    "getattr", "setattr", "vars", "eval", "exec", "attrgetter", "methodcaller", "getmembers",
+    "__dict__", "__getattribute__",
+))  # fmt: skip
 _GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
 
 
@@ -94,6 +101,8 @@ class Surroundings:
         self, fn: Callable[..., object], arguments: Iterable[tuple[str, object]] = ()
     ) -> None:
         self._codes: list[types.CodeType] = []
+        self._held: dict[str, list[tuple[str, object]]] = {}
+        self._idle = False
         self._numbers: dict[str, object] = {}
         self._places: list[_Place] = []
         self._seen: set[int] = set()
@@ -102,10 +111,10 @@ class Surroundings:
         self._read: list[tuple[str, dict[str, Any]]] = []
         self._cells: list[tuple[str, types.CellType]] = []
         self._candidates: list[tuple[str, object, object]] = []
-        self._follow([("", fn), *arguments])
+        mentioned = self._follow([("", fn), *arguments])
         self._names = Names(self._cells, self._read, same)
         for name, value, attribute in self._candidates:
-            if attribute is None or any(attribute in _attributes(c) for c in self._codes):
+            if attribute is None or attribute in mentioned:
                 self._numbers.setdefault(name, value)
 
     @property
@@ -233,8 +242,28 @@ class Surroundings:
 
     # ---- looking around
 
-    def _follow(self, found: list[tuple[str, object]]) -> None:
-        queue = deque(found)
+    def _follow(self, found: list[tuple[str, object]]) -> set[object]:
+        """Look at what may run, then at the rest; the attributes that the former mentions.
+
+        A method may run where code that may run mentions its name. Variables that only other
+        methods read, such as the counter of the loop that calls the function, change nothing.
+        """
+        self._drain(deque(found))
+        mentioned: set[object] = set()
+        known = 0
+        while known < len(self._codes):
+            mentioned.update(*map(_attributes, self._codes[known:]))
+            known = len(self._codes)
+            by_name = not _BY_NAME.isdisjoint(mentioned) or any(
+                not _BY_NAME.isdisjoint(_variables(code)) for code in self._codes
+            )
+            ready = list(self._held) if by_name else [n for n in self._held if n in mentioned]
+            self._drain(deque(item for name in ready for item in self._held.pop(name)))
+        self._idle = True
+        self._drain(deque(item for items in self._held.values() for item in items))
+        return mentioned
+
+    def _drain(self, queue: deque[tuple[str, object]]) -> None:
         while queue and len(self._places) < MOST_CONTAINERS:
             path, value = queue.popleft()
             if id(value) in self._seen or _is_leaf(value):
@@ -261,18 +290,32 @@ class Surroundings:
                 self._number(name, item, attribute=key)
             yield name, item
         if not _is_ours(value) and not isinstance(value, types.CellType):
-            for base in type(value).__mro__:
-                yield from ((path, m) for m in vars(base).values() if _is_function(m))
+            yield from self._methods(path, type(value))
+
+    def _methods(self, path: str, cls: type) -> Iterator[tuple[str, object]]:
+        """The methods that may run; the others are held."""
+        ours = {base for base in cls.__mro__ if _root(base.__module__) in _STANDARD}
+        # What overrides a method of a library is called by that library.
+        called = {name for base in ours for name in vars(base)}
+        for base in cls.__mro__:
+            for name, item in vars(base).items() if base not in ours else ():
+                for method in _functions(item):
+                    if self._idle or _is_special(name) or name in called:
+                        yield path, method
+                    else:
+                        self._held.setdefault(name, []).append((path, method))
 
     def _function(self, fn: types.FunctionType) -> Iterator[tuple[str, object]]:
         codes = list(_nested(fn.__code__))
         self._codes += codes
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             yield name, cell
+            if self._idle:
+                continue
             self._cells.append((name, cell))
             if _is_filled(cell) and isinstance(cell.cell_contents, _NUMBERS):
                 self._number(name, cell.cell_contents)
-        for name in dict.fromkeys(n for code in codes for n in code.co_names):
+        for name in dict.fromkeys(n for code in codes for n in _variables(code)):
             key = id(fn.__globals__), name
             if key in self._globals:
                 continue
@@ -284,7 +327,7 @@ class Surroundings:
             self._globals.add(key)
             value = fn.__globals__[name]
             self._bindings.append((fn.__globals__, name, value))
-            if any(_does(code, name, *_READS) for code in codes):
+            if not self._idle and any(_does(code, name, *_READS) for code in codes):
                 if not isinstance(value, type | types.ModuleType):
                     self._read.append((name, fn.__globals__))
                 if isinstance(value, _NUMBERS):
@@ -397,8 +440,21 @@ def _is_ours(value: object) -> bool:
     return _root(type(value).__module__) in _STANDARD
 
 
-def _is_function(value: object) -> bool:
-    return isinstance(value, types.FunctionType)
+def _functions(value: Any) -> Iterator[object]:
+    """The functions that an attribute of a class is made of."""
+    if isinstance(value, types.FunctionType) or hasattr(type(value), _WRAPPED):
+        yield value
+    elif isinstance(value, property):
+        yield from (f for f in (value.fget, value.fset, value.fdel) if f is not None)
+    elif isinstance(value, functools.cached_property):
+        yield value.func
+    elif isinstance(value, staticmethod | classmethod):
+        yield from _functions(value.__func__)
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python calls a method of that name by itself."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _root(module: object) -> str:
@@ -406,10 +462,16 @@ def _root(module: object) -> str:
 
 
 @functools.lru_cache(4096)
-def _attributes(code: types.CodeType | None) -> frozenset[object]:
-    """The attributes that are read there."""
-    steps = () if code is None else dis.get_instructions(code)
-    return frozenset(s.argval for s in steps if s.opname in ("LOAD_ATTR", "LOAD_METHOD"))
+def _attributes(code: types.CodeType) -> frozenset[object]:
+    """The attributes that are mentioned there."""
+    return frozenset(s.argval for s in dis.get_instructions(code) if s.opname in _ATTRIBUTES)
+
+
+@functools.lru_cache(4096)
+def _variables(code: types.CodeType) -> tuple[str, ...]:
+    """The variables that are neither local nor of an enclosing function; attributes are none."""
+    steps = dis.get_instructions(code)
+    return tuple(dict.fromkeys(s.argval for s in steps if s.opname in _READS + _WRITES))
 
 
 def _does(code: types.CodeType, name: str, *opnames: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -100,6 +101,79 @@ def test_what_is_not_read_or_equal_makes_no_plan() -> None:
         names["value"] = int("1000")
         names["loss"] = names["f"](X)
     assert len(names["f"].plans) == 1
+
+
+AGENT = """
+from kernelrt import nn
+counter = 0
+def step(x):
+    return x + counter
+class Base:
+    def scaled(self, x):
+        return x * value_scaled
+class Agent(Base, nn.Module):
+    def idle(self):
+        return helper() + self.idle_too(), step
+    def idle_too(self):
+        return counter
+    @property
+    def rate(self):
+        return value_rate
+    @staticmethod
+    def fixed(x):
+        return x * value_fixed
+    @classmethod
+    def of_class(cls, x):
+        return x * value_of_class
+    @krt.jit
+    def jitted(self, x):
+        return x * value_jitted
+    def scaled(self, x):
+        return super().scaled(x)
+    def forward(self, x):
+        return x * value_forward
+    def step(self, x):
+        return x * value_step
+    @krt.jit
+    def learn(self, x):
+        step = counter = 1
+        return BODY
+def helper():
+    return counter
+agent = Agent()
+"""
+VALUE_NAMES = re.findall(r"value_\w+", AGENT)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x * self.rate", "self.fixed(x)", "self.of_class(x)", "self.jitted(x)", "self.scaled(x)",
+        "self(x)", "self.step(x)", "getattr(self, 'st' + 'ep')(x)", "(lambda: self.step)()(x)",
+        "[self.step][0](x)", "vars(type(self))['step'](self, x)",
+        "type(self).__dict__['step'](self, x)",
+    ],
+)  # fmt: skip
+def test_what_a_method_that_runs_reads_is_seen(body: str) -> None:
+    source = AGENT.replace("BODY", body)
+    values = dict.fromkeys(VALUE_NAMES, 2.0)
+    jitted = compiled(source, **values, __name__="agents")
+    plain = compiled(source.replace("@krt.jit", ""), **values, __name__="agents")
+    for name in VALUE_NAMES:
+        jitted[name] = plain[name] = 3.0
+        expected = plain["agent"].learn(krt.tensor(X)).tolist()
+        assert jitted["agent"].learn(X).tolist() == expected
+
+
+@pytest.mark.parametrize("body", ["x * self.rate", "self.step(x)", "self(x)", "self.jitted(x)"])
+def test_a_variable_that_only_code_that_does_not_run_reads_makes_no_plan(body: str) -> None:
+    names = compiled(AGENT.replace("BODY", body), __name__="agents")
+    names.update(dict.fromkeys(VALUE_NAMES, 2.0))
+    for i in range(4):
+        names["counter"] = i
+        assert names["agent"].learn(X).tolist() == (X * 2).tolist()
+    assert len(names["agent"].learn.plans) == 1
+    assert "counter" not in names["agent"].learn.explain()
 
 
 @pytest.mark.parametrize("enclosed", [False, True])
