@@ -452,16 +452,20 @@ cdef class Survey:
     cdef int open(self, Node node) except -1:
         """Put the operands of `node` on the stack."""
         cdef Py_ssize_t i
-        cdef tuple inputs
         if self.deep and node.op is DETACH and node.arg is not None:
             if type_of(node.arg) is KEPT:
                 self.push(node.arg.storage)
             elif type_of(node.arg) is CUSTOM:
-                inputs = node.arg.inputs
-                for i in range(PyTuple_GET_SIZE(inputs)):
-                    self.push(<Node> PyTuple_GET_ITEM(inputs, i))
+                self.push_all(node.arg.inputs)
+                self.push_all(node.arg.parts)
         for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
             self.push(<Node> PyTuple_GET_ITEM(node.src, i))
+        return 0
+
+    cdef int push_all(self, tuple nodes) except -1:
+        cdef Py_ssize_t i
+        for i in range(PyTuple_GET_SIZE(nodes)):
+            self.push(<Node?> <object> PyTuple_GET_ITEM(nodes, i))
         return 0
 
     cdef int push(self, Node node) except -1:
@@ -474,7 +478,6 @@ cdef class Survey:
         cdef Words words = self.made.words
         cdef Node storage
         cdef Py_ssize_t i
-        cdef tuple inputs
         node.visit = self.walk
         node.place = self.n_nodes
         self.n_nodes += 1
@@ -503,13 +506,18 @@ cdef class Survey:
             words.put(-4)
             self.note(node.arg.rule)
             self.note(node.arg.arg)
-            inputs = node.arg.inputs
-            words.put(PyTuple_GET_SIZE(inputs))
-            for i in range(PyTuple_GET_SIZE(inputs)):
-                words.put((<Node> PyTuple_GET_ITEM(inputs, i)).place)
+            self.places(node.arg.inputs)
+            self.places(node.arg.parts)
         else:
             self.stale = self.stale or type_of(node.arg) is STALE
             self.note(node.arg)
+        return 0
+
+    cdef int places(self, tuple nodes) except -1:
+        cdef Py_ssize_t i
+        self.made.words.put(PyTuple_GET_SIZE(nodes))
+        for i in range(PyTuple_GET_SIZE(nodes)):
+            self.made.words.put((<Node> PyTuple_GET_ITEM(nodes, i)).place)
         return 0
 
     cdef int note(self, object arg) except -1:

@@ -99,12 +99,16 @@ class Custom:
         ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``.
     inputs : tuple of UOp
         Nodes that the value is made of.
+    parts : tuple of UOp
+        Other nodes that the rule reads; no gradient flows to them from here.
     arg : hashable
-        What else the rule needs to know.
+        What else the rule needs to know: plain data, no nodes, which would make every graph a
+        structure of its own.
     """
 
     rule: CustomRule
     inputs: tuple[UOp, ...]
+    parts: tuple[UOp, ...] = ()
     arg: object = None
 
 
@@ -124,9 +128,11 @@ def detach(x: UOp) -> UOp:
     return x if x.op is Op.CONST or (x.op is Op.DETACH and x.arg is None) else mark(x, None)
 
 
-def custom(x: UOp, rule: CustomRule, *inputs: UOp, arg: object = None) -> UOp:
+def custom(
+    x: UOp, rule: CustomRule, *inputs: UOp, parts: tuple[UOp, ...] = (), arg: object = None
+) -> UOp:
     """`x`, differentiated by `rule` instead of through the nodes it is made of."""
-    return mark(x, Custom(rule, inputs, arg))
+    return mark(x, Custom(rule, inputs, parts, arg))
 
 
 def gradient_operands(node: UOp) -> tuple[UOp, ...]:

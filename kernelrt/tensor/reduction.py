@@ -103,7 +103,7 @@ class ReductionMethods(MovementMethods):
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
         out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
-        return custom(out, _var_rule, x, arg=(mean, shift, count))
+        return custom(out, _var_rule, x, parts=(mean, shift, count))
 
     def _wide(self, name: str) -> UOp:
         """The elements, which must be floats, in the type that sums of them have."""
@@ -175,7 +175,7 @@ class ReductionMethods(MovementMethods):
         shape = build.keep_axes(node.shape, (axis,))
         out = build.reduce(node, op, (axis,))
         place = build.expand(build.reshape(indices.uop, shape), node.shape)
-        out = custom(build.reshape(out, shape), _chosen_rule, node, arg=(axis, place))
+        out = custom(build.reshape(out, shape), _chosen_rule, node, parts=(place,), arg=axis)
         return Extremum(self._of(out if keepdim else build.reshape(out, indices.dims)), indices)
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
@@ -399,19 +399,19 @@ def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UO
         top = build.where(infinite, 0, top)
     powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
     total = _kept(powers, Op.ADD, axes).alu(Op.LOG)
-    return top, custom(total, _log_total_rule, x, arg=top)
+    return top, custom(total, _log_total_rule, x, parts=(top,))
 
 
 def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), top = node.arg.inputs, node.arg.arg
+    (x,), (top,) = node.arg.inputs, node.arg.parts
     below = x.alu(Op.SUB, build.expand(top, x.shape))
     share = below.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
     return build.mul(build.expand(g, x.shape), share)
 
 
 def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (axis, place) = node.arg.inputs, node.arg.arg
-    chosen = build.iota_along(x.shape, axis).eq(place)
+    (x,), (place,) = node.arg.inputs, node.arg.parts
+    chosen = build.iota_along(x.shape, node.arg.arg).eq(place)
     return build.where(chosen, build.expand(g, x.shape), 0)
 
 
@@ -428,7 +428,7 @@ def _log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (mean, shift, count) = node.arg.inputs, node.arg.arg
+    (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
     deviation = deviation.alu(Op.SUB, build.expand(shift, x.shape))
@@ -446,11 +446,11 @@ def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]
     root = build.add(variance, eps).alu(Op.SQRT)
     scale = build.full(1, x.dtype, root.shape).alu(Op.DIV, root)
     out = deviation.alu(Op.MUL, build.expand(scale, x.shape))
-    return custom(out, _normalize_rule, x, arg=(axes, scale)), mean, variance
+    return custom(out, _normalize_rule, x, parts=(scale,), arg=axes), mean, variance
 
 
 def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u, (axes, scale) = node.src[0], node.arg.arg
+    u, (scale,), axes = node.src[0], node.arg.parts, node.arg.arg
     mean = build.expand(_mean(g, axes), u.shape)
     slope = build.expand(_mean(build.mul(g, u), axes), u.shape)
     inner = build.sub(build.sub(g, mean), build.mul(u, slope))
