@@ -65,8 +65,8 @@ class Prepared:
         hindered it: then nothing has happened.
         """
 
-def give(fresh: list[Fresh]) -> None:
-    """Hand results over that took no plan."""
+def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
+    """Hand over what took no plan, as :meth:`Prepared.run` does; gives DONE or CHANGED."""
 
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
     """Uninitialised memory for a result."""

@@ -246,9 +246,13 @@ cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -
     return 0
 
 
-def give(list fresh not None):
-    """Give results that took no plan to their handles."""
-    hand_over(fresh, [], {}, [])
+def give(list fresh not None, list resets not None, dict pending not None):
+    """Hand over what took no plan: results that are there, assignments that change nothing."""
+    cdef list dropped = []
+    if not unchanged(resets, pending):
+        return KRT_EAGER_CHANGED
+    hand_over(fresh, resets, pending, dropped)
+    return KRT_EAGER_DONE
 
 
 cdef Py_ssize_t fill(Site **table, tuple sites) except -1:

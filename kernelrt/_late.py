@@ -23,21 +23,23 @@ def aside(work: Callable[[], object], threads: int, *, along: bool = False) -> N
 
     Handlers run on the main thread only, between any two steps of what runs there. Where threads
     cannot be started, or are gone because this is a child that a handler forked meanwhile, some of
-    the work is left to do.
+    the work is left to do. Meanwhile the collector rests: a finalizer that computes would wait on
+    those threads for what this one holds.
     """
     process = os.getpid()
     ends = []
-    for _ in range(threads):
-        end = _thread.allocate_lock()
-        end.acquire()
-        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-            _thread.start_new_thread(_run, (work, end))
-            ends.append(end)
-    if along:
-        work()
-    for end in ends:
-        while not end.acquire(timeout=0.05) and os.getpid() == process:
-            pass
+    with _locks.uncollected:
+        for _ in range(threads):
+            end = _thread.allocate_lock()
+            end.acquire()
+            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+                _thread.start_new_thread(_run, (work, end))
+                ends.append(end)
+        if along:
+            work()
+        for end in ends:
+            while not end.acquire(timeout=0.05) and os.getpid() == process:
+                pass
 
 
 def _run(work: Callable[[], object], end: _thread.LockType) -> None:
@@ -67,7 +69,7 @@ def _is_whole(name: str) -> bool:
 
 
 def _import(names: tuple[str, ...]) -> None:
-    with _locks.imports:
+    with _locks.imports, _locks.uncollected:
         for name in names:
             importlib.import_module(name)
 

@@ -48,6 +48,22 @@ class Gate:
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """Call `function` inside."""
 
+class Pause:
+    """While some thread is inside, the collector of cycles does not run.
+
+    It calls finalizers on any thread, and these may compute. On a thread that another one waits
+    for they would want what that one holds; amid an import they would meet half of a module.
+
+    Parameters
+    ----------
+    rank : int
+        When it is looked after in a forked child.
+    """
+
+    def __init__(self, rank: int) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
 def at_fork(
     rank: int,
     before: Callable[[], object] | None = None,
@@ -70,6 +86,8 @@ def at_fork(
 def waits_for_me(thread: int) -> bool:
     """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
 
+uncollected: Final[Pause]
+"""Entered by code whose thread must run no finalizers."""
 imports: Final[Lock]
 """Held by code that imports modules when they are first needed.
 

@@ -27,8 +27,13 @@ cdef extern from *:
     """
     /* How many of those within a Gate are frames of this thread. */
     static _Thread_local int krt_inside_here;
+    /* How often this thread keeps the collector from running. */
+    static _Thread_local int krt_pauses_here;
     """
     int krt_inside_here
+    int krt_pauses_here
+    int PyGC_Disable()
+    int PyGC_Enable()
 
 # The order in which nested code takes them.
 STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(10, 90, 10)
@@ -230,6 +235,45 @@ cdef void _add_here(int n) noexcept:
     krt_inside_here += n
 
 
+cdef class Pause:
+    """While some thread is inside, the collector of cycles does not run.
+
+    It calls finalizers on any thread, and these may compute. On a thread that another one waits
+    for they would want what that one holds; amid an import they would meet half of a module.
+    """
+
+    cdef int pauses
+    cdef bint stopped  # by this one, not by the program
+
+    def __init__(self, int rank):
+        at_fork(rank, None, None, self._after_fork)
+
+    def __enter__(self):
+        self.pauses += 1
+        _add_pauses_here(1)
+        if PyGC_Disable():
+            self.stopped = True
+
+    def __exit__(self, *_):
+        self.pauses -= 1
+        _add_pauses_here(-1)
+        self.go_on()
+
+    cdef void go_on(self) noexcept:
+        if self.pauses == 0 and self.stopped:
+            self.stopped = False
+            PyGC_Enable()
+
+    def _after_fork(self):
+        self.pauses = krt_pauses_here
+        self.go_on()
+
+
+cdef void _add_pauses_here(int n) noexcept:
+    global krt_pauses_here
+    krt_pauses_here += n
+
+
 def _rank_of(entry):
     return entry.rank if isinstance(entry, Lock) else entry[0]
 
@@ -323,6 +367,8 @@ def _in_child():
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
 
+#: Entered by code whose thread must run no finalizers.
+uncollected = Pause(LLVM)
 #: Held by code that imports modules when they are first needed. A module that another thread is
 #: importing when the process forks can never be imported in the child.
 imports = Lock(IMPORTS)

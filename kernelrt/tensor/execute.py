@@ -132,8 +132,7 @@ class Entry:
     ) -> int:
         """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
         if self.prepared is None:
-            give(fresh)
-            return 0
+            return give(fresh, resets, state.pending)
         planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
         return self.prepared.run(buffers, planned, fresh, resets, state.pending)
 

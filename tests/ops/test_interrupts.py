@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +14,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt import nn
+from kernelrt import _locks, nn
 from kernelrt.errors import PlanBusyError
 from kernelrt.tensor import execute, state
 
@@ -234,3 +237,83 @@ def test_threads_that_make_and_drop_lazy_tensors_while_others_assign():
         t.join(20)
     assert not errors
     assert w.tolist() == [done] * 3
+
+
+COLLECTED = """
+import gc
+import numpy as np
+import kernelrt as krt
+from kernelrt import _late
+
+done = []
+
+class Final:
+    def __init__(self):
+        self.itself, self.data = self, krt.tensor(np.arange(3.0))
+        self.turn = len(begun)
+
+    def __del__(self):
+        want = np.arange(3.0) * 2.5 + self.turn
+        done.append((self.data * 2.5 + self.turn).tolist() == want.tolist())
+
+begun = []
+run = _late._run
+
+def amid_garbage(work, end):
+    def first():
+        for _ in range(3):
+            Final()
+        begun.append([[] for _ in range(5000)])
+        return work()
+    run(first, end)
+
+_late._run = amid_garbage
+total = krt.zeros(3).realize()
+total.assign(total + 1)
+for n in range(1, 4):
+    assert (krt.tensor(np.arange(4.0)) * n).exp().cumsum(0).numpy().shape == (4,)
+gc.collect()
+assert total.tolist() == [1, 1, 1]
+assert len(begun) > 3 and len(done) == 3 * len(begun) and all(done), (len(begun), done)
+assert gc.isenabled()
+"""
+
+
+def test_finalizers_compute_where_another_thread_is_waited_for(tmp_path):
+    """The collector may run on a thread that imports or compiles for the one that waits."""
+    environment = {**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path), "KERNELRT_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTED], env=environment, timeout=120, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_collector_goes_on_in_a_child_of_another_thread():
+    forked, statuses = threading.Event(), []
+
+    def fork():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
+        statuses.append(os.waitpid(child, 0)[1])
+        forked.set()
+
+    assert gc.isenabled()
+    thread = threading.Thread(target=fork)
+    with _locks.uncollected:
+        with _locks.uncollected:
+            assert not gc.isenabled()
+        thread.start()
+        assert forked.wait(60)
+        assert not gc.isenabled()
+    thread.join()
+    assert gc.isenabled()
+    assert statuses == [0]
+    gc.disable()
+    try:
+        with _locks.uncollected:
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

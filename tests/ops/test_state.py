@@ -96,6 +96,34 @@ def test_a_step_of_an_optimizer_is_one_plan():
     assert m.data_ptr() == address
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
+@pytest.mark.parametrize("same", [
+    lambda x: x, lambda x: x.reshape(-1).reshape(x.shape), lambda x: x.detach(),
+    lambda x: x.unsqueeze(0).squeeze(0),
+])  # fmt: skip
+def test_an_assignment_that_changes_nothing_comes_to_an_end(same, shape):
+    """Later ones to the same memory are not undone by it."""
+    x = krt.tensor(np.zeros(shape))
+    x.assign(same(x))
+    assert x.tolist() == np.zeros(shape).tolist()
+    assert not state.pending
+    for number in 1, 2:
+        x.assign(same(x))
+        x[...] = number
+        assert x.tolist() == np.full(shape, number).tolist()
+    if shape:
+        x.assign(same(x))
+        x[-1:] = 7
+        assert x[-1:].tolist() == np.full((1, *shape[1:]), 7).tolist()
+    memory = np.zeros(4)
+    y, z = krt.from_numpy(memory[:3]), krt.from_numpy(memory[1:])
+    y.assign(same(y))
+    z.assign(z + 1)
+    y.assign(same(y))
+    krt.realize()
+    assert memory.tolist() == [0, 1, 1, 1]
+
+
 def test_read_only_memory_is_not_assigned_to():
     a = np.zeros(3, np.float32)
     a.flags.writeable = False
