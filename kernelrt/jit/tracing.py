@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
-    from kernelrt.tensor.grads import Effect
     from kernelrt.tensor.weak import Numbers
 
 __all__ = ["Call", "Traced", "active", "trace"]
@@ -94,9 +93,10 @@ def trace(
     """
     key = id(call)
     arguments: list[Tensor] = []
+    current = Trace()
     try:
         active[key] = name
-        with Trace() as current, modes.observe() as observed:
+        with current, modes.observe() as observed:
             pairs = [
                 _placeholder(i, *both, current.numbers)
                 for i, both in enumerate(zip(specs, leaves, strict=True))
@@ -136,12 +136,13 @@ def trace(
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
             noted = [*modes.noted(observed), *around.noted(sources)]
             roots = [*current.differentiated, *_begun(marked)]
-            watch = Watch(noted, *around.names(), roots, effects)
+            targets = tuple(storage.arg for storage, _ in commits)
+            watch = Watch(noted, *around.names(), roots, effects, sources, frozenset(targets))
             # Made where gradients are recorded, and without a look at that, it serves all calls.
             matters = not state.local.grad or current.asked or current.differentiated
     finally:
         active.pop(key, None)
-        for argument in arguments:  # what somebody kept has no value outside
+        for argument in (*arguments, *current.starts):  # what was kept has no value outside
             argument._born = current
             if argument.is_realized:
                 argument._unbind()
@@ -150,7 +151,6 @@ def trace(
             f"{lost[0]}: {name} assigns to its argument, where the new value would be "
             "lost; return it, or reach the tensor through the closure or an attribute"
         )
-    targets = tuple(storage.arg for storage, _ in commits)
     changed = set(targets)
     return Traced(
         nodes=[_apart(node, changed) for node in nodes],
@@ -158,10 +158,9 @@ def trace(
         targets=targets,
         guards=[
             (t, t._address)
-            for t in assigned
-            if t._buffer in changed and t._address and t._buffer not in state.homes
-        ]
-        + _held_gradients([*nodes, *(value for _, value in commits)], effects),
+            for t in (*assigned, *current.named)
+            if t._address and (t._memory in changed or t._memory in state.homes)
+        ],
         homes=tuple(homes),
         watch=watch,
         records=state.local.grad if matters else None,
@@ -207,17 +206,6 @@ def _widening(
 
 
 _MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW})
-
-
-def _held_gradients(
-    nodes: Sequence[UOp], effects: Sequence[Effect]
-) -> list[tuple[TensorBase, int]]:
-    """Gradients that were reached as tensors of their own: they move out of their homes."""
-    own = {effect.home.buffer for effect in effects if effect.home is not None}
-    read = {node.arg for node in toposort(list(nodes)) if node.op is Op.BUFFER}
-    homes = (state.homes[b] for b in read - own if b in state.homes)
-    tenants = (tenant for home in homes if (tenant := home.tenant()) is not None)
-    return [(tenant, tenant._address) for tenant in tenants if tenant._address]
 
 
 def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:

@@ -10,7 +10,7 @@ from kernelrt.tensor import state
 from kernelrt.tensor.grads import are_shared_alike, before_run, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt._names import Names
     from kernelrt.device.buffer import Buffer
@@ -39,6 +39,8 @@ class Watch:
         What gradients were taken of, and what gradients of results would come to.
     effects : sequence of Effect
         What happens to gradients.
+    read, written : collection of Buffer
+        Memory that the plan reads and writes.
     """
 
     def __init__(
@@ -48,7 +50,10 @@ class Watch:
         rebound: str,
         roots: Iterable[UOp],
         effects: Sequence[Effect],
+        read: Collection[Buffer],
+        written: Collection[Buffer],
     ) -> None:
+        self._read, self._written = read, written
         self.names = names
         self._noted = tuple(noted)
         self._version = modes.version()
@@ -96,8 +101,8 @@ class Watch:
                 shape = effect.tensor.shape
                 now = kind_of(effect.tensor._grad)
                 return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
-        if not are_shared_alike(self._effects):
-            return "two tensors began or ceased to share a gradient"
+        if not are_shared_alike(self._effects, self._read, self._written):
+            return "a tensor began or ceased to be the gradient of another, or of two"
         flips = state.flips[0]
         if flips != self._flips:
             if self._live_leaves() != self._leaves:

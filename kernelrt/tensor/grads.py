@@ -21,7 +21,7 @@ from kernelrt.ir.shape import is_static
 from kernelrt.tensor import state
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from kernelrt.tensor.base import TensorBase
 
@@ -200,6 +200,8 @@ class Effect:
         The tensor whose gradient it leaves, as that one was before the run.
     same : Tensor, optional
         Another tensor of which the gradient that the function found is the gradient, too.
+    beside : Buffer, optional
+        Where the gradient that the function found lay, if not in the home.
     changed : Buffer, optional
         Where the plan writes what was assigned to the tensor that the function found.
     """
@@ -212,6 +214,7 @@ class Effect:
     leaves: TensorBase | Spent | Home | None
     source: TensorBase | None
     same: TensorBase | None
+    beside: Buffer | None
     changed: Buffer | None
 
     def fits(self) -> bool:
@@ -224,15 +227,37 @@ def tensor_of(held: object) -> TensorBase | None:
     return cast("TensorBase | None", held.tenant() if isinstance(held, Home) else held)
 
 
-def are_shared_alike(effects: Sequence[Effect]) -> bool:
-    """Whether those tensors share their gradients that did when the function was traced."""
+def are_shared_alike(
+    effects: Sequence[Effect], read: Collection[Buffer], written: Collection[Buffer]
+) -> bool:
+    """Whether gradients are also gradients of others, or state, where they were in the trace.
+
+    Parameters
+    ----------
+    effects : sequence of Effect
+        What a plan does to gradients.
+    read, written : collection of Buffer
+        What it reads and writes.
+    """
     found = [effect for effect in effects if effect.reads == GIVEN]
     if all(e.same is None and e.tensor._grad is e.home for e in found):
         return True
     first: dict[int, TensorBase] = {}
     for effect in found:
         gradient = tensor_of(effect.tensor._grad)
-        other = effect.tensor if gradient is None else first.setdefault(id(gradient), effect.tensor)
+        if gradient is None:
+            other = effect.tensor
+        else:
+            other = first.setdefault(id(gradient), effect.tensor)
+            place = gradient._buffer
+            state_too = place in written or (effect.changed is not None and place in read)
+            if (
+                state_too
+                and other is effect.tensor
+                and place is not effect.beside
+                and effect.tensor._grad is not effect.home
+            ):
+                return False
         if (None if other is effect.tensor else other) is not effect.same:
             return False
     return True

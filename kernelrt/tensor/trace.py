@@ -28,7 +28,7 @@ __all__ = ["Trace", "forbid", "is_tracing"]
 class _GradUse:
     """What a trace does with the ``grad`` of one tensor."""
 
-    __slots__ = ("before", "now", "read", "same", "start", "tensor", "used")
+    __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
 
     def __init__(self, tensor: TensorBase, read: bool) -> None:
         self.tensor = tensor
@@ -36,6 +36,9 @@ class _GradUse:
         self.read = read
         #: What the function finds, over the home of the gradient.
         self.start: TensorBase | None = None
+        #: The gradient itself, if there is a tensor of it, and its memory, if that is not the home.
+        self.gradient: TensorBase | None = None
+        self.beside: Buffer | None = None
         #: The first tensor with the same gradient that was looked at, where there is another.
         self.same: TensorBase | None = None
         #: What it is here in the function.
@@ -64,6 +67,9 @@ class Trace(TraceMode):
         self._grads: dict[int, _GradUse] = {}
         #: The first use of each gradient that was found, by the tensor it is.
         self._shared: dict[int, _GradUse] = {}
+        #: The same uses, and those without such a tensor, by what the function sees of it.
+        self._starts: dict[int, _GradUse] = {}
+        self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
         self._elsewhere: dict[int, Buffer] = {}
@@ -108,6 +114,9 @@ class Trace(TraceMode):
             buffer = tensor._buffer
             assert buffer is not None
             self._written.add(region_of(buffer), tensor)
+            start = self._starts.get(id(tensor))
+            if start is not None and start.beside is not None:
+                self._written.add(region_of(start.beside), tensor)
         self._states[id(tensor)] = tensor, node
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
@@ -116,9 +125,18 @@ class Trace(TraceMode):
         What another tensor holds once this one is assigned to is known only when the plan runs.
         """
         buffer = tensor._memory
-        if not self._states or buffer is None or not buffer.allocated:
+        start = self._starts.get(id(tensor))
+        if start is None and buffer in state.homes:
+            self._named[id(tensor)] = tensor
+        if not self._states or buffer is None:
             return
-        if any(other is not tensor for other in self._written.meeting(region_of(buffer))):
+        places = (buffer, None if start is None else start.beside)
+        if any(
+            other is not tensor
+            for place in places
+            if place is not None and place.allocated
+            for other in self._written.meeting(region_of(place))
+        ):
             raise JitError(
                 f"a tensor of shape {format_shape(tensor.dims)} {does} after another tensor over "
                 "the same memory was assigned to in the traced function; use one of the two, or a "
@@ -159,19 +177,43 @@ class Trace(TraceMode):
             if isinstance(before, grads.Spent):
                 use.now = before
             if read and grads.kind_of(before) == grads.GIVEN:
-                home = grads.home_of(tensor)
-                gradient = grads.tensor_of(before)
-                first = None if gradient is None else self._shared.get(id(gradient))
-                if first is not None:
-                    use.same, use.now = first.tensor, first.start
-                elif before is home:
-                    use.now = gradient = home.let(tensor)
-                else:
-                    use.now = home.over(tensor)
-                use.start = use.now
-                if gradient is not None:
-                    self._shared.setdefault(id(gradient), use)
+                self._begin_with(use)
         return use
+
+    def _begin_with(self, use: _GradUse) -> None:
+        """Let `use` begin with the gradient that is there.
+
+        The function sees a tensor of the trace over the home of the gradient, so the gradient
+        itself is told from it where the function reaches that by another way.
+        """
+        home = grads.home_of(use.tensor)
+        gradient = grads.tensor_of(use.before)
+        first = None if gradient is None else self._shared.get(id(gradient))
+        if first is not None:
+            use.same, use.now = first.tensor, first.start
+        else:
+            use.now = home.over(use.tensor)
+            use.now._born = self
+            self._starts[id(use.now)] = use
+        use.start = use.now
+        if gradient is not None and first is None:
+            self._shared[id(gradient)] = use
+            use.gradient = gradient
+            if use.before is not home:
+                if not gradient.is_realized:
+                    self.admit(gradient)
+                grads.move_out(gradient)  # the home of another is for what the plan leaves there
+                use.beside = gradient._buffer
+
+    @property
+    def starts(self) -> list[TensorBase]:
+        """What the function found as gradients; without a value outside of the trace."""
+        return [use.start for use in self._starts.values() if use.start is not None]
+
+    @property
+    def named(self) -> list[TensorBase]:
+        """Tensors that lie where plans leave gradients, and that were reached by other ways."""
+        return list(self._named.values())
 
     def _value(self, tensor: object) -> UOp | None:
         """The node of a gradient."""
@@ -207,15 +249,16 @@ class Trace(TraceMode):
             if id(u.tensor) not in own and u.tensor._born is not self
         ]
         storages = {id(t._buffer) for t in arguments}
-        found = {id(u.start): u for u in kept if u.start is not None and u.same is None}
         effects: list[Effect] = []
         written: dict[int, tuple[_GradUse, TensorBase]] = {}
         for use in kept:
             now = use.now
             leaves: TensorBase | Spent | grads.Home | None = now
             made = False
-            source = None if now is use.start else found.get(id(now))
-            if source is None and isinstance(now, ArrayHandle) and (
+            source = None if now is use.start else self._starts.get(id(now))
+            if id(now) in self._starts:
+                leaves = None
+            elif isinstance(now, ArrayHandle) and (
                 now._born is self or id(now._buffer) in storages
             ):
                 made = keep or use.read or self._value(now) is not use.used
@@ -233,9 +276,10 @@ class Trace(TraceMode):
                     home=grads.home_of(use.tensor) if made or owns else None,
                     renewed=now is not use.start or (not use.read and not made),
                     made=made,
-                    leaves=None if source is not None else leaves,
+                    leaves=leaves,
                     source=None if source is None else source.tensor,
                     same=use.same,
+                    beside=use.beside,
                     changed=changed,
                 )
             )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt import nn
 from kernelrt.tensor import state
 
 F32 = np.float32
@@ -161,3 +162,84 @@ def test_the_place_of_a_gradient_goes_with_its_tensor() -> None:
         train()
     gc.collect()
     assert len(state.homes) <= before
+
+
+# ---- gradients that are reached by other names, too
+
+
+class Holder(nn.Module):
+    """A module that keeps a tensor, which may be a gradient."""
+
+    def __init__(self) -> None:
+        self.kept = krt.zeros(1)
+
+
+def test_a_gradient_read_by_its_name_before_it_grows_is_what_it_was() -> None:
+    w, holder = leaf(0), Holder()
+    w.grad = holder.kept = krt.tensor([1.0])
+
+    @krt.jit
+    def add(x):
+        before = holder.kept * 10
+        (w * x).sum().backward()
+        return before
+
+    for expected in (1, 3, 5):
+        assert add(np.array([2], F32)).item() == expected * 10
+        assert w.grad.item() == holder.kept.item() == expected + 2
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_gradient_read_by_its_name_after_it_grew_is_refused(later: bool) -> None:
+    w, holder = leaf(0), Holder()
+    holder.kept = krt.tensor([1.0])
+    w.grad = krt.tensor([1.0]) if later else holder.kept
+
+    @krt.jit
+    def add(x):
+        (w * x).sum().backward()
+        return holder.kept * 10
+
+    if later:
+        assert add(np.array([2], F32)).item() == 10
+        w.grad = holder.kept
+    for _ in range(2):
+        with pytest.raises(krt.JitError, match="over the same memory was assigned to"):
+            add(np.array([2], F32))
+        assert w.grad.item() == holder.kept.item() == 1
+    w.grad = holder.kept.clone()
+    assert add(np.array([2], F32)).item() == 10
+    assert w.grad.item() == 3
+
+
+def test_a_kept_gradient_is_followed_out_of_its_place() -> None:
+    w, holder = leaf(0), Holder()
+
+    @krt.jit
+    def renew(x):
+        w.grad = None
+        (w * x).sum().backward()
+
+    renew(np.array([1], F32))
+    holder.kept = w.grad
+    both = krt.jit(lambda: holder.kept * 10 + w.grad)
+    assert both().item() == 11
+    for k in (2, 3):
+        renew(np.array([k], F32))
+        assert both().item() == 10 + k
+
+
+@pytest.mark.parametrize("keep", [list.append, lambda kept, g: kept.__setitem__(0, g)])
+def test_a_gradient_that_is_there_does_not_leave_the_trace(keep) -> None:
+    w, kept = leaf(0), [None]
+    w.grad = krt.tensor([1.0])
+
+    @krt.jit
+    def add(x):
+        keep(kept, w.grad)
+        (w * x).sum().backward()
+
+    with pytest.raises(krt.JitError, match="no value outside"):
+        add(np.array([2], F32))
+    assert kept == [None]
+    assert w.grad.item() == 1
