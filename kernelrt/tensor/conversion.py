@@ -12,7 +12,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
-from kernelrt.tensor import grads
+from kernelrt.tensor import grads, hints
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -67,6 +67,7 @@ class ConversionMethods(LossMethods):
             realize(self)
         else:
             flush()
+            hints.tell()
 
     def item(self) -> Any:
         """The only element, as a Python number.

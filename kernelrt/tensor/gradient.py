@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, execute, grads, state
+from kernelrt.tensor import build, execute, grads, hints, state
 from kernelrt.tensor.base import TensorBase, put_all
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
@@ -160,6 +160,7 @@ def backward(
             before = sums[id(held)][1] if id(held) in sums else held.uop
             sums[id(held)] = held, build.add(before, new.uop)
     _hand_over(sums.values(), fresh)
+    hints.tell()
 
 
 def _hand_over(

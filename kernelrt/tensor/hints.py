@@ -19,7 +19,7 @@ from kernelrt.tensor import state
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "tell_widening"]
+__all__ = ["Uses", "tell", "tell_widening"]
 
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
@@ -29,6 +29,8 @@ EVERY: Final = 64
 TIMES: Final = 6
 
 _told: set[tuple[str, int]] = set()
+#: (text, file, line) of what is to be said once nothing is half done: it may be an error.
+_due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
 
 
@@ -48,7 +50,7 @@ class Uses:
     line: tuple[str, int] = ("", 0)
 
     def note(self) -> None:
-        """Count a run; warn where one line of the user's makes so many of them."""
+        """Count a run; :func:`tell` warns where one line of the user's makes so many of them."""
         self.count += 1
         if self.count % EVERY or self.nodes < LEAST_NODES:
             return
@@ -61,15 +63,20 @@ class Uses:
         self.line = line
         if self.times >= TIMES and line not in _told:
             _told.add(line)
-            warnings.warn_explicit(
+            text = (
                 f"this line has computed the same graph of {self.nodes} nodes more than "
                 f"{EVERY * (TIMES - 1)} times without jit; a function with @kernelrt.jit around "
                 "what the loop does runs as one plan. "
-                "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this",
-                EagerLoopWarning,
-                origin.file,
-                origin.line,
+                "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
             )
+            _due.append((text, *line))
+
+
+def tell() -> None:
+    """Say what was noted; called where a read or a backward pass is over."""
+    while _due:
+        text, file, line = _due.pop(0)
+        warnings.warn_explicit(text, EagerLoopWarning, file, line)
 
 
 def tell_widening(a: TensorBase, b: TensorBase) -> None:

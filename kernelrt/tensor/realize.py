@@ -13,7 +13,7 @@ from kernelrt.device.region import HOST, Region, RegionMap, region_of
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, execute, state
+from kernelrt.tensor import build, execute, hints, state
 from kernelrt.tensor.marks import Stale, is_kept, mark, strip
 from kernelrt.tensor.trace import forbid
 
@@ -56,6 +56,7 @@ def realize(*tensors: TensorBase) -> None:
         targets = [t for t in tensors if not t.is_realized and t._uop is not None]
         if len(targets) != 1 or state.pending or not _compute_again(targets[0]):
             _run(targets)
+    hints.tell()
 
 
 def flush(reader: TensorBase | None = None) -> None:
@@ -264,6 +265,8 @@ def _compute(
                 outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
         finally:
             state.changing = before
+    except Warning:
+        raise  # of something beside the run, as where kernels are kept: all stays to be done
     except Exception:
         for t, (_, n) in zip(commits, writes, strict=True):
             if t._uop is n:

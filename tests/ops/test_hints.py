@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import hints
+from kernelrt.tensor import execute, hints
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +17,7 @@ def _sooner(monkeypatch):
     monkeypatch.setattr(hints, "EVERY", 4)
     monkeypatch.setattr(hints, "TIMES", 3)
     monkeypatch.setattr(hints, "_told", set())
+    monkeypatch.setattr(hints, "_due", [])
     monkeypatch.setattr(hints, "_widened", set())
 
 
@@ -92,6 +93,79 @@ def test_a_graph_that_many_lines_share_is_not_told():
             deep(a).sum().item()
 
     assert not warned(lines)
+
+
+def chain(w):
+    for _ in range(8):
+        w = (w * 2).tanh() + 1
+    return w
+
+
+def assigned(w, heard):
+    w.assign(chain(w) + 0.5)
+
+
+def trained(w, heard):
+    w.grad = None
+    heard((chain(w) + 0.5).sum().backward)
+    w.assign(w - w.grad.tanh())
+
+
+def rows(w, heard):
+    w[0] = chain(w[1]) + 0.5
+    w[1] = w[0] * 0.5
+
+
+READS = {
+    "numpy": lambda w: w.numpy(),
+    "tolist": lambda w: w.detach().tolist(),
+    "realize": lambda w: krt.realize(chain(w)),
+    "backward": lambda w: (chain(krt.ones(3, requires_grad=True)) * w).sum().backward(),
+}
+
+
+@pytest.mark.parametrize("step", [assigned, trained, rows])
+@pytest.mark.parametrize("read", READS)
+def test_warnings_that_are_errors_undo_nothing(step, read):
+    raised = 0
+
+    def heard(run):
+        nonlocal raised
+        try:
+            run()
+        except krt.EagerLoopWarning:
+            raised += 1
+
+    def train() -> list[float]:
+        w = krt.tensor(np.linspace(-1, 1, 3), requires_grad=step is trained).realize()
+        for _ in range(60):
+            step(w, heard)
+            heard(lambda: READS[read](w.detach()))
+        return w.tolist()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = train()
+        assert not raised
+        warnings.simplefilter("error", krt.EagerLoopWarning)
+        hints._told.clear()
+        assert train() == want
+        assert raised
+
+
+def test_a_warning_while_a_plan_is_made_leaves_assignments_to_be_done(monkeypatch):
+    w = krt.tensor(np.ones(3))
+    w.assign(w * 2)
+
+    def told(*_):
+        raise RuntimeWarning("of the folder that kernels are kept in")
+
+    execute.plans.clear()
+    with monkeypatch.context() as context:
+        context.setattr(execute, "_plan", told)
+        with pytest.raises(RuntimeWarning):
+            w.numpy()
+    assert w.tolist() == [2, 2, 2]
 
 
 LAYERS = {
