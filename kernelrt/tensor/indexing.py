@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
 from kernelrt.ir.size import plain
@@ -281,15 +281,25 @@ class IndexingMethods(ReductionMethods):
         """Assign to the elements that integers, slices or a mask of bools name.
 
         Where the tensor has storage it is written in place: only what is selected, if that is one
-        run of its elements and no function is traced, else as a whole.
+        run of its elements and no function is traced, else as a whole. The value's history does
+        not come along.
 
         Raises
         ------
+        GradientError
+            This tensor is the result of operations that gradients pass through: those of what is
+            not selected would be lost.
         ShapeError
             The value does not broadcast to what is selected, or the index has integer tensors.
         DTypeError
             The value is a number that the type of this tensor does not have.
         """
+        if self._leaf is None and self.requires_grad and state.is_grad_enabled():
+            raise GradientError(
+                "index: gradients flow through this tensor, and an assignment to a part of it "
+                "would cut them off; write x = where(mask, value, x) or cat(...) in its place, or "
+                "x = x.detach() before it"
+            )
         new = self._new_elements(value)
         if _is_array(index) and self._lift(index, "index").dtype.is_bool:
             mask = self._lift(index, "index")

@@ -197,3 +197,24 @@ def test_preparing_a_reader_beside_the_assigned_tensor():
     plan.execute()
     assert [b.numpy().tolist() for b in plan.output_buffers] == [[2, 4], [2, 3]]
     assert w.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("index", [0, slice(1, 3), slice(None, None, 2), ..., [True, False, True]])
+@pytest.mark.parametrize("realized", [False, True])
+def test_a_part_of_a_result_is_not_assigned_to_where_gradients_would_be_lost(index, realized):
+    w = krt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = w * 2
+    if realized:
+        y.realize()
+    with pytest.raises(GradientError, match="index: gradients flow"):
+        y[index] = 5
+    (y * y + w).sum().backward()
+    assert w.grad.tolist() == [9, 17, 25]
+    free = y.detach()
+    free[index] = 5
+    w[index] = 5
+    assert free.tolist() == [5 if v == 5 else 2 * k + 2 for k, v in enumerate(w.tolist())]
+    assert y.tolist() == [2, 4, 6]
+    with krt.no_grad():
+        y[index] = 5
+    assert y.tolist() == free.tolist()
