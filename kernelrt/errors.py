@@ -24,6 +24,7 @@ __all__ = [
     "PlanBuildError",
     "PlanBusyError",
     "PlanReleasedError",
+    "RetraceWarning",
     "ShapeError",
     "SpecError",
     "StateError",
@@ -42,6 +43,10 @@ class KernelrtWarning(UserWarning):
 
 class EagerLoopWarning(KernelrtWarning):
     """A loop computes the same again and again without :func:`kernelrt.jit`."""
+
+
+class RetraceWarning(KernelrtWarning, RuntimeWarning):
+    """A function of :func:`kernelrt.jit` is traced again and again."""
 
 
 class ShapeError(KernelrtError, ValueError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from kernelrt._handle import finish
 from kernelrt._replay import MISMATCH, JitCore, Replay
-from kernelrt.errors import DTypeError, JitError, KernelrtWarning
+from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way, raw
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
@@ -306,7 +306,7 @@ class JitFunction(JitCore, Generic[R]):
                 f"{self._name} was traced {self._traced} times, the last time because "
                 f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
                 "changing axes dynamic, or pad them. explain() lists all plans.",
-                RuntimeWarning,
+                RetraceWarning,
                 stacklevel=4,
             )
 
@@ -363,8 +363,11 @@ class JitFunction(JitCore, Generic[R]):
         functools.update_wrapper(bound, self._fn, updated=())
         bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
         try:
-            instance.__dict__[self._key] = bound
-        except AttributeError:
+            if isinstance(instance, type):  # of a class method; the __dict__ of a class is a view
+                setattr(instance, self._key, bound)
+            else:
+                instance.__dict__[self._key] = bound
+        except (AttributeError, TypeError):
             raise JitError(
                 f"{self._name}: methods can be jitted in classes whose instances have a __dict__, "
                 f"not in {type(instance).__name__}; jit a function instead"

@@ -32,7 +32,7 @@ class Noted:
         Its name in the ``__dict__`` of `owner`.
     value : object
         What it was; MISSING where there was none. Numbers and texts, also in tuples, are compared
-        by type and value, all else by identity.
+        by type, value and sign, all else by identity.
     default : object
         What it is where the ``__dict__`` has none.
     """
@@ -70,7 +70,11 @@ def same(a: object, b: object) -> bool:
         return False
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    return isinstance(a, _VALUES) and bool(a == b or (a != a and b != b))
+    if not isinstance(a, _VALUES):
+        return False
+    if a == b:
+        return bool(a) or repr(a) == repr(b)  # 0.0 and -0.0 are equal, but not the same
+    return bool(a != a and b != b)
 
 
 def observe() -> Mode[Observations]:

@@ -59,6 +59,10 @@ def from_data(
         node = build.scalar(data, usual if dtype is None else dt.parse(dtype))
         return kind._of(node)
     wanted = None if dtype is None else dt.parse(dtype)
+    bits = _bfloat16_bits(data, name)
+    if bits is not None:
+        narrow = _over_copy(kind, bits, dt.bfloat16)
+        return narrow if wanted is None else kind._of(narrow.uop.cast(wanted))
     array = _as_array(data, name, wanted)
     source = dt.from_numpy(array.dtype, name)
     if wanted is None:
@@ -70,6 +74,15 @@ def from_data(
         _check_fits(array, wanted, name)
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
+
+
+def _bfloat16_bits(data: object, name: str) -> np.ndarray[Any, Any] | None:
+    """The elements of another library's bfloat16 as integers; None of all else."""
+    if str(getattr(data, "dtype", "")).rpartition(".")[2] != "bfloat16":
+        return None
+    if isinstance(data, np.ndarray):
+        return data.view(np.uint16)
+    return import_array(data, name)[0] if hasattr(data, "__dlpack__") else None
 
 
 def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, format_shape
+from kernelrt.ir.shape import dim_max, dim_span, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
@@ -119,7 +119,9 @@ class LossMethods(PoolingMethods):
         weight, bias : Tensor, optional
             Scale and shift of shape (channels,).
         training : bool
-            Whether to use the statistics of this batch. Of an empty one nothing is learned.
+            Whether to use the statistics of this batch. Of an empty one nothing is learned. One
+            value per channel is refused, or, where that is known only at run time, changes
+            `running_mean` alone.
         momentum, eps : float
             The share of the new statistics, and what is added to the variance.
         """
@@ -140,11 +142,16 @@ class LossMethods(PoolingMethods):
             unbiased = self._of(variance) * self._of(build.scalar(count, x.dtype)) / self._of(
                 build.scalar(build.difference(count, 1), x.dtype)
             )  # fmt: skip
-            for running, new in ((running_mean, self._of(mean)), (running_var, unbiased)):
+            learned = ((running_mean, self._of(mean), 1), (running_var, unbiased, 2))
+            for running, new, needed in learned:
                 if running is not None:
                     state = self._lift(running, "running")
                     mixed = state * (1 - momentum) + new.reshape(channels) * momentum
-                    state._assign(mixed.cast(state.dtype))
+                    mixed = mixed.cast(state.dtype)
+                    if dim_span(count)[0] < needed:
+                        seen = self._of(build.scalar(count, dt.int64))
+                        mixed = mixed.where(seen >= needed, state)
+                    state._assign(mixed)
             return self._of(node)._scaled(self.dtype, weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(

@@ -405,5 +405,23 @@ def test_float64_features_beside_a_float32_network_are_told_once() -> None:
 
 def test_numpys_integers_that_change_are_told_as_pythons() -> None:
     f = krt.jit(lambda x, k: x * k)
-    with pytest.warns(RuntimeWarning, match=r"because k changed from \d+ to \d+. Pass numbers"):
+    with pytest.warns(krt.RetraceWarning, match=r"because k changed from \d+ to \d+. Pass numbers"):
         [f(np.ones(2, F32), np.int64(i)) for i in range(12)]
+
+
+def test_a_class_method_has_a_plan_for_each_class() -> None:
+    class Scale:
+        factor = 2
+
+        @classmethod
+        @krt.jit
+        def scale(cls, x):
+            return x * cls.factor
+
+    class More(Scale):
+        factor = 5
+
+    x = np.ones(1, F32)
+    for _ in range(2):
+        assert [c.scale(x).item() for c in (Scale, More, Scale(), More())] == [2, 5, 2, 5]
+    assert Scale.scale.retraces == More.scale.retraces == 0

@@ -181,7 +181,8 @@ def test_many_retraces_warn_once() -> None:
         for i in range(12):
             f(np.ones(2, F32), i)
     assert len(caught) == 1
-    assert issubclass(caught[0].category, RuntimeWarning)
+    assert caught[0].category is krt.RetraceWarning
+    assert issubclass(krt.RetraceWarning, krt.KernelrtWarning)
     assert "i changed from" in str(caught[0].message)
     assert caught[0].filename == __file__
 

@@ -198,6 +198,8 @@ def test_an_optimizer_has_no_other_attributes(make: type) -> None:
     assert isinstance(krt.UnknownNameError("x"), AttributeError)
     with pytest.raises(krt.ShapeError, match="weight_decay: expected a finite number"):
         opt.weight_decay = -1
+    with pytest.raises(krt.ShapeError, match="lr: expected a finite number"):
+        make([leaf(0)], lr=10**400)
 
 
 def test_gradients_die_with_their_tensor() -> None:

@@ -27,6 +27,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "int": (2, 3),
     "kind of number": (1, True),
     "float": (2.0, 2.5),
+    "sign of zero": (0.0, -0.0),
+    "sign of zeros": ((0.0, 0.0), (-0.0, -0.0)),
     "text": ("a", "b"),
     "none": (None, 4),
     "tuple": ((1, 2.0), (1, 2.5)),
@@ -44,7 +46,7 @@ def use(x, v):
     if v is None or isinstance(v, str):
         return x * (2 if v in (None, "a") else 5)
     if isinstance(v, (tuple, list)):
-        return x * sum(v)
+        return x * sum(v[1:], v[0])
     return v(x) if callable(v) else x * v
 """
 
@@ -56,7 +58,9 @@ def test_a_global_that_is_rebound_is_seen(kind: str) -> None:
     f, use, x = names["f"], names["use"], krt.tensor(X)
     for value in (first, first, second, second, first):
         names["value"] = value
-        np.testing.assert_allclose(f(X).numpy(), use(x, value).numpy(), rtol=1e-6)
+        got, expected = f(X).numpy(), use(x, value).numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
     assert len(f.plans) == 2
     assert "value was rebound" in f.explain()
 
@@ -69,7 +73,9 @@ def test_a_variable_of_an_enclosing_function_that_is_rebound_is_seen(kind: str) 
     f = krt.jit(lambda x: use(x, value))
     for now in (first, first, second, second, first):
         value = now
-        np.testing.assert_allclose(f(X).numpy(), use(x, value).numpy(), rtol=1e-6)
+        got, expected = f(X).numpy(), use(x, value).numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
     assert len(f.plans) == 2
 
 

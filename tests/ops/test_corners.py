@@ -197,6 +197,23 @@ def test_narrow_floats_do_not_overflow_on_the_way(op, want):
     np.testing.assert_allclose(op(x).numpy(), want, rtol=2e-3)
 
 
+@pytest.mark.parametrize("behind", [(), (2,)])
+def test_a_batch_of_any_size_teaches_what_it_can(behind):
+    ours, n = (krt.zeros(3), krt.ones(3)), krt.Variable("n", 0, 8)
+    normalize = krt.jit(lambda x: x.batch_norm(*ours, training=True), dynamic={"x": {0: n}})
+    theirs = torch.zeros(3), torch.ones(3)
+    for size in (5, 0, 1, 2, 0, 8, 1):
+        x = np.random.default_rng(size).standard_normal((size, 3, *behind)).astype(np.float32)
+        got = normalize(x).numpy()
+        if x[:, 0].size == 1:  # refused by torch: the mean is learned, of the variance nothing
+            theirs = theirs[0] * 0.9 + torch.tensor(x).mean(0) * 0.1, theirs[1]
+        else:
+            want = torch.nn.functional.batch_norm(torch.tensor(x), *theirs, training=True)
+            np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=1e-5)
+        for have, expected in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(have.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3), (5, 0), (1, 3, 0), (2, 3, 0), (1, 0, 0)])
 def test_an_empty_batch_is_normalized_to_nothing_and_teaches_nothing(shape):
     ours = krt.zeros(shape[1]), krt.ones(shape[1])

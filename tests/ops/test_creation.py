@@ -43,6 +43,22 @@ def test_objects_with_a_buffer_or_dlpack():
     assert torch.from_dlpack(krt.tensor([[1.5, 2.5]])).tolist() == [[1.5, 2.5]]
 
 
+def test_bfloat16_of_another_library_is_copied():
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(6.0).reshape(2, 3)
+    for t in (whole, whole.T, whole[:, 1:], whole[0, 1], whole[:0]):
+        narrow = t.bfloat16()
+        for dtype in (None, "float32", "int64"):
+            made = krt.tensor(narrow, dtype=dtype)
+            assert made.dtype.name == (dtype or "bfloat16")
+            assert made.float().tolist() == narrow.tolist()
+    copied = krt.tensor(narrow := torch.ones(2).bfloat16())
+    narrow[0] = 5
+    assert copied.float().tolist() == [1, 1]
+    with pytest.raises(krt.DTypeError, match="detach"):
+        krt.tensor(narrow.requires_grad_())
+
+
 def test_constants():
     assert krt.zeros(2, 3).tolist() == [[0] * 3] * 2
     assert krt.ones((2,), dtype="int32").tolist() == [1, 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 import numpy as np
@@ -96,7 +96,7 @@ def non_negative(name: str, value: object) -> float:
     """`value` as a finite float of at least 0, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
-    if not (0.0 <= value < math.inf):
+    if not (0.0 <= value <= sys.float_info.max):
         raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
     return float(value)
 
