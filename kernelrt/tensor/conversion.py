@@ -89,8 +89,8 @@ class ConversionMethods(LossMethods):
             return value
         if self.numel() != 1:
             raise ShapeError(
-                f"{asked}: the tensor has shape {format_shape(self.dims)}, not one element; "
-                "index or reduce it first"
+                f"{asked.rstrip(',')}: the tensor has shape {format_shape(self.dims)}, not one "
+                "element; index or reduce it first"
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().item()

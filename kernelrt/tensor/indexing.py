@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, prod
+from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer
@@ -18,7 +18,12 @@ from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["IndexingMethods", "check_labels"]
+
+_SELECTED = "what the index selects"
 
 
 class IndexingMethods(ReductionMethods):
@@ -284,6 +289,10 @@ class IndexingMethods(ReductionMethods):
         run of its elements and no function is traced, else as a whole. The value's history does
         not come along.
 
+        Gradients flow through the assignment, into the value and into what was there before, as
+        long as the tensor has no storage: in a traced function, what operations made there, such
+        as ``krt.zeros(3)``; elsewhere, until the first value without a history is assigned.
+
         Raises
         ------
         GradientError
@@ -293,6 +302,9 @@ class IndexingMethods(ReductionMethods):
             The value does not broadcast to what is selected, or the index has integer tensors.
         DTypeError
             The value is a number that the type of this tensor does not have.
+        GradientError
+            The value has a history, or the tensor has one and is no parameter, and the storage of
+            the tensor would lose it.
         """
         if self._leaf is None and self.requires_grad and state.is_grad_enabled():
             raise GradientError(
@@ -301,11 +313,13 @@ class IndexingMethods(ReductionMethods):
                 "x = x.detach() before it"
             )
         new = self._new_elements(value)
+        history = self._needs_history(new)
         if _is_array(index) and self._lift(index, "index").dtype.is_bool:
-            mask = self._lift(index, "index")
-            while mask.ndim < self.ndim:
-                mask = mask.unsqueeze(-1)
-            self._assign(self._select(mask, new, self))
+            mask = self._mask(self._lift(index, "index"))
+            # How many elements the mask selects is known only when it is computed.
+            new = new._into(self.dims, "the whole tensor, which it must where a mask selects")
+            chosen = self._select(mask, new, self)
+            self._become_value(chosen, history)
             return
         items = _spelled_out(index, self.ndim)
         if any(_is_array(i) for i in items):
@@ -313,14 +327,62 @@ class IndexingMethods(ReductionMethods):
                 "index: assignment through integer tensors is not there, because equal indices "
                 "would leave the result open; use scatter_add, or where with a mask"
             )
-        part = self._run_of(index)
+        part = None if history else self._run_of(index, items)
         if part is not None:
-            part._assign(new.expand(part.dims))
+            part._assign(new._into(part.dims, _SELECTED))
             return
         # Where the selection has gone says which elements it covers: zeros in, ones out.
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
-        covered, filled = self._spread(items, new.expand(places.dims))
-        self._assign(self._of(build.where(covered.uop, filled.uop, self.uop)))
+        covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
+        node = build.where(covered.uop, filled.uop, self.uop)
+        self._become_value(self._of(node), history)
+
+    def _needs_history(self, new: Self) -> bool:
+        """Whether gradients have to find the way through an assignment of `new`."""
+        own = self.requires_grad and self._leaf is None
+        if not state.local.grad or not (own or new.requires_grad):
+            return False
+        trace = state.local.trace
+        if self.is_realized or self._leaf is not None or self._born is not trace:
+            raise GradientError(
+                f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
+                "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
+                "where, or assign in a jitted function that makes the tensor with kernelrt.zeros; "
+                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
+            )
+        return True
+
+    def _become_value(self, value: Self, history: bool) -> None:
+        if not history:
+            self._assign(value)
+            return
+        self._plain = False
+        self._uop = value.uop
+        state.births[0] += 1
+
+    def _mask(self, mask: Self) -> Self:
+        """A mask over the first axes of this tensor, or over all of them, with all axes."""
+        if mask.ndim > self.ndim or not all(map(same, mask.dims, self.dims)):
+            raise ShapeError(
+                f"index: a mask of shape {format_shape(mask.dims)} for a tensor of shape "
+                f"{format_shape(self.dims)}; it needs the sizes of all its axes, or of the first"
+            )
+        while mask.ndim < self.ndim:
+            mask = mask.unsqueeze(-1)
+        return mask
+
+    def _into(self, shape: tuple[Dim, ...], named: str) -> Self:
+        """This value for elements of `shape`; as in NumPy, it may have more axes of size 1."""
+        new = self
+        while new.ndim > len(shape) and same(new.dims[0], 1):
+            new = new.squeeze(0)
+        pairs = zip(new.dims[::-1], shape[::-1], strict=False)
+        if new.ndim > len(shape) or not all(same(d, e) or same(d, 1) for d, e in pairs):
+            raise ShapeError(
+                f"value: shape {format_shape(self.dims)} does not fit {named}, "
+                f"{format_shape(shape)}; only axes of size 1 can expand"
+            )
+        return new.expand(shape)
 
     def _new_elements(self, value: Operand) -> Self:
         """`value` in this tensor's type. A number is data: another one is no other program."""
@@ -329,10 +391,17 @@ class IndexingMethods(ReductionMethods):
             value = element(number, self.dtype, "value")
         return self._lift(value, "value", like=True).cast(self.dtype)
 
-    def _run_of(self, index: Any) -> Self | None:
+    def _run_of(self, index: Any, items: list[Any]) -> Self | None:
         """A tensor of the storage below what `index` selects, where that is one run of it."""
-        if state.local.trace is not None or not self.is_realized or self._leaf is not None:
+        if state.local.trace is not None or self._leaf is not None:
             return None
+        if not self.is_realized:
+            # A loop would heap up assignments to the whole otherwise, in a graph of its own.
+            if not is_static(self.dims) or not _is_run(items, self.dims):
+                return None
+            from kernelrt.tensor.realize import materialize
+
+            materialize([self])
         part = self[index]
         below = part.uop
         while below.op is Op.RESHAPE:
@@ -377,6 +446,30 @@ class IndexingMethods(ReductionMethods):
             node, mask = build.shrink(node, bounds), build.shrink(mask, bounds)
             axis += 1
         return self._of(mask), self._of(node)
+
+
+def _is_run(items: list[Any], dims: Sequence[Dim]) -> bool:
+    """Whether elements that lie side by side are selected: `items` are checked as they are used."""
+    behind_whole = True
+    kept = [i for i in items if i is not None]
+    for item, size in zip(reversed(kept), reversed(dims), strict=True):
+        if not isinstance(item, slice):
+            count, step = 1, 1
+        elif isinstance(size, int) and _is_plain(item):
+            span = range(size)[item]
+            count, step = len(span), span.step
+        else:
+            return False
+        if count != 1 and (step != 1 or not behind_whole):
+            return False
+        behind_whole = behind_whole and count == size
+    return True
+
+
+def _is_plain(item: slice) -> bool:
+    """Whether the ends of a slice and its step are numbers that may stand there."""
+    ends = (item.start, item.stop, item.step)
+    return item.step != 0 and all(e is None or isinstance(e, int | np.integer) for e in ends)
 
 
 def _dilate(x: UOp, axis: int, step: int) -> UOp:

@@ -184,6 +184,26 @@ def test_rows_are_written_one_by_one() -> None:
     np.testing.assert_allclose(t.numpy(), want)
 
 
+@pytest.mark.parametrize("start", ["zeros", "full", "computed", "copied"])
+@pytest.mark.parametrize("shape", [(N,), (N, 1), (N, 3)])
+def test_assignments_without_storage_do_not_heap_up(shape: tuple[int, ...], start: str) -> None:
+    want = np.ones(shape, np.float32)
+    t = (
+        krt.zeros(*shape) if start == "zeros" else krt.full(shape, 1.0) if start == "full"
+        else krt.ones(*shape) * 2 if start == "computed" else krt.tensor(want)
+    )  # fmt: skip
+    scores, rng = krt.tensor(data(5)), np.random.default_rng(0)
+
+    def turn(i: int) -> None:
+        pick = int(rng.integers(5))
+        t[i] = (scores * 2).exp()[pick]
+        want[i] = np.exp(scores.numpy() * 2)[pick]
+        assert t.uop.depth < 8
+
+    assert made(turn) <= ALIKE + 8
+    np.testing.assert_allclose(t.numpy(), want, rtol=1e-6)
+
+
 def test_writing_a_part_that_is_read() -> None:
     want = np.arange(10.0, dtype=np.float32)
     t = krt.tensor(want)

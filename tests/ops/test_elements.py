@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.errors import ShapeError
 
 NAN, INF = float("nan"), float("inf")
 WHOLE = [krt.uint8, krt.int8, krt.uint16, krt.int16, krt.uint32, krt.int32, krt.uint64, krt.int64]
@@ -178,3 +179,63 @@ def test_memory_that_is_not_aligned():
     with pytest.raises(krt.ShapeError, match=r"multiples of the 4 bytes.*array\.copy\(\)"):
         krt.from_numpy(array)
     assert krt.from_numpy(array.copy()).tolist() == [0] * 4
+
+
+def a_value(rng, part):
+    """Something of a shape that broadcasts to that of `part`, or nearly so."""
+    axes = part.shape[rng.integers(0, part.ndim + 1) :]
+    shape = [int(d if rng.random() < 0.7 else 1) for d in axes]
+    if shape and rng.random() < 0.2:
+        shape[rng.integers(len(shape))] = int(rng.integers(0, 4))
+    return rng.integers(1, 9, [1] * rng.integers(0, 3) + shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_values_fit_what_is_selected_as_in_numpy(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(d) for d in rng.integers(0, 4, rng.integers(1, 4)))
+    index = tuple(
+        slice(None) if not size or rng.random() < 0.3
+        else int(rng.integers(-size, size)) if rng.random() < 0.5
+        else slice(int(rng.integers(0, size)), int(rng.integers(0, size + 1)))
+        for size in shape[: rng.integers(1, len(shape) + 1)]
+    )  # fmt: skip
+    want = rng.normal(size=shape).astype(np.float32)
+    x, jitted = krt.tensor(want), krt.tensor(want)
+    value = a_value(rng, want[index])
+    put = krt.jit(lambda v: jitted.__setitem__(index, v))
+    try:
+        want[(*index, ...)] = value  # an element alone takes no array of size 1
+    except ValueError:
+        for assign in (lambda: x.__setitem__(index, krt.tensor(value)), lambda: put(value)):
+            with pytest.raises(ShapeError, match=r"^value: shape .* does not fit what the index"):
+                assign()
+    else:
+        x[index] = krt.tensor(value)
+        put(value)
+    np.testing.assert_array_equal(x.numpy(), want)
+    np.testing.assert_array_equal(jitted.numpy(), want)
+
+
+@pytest.mark.parametrize("realized", [False, True])
+@pytest.mark.parametrize("mask", [(1,), (2,), (4,), (3, 1), (3, 3), (1, 3, 2), (3, 2, 1)])
+def test_masks_have_the_sizes_of_the_first_axes(mask, realized):
+    x = krt.tensor(np.zeros((3, 2), np.float32)) if realized else krt.zeros(3, 2)
+    with pytest.raises(ShapeError, match=r"^index: a mask of shape .* for a tensor of shape"):
+        x[krt.tensor(np.ones(mask, np.bool_))] = 1.0
+    assert x.tolist() == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize("realized", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (3,), (4,), (2, 1), (3, 1), (3, 2), (1, 3, 2),
+                                   (2, 3, 2), (3, 3), (0,)])  # fmt: skip
+def test_values_beside_a_mask_fit_the_tensor(shape, realized):
+    chosen, value = np.array([True, False, True]), np.ones(shape, np.float32)
+    x = krt.tensor(np.zeros((3, 2), np.float32)) if realized else krt.zeros(3, 2)
+    if shape in [(), (1,), (2,), (3, 1), (3, 2), (1, 3, 2)]:
+        x[krt.tensor(chosen)] = krt.tensor(value)
+        assert x.tolist() == [[1, 1], [0, 0], [1, 1]]
+        return
+    with pytest.raises(ShapeError, match=r"^value: .* does not fit the whole tensor"):
+        x[krt.tensor(chosen)] = krt.tensor(value)
+    assert x.tolist() == [[0, 0]] * 3
