@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelrt._origin import Raw
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Origin", "adjoint", "inherit", "resolve", "spread", "summary"]
+__all__ = ["Origin", "adjoint", "inherit", "lines", "resolve", "spread", "summary"]
 
 #: Layers, and places, that a summary names before it only counts.
 _MOST_NAMED = 3
@@ -107,6 +107,20 @@ def resolve(origin: Raw) -> Origin:
     return Origin(
         code.co_filename, _line(code, offset), code.co_name, op or "tensor", layer, backward
     )
+
+
+def lines(order: Sequence[UOp]) -> tuple[Origin | None, ...]:
+    """The origin of each node of a graph, operands first, as plans made from it would tell it."""
+    spread(order)
+    known: dict[Raw | None, Origin | None] = {None: None}
+    found = []
+    for node in order:
+        raw = node.origin and (*node.origin[:5], 0, node.origin[6])
+        if raw not in known:
+            assert raw is not None
+            known[raw] = resolve(raw)
+        found.append(known[raw])
+    return tuple(found)
 
 
 def _line(code: CodeType, offset: int) -> int:

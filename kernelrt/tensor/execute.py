@@ -16,6 +16,7 @@ from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
 from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.ir.origin import lines
 from kernelrt.tensor import build, state
 from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
+    from kernelrt.ir.origin import Origin
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
@@ -101,6 +103,8 @@ class Entry:
         What else whoever made it wants to know when it is found again.
     uses : Uses
         How often that was.
+    lines : tuple of Origin
+        What an index that is out of range is told by; empty where none is checked.
     """
 
     prepared: Prepared | None
@@ -109,6 +113,7 @@ class Entry:
     nbytes: int
     notes: tuple[int, ...] = ()
     uses: Uses = field(default_factory=lambda: Uses(0))
+    lines: tuple[Origin | None, ...] = ()
 
     @property
     def alone(self) -> int:
@@ -313,7 +318,10 @@ class PlanCache:
         """
         self.misses += 1
         entry = replace(_plan(values, commits, buffers, lifted), notes=notes)
-        entry.uses.nodes = len(toposort([*values, *(new for _, new in commits)]))
+        order = toposort([*values, *(new for _, new in commits)])
+        entry.uses.nodes = len(order)
+        if any(node.op is Op.BOUND for node in order):
+            entry.lines = lines(order)
         self._drop(key)
         if entry.nbytes <= self.most_bytes // 4:
             self._entries[key] = entry

@@ -12,6 +12,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import HOST, Region, RegionMap, region_of
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, state
 from kernelrt.tensor.marks import Stale, is_kept, mark, strip
@@ -259,7 +260,9 @@ def _compute(
             try:
                 outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
             except IndexBoundsError:
-                outcome = UNFIT  # the plan may be that of other lines: one made anew names these
+                if found.entry.lines == lines(toposort([*nodes, *(n for _, n in writes)])):
+                    raise
+                outcome = UNFIT  # the plan is that of other lines: one made anew names these
             if outcome == UNFIT:
                 entry = execute.plans.make(found.key, nodes, writes, found.read)
                 outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)

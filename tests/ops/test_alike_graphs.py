@@ -126,6 +126,50 @@ def test_checks_name_the_line_of_each_graph() -> None:
                 table[index + i].realize()
 
 
+READERS = {
+    "rows": lambda table, index: table[index] * 2,
+    "gather": lambda table, index: (table.gather(0, index) + 1).sum(),
+    "twice": lambda table, index: table[index] + table[(index + 1) % 7],
+    "nothing": lambda table, index: table[index][:0].sum() + table[index],
+}
+
+
+def write(table: krt.Tensor, index: krt.Tensor) -> krt.Tensor:
+    held = (table * 1).realize()
+    held.assign(held + table[index].sum())
+    return held
+
+
+@pytest.mark.parametrize("name", [*READERS, "write"])
+def test_a_check_that_fails_is_told_by_the_plan_that_is_there(name: str) -> None:
+    read = READERS.get(name, write)
+    table = krt.arange(5.0).realize()
+    one, other = krt.tensor([1, 2]).realize(), krt.tensor([1, 9]).realize()
+
+    def told(line: Callable[[krt.Tensor], krt.Tensor]) -> str:
+        with pytest.raises(IndexBoundsError) as error:
+            line(other).realize()
+        return str(error.value).rpartition(":")[0]
+
+    first = [told(lambda index: read(table, index)) for _ in range(2)]
+    assert first[0] == first[1]
+    misses = plans.misses
+    assert [told(lambda index: read(table, index)) for _ in range(20)] == first[:1] * 20
+    read(table, one).realize()
+    assert plans.misses <= misses + 1
+
+
+def test_each_of_several_lines_is_named() -> None:
+    table = krt.arange(5.0).realize()
+    other = krt.tensor([1, 9]).realize()
+    for _ in range(3):
+        with pytest.raises(IndexBoundsError) as first:
+            (table[other] * 2).realize()
+        with pytest.raises(IndexBoundsError) as second:
+            (table[other] * 2).realize()
+        assert str(first.value) != str(second.value)
+
+
 def test_rows_and_batches_share_a_plan() -> None:
     x = data(N + 4, 3, 2)
     t = krt.tensor(x)
