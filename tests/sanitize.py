@@ -18,7 +18,10 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("csrc", "kernelrt", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+COPIED = (
+    "csrc", "kernelrt", "tests", "docs", "examples", "setup.py", "pyproject.toml", "README.md",
+    "LICENSE",
+)  # fmt: skip
 USUAL = (
     "tests/csrc/test_core.py", "tests/csrc/test_memory.py", "tests/csrc/test_plan_core.py",
     "tests/csrc/test_overlap.py", "tests/csrc/test_replay.py", "tests/unit/test_device_buffer.py",
