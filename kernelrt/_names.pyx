@@ -39,39 +39,49 @@ cdef object NOTHING = object()
 cdef class Names:
     def __init__(self, cells, named, same):
         cdef Py_ssize_t i
-        if self.versions != NULL:
+        if self.spaces != NULL:
             raise errors.JitError("names are initialised once")
         self.cells = tuple(cells)
         self.globals = tuple(sorted(named, key=dict_of))
         self.same = same
         self.held = [cell_value(cell) for _, cell in self.cells]
         self.found = [global_value(names, name) for name, names in self.globals]
-        self.versions = <uint64_t *> PyMem_Calloc(len(self.globals) + 1, sizeof(uint64_t))
-        if self.versions == NULL:
+        self.spaces = <Space *> PyMem_Calloc(len(self.globals) + 1, sizeof(Space))
+        if self.spaces == NULL:
             raise errors.OutOfMemoryError("no memory for the names that a function reads")
+        for i in range(len(self.globals)):
+            if i == 0 or self.globals[i][1] is not self.globals[i - 1][1]:
+                self.n_spaces += 1
+            self.spaces[self.n_spaces - 1].end = i + 1
 
     def __dealloc__(self):
-        PyMem_Free(self.versions)
+        PyMem_Free(self.spaces)
 
     def __len__(self):
         return len(self.held) + len(self.found)
 
     cdef bint hold(self) except -1:
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k
+        cdef Py_ssize_t begin = 0
         cdef uint64_t version
+        cdef PyObject *value
         cdef object names
         for i in range(len(self.held)):
             if PyCell_GET((<tuple> self.cells[i])[1]) != <PyObject *> self.held[i]:
                 if not self.alike(cell_value((<tuple> self.cells[i])[1]), self.held[i]):
                     return False
-        for i in range(len(self.found)):
-            names = (<tuple> self.globals[i])[1]
+        for k in range(self.n_spaces):
+            names = (<tuple> self.globals[begin])[1]
             version = dict_version(names)
-            if version != 0 and version == self.versions[i]:
-                continue
-            if not self.alike(global_value(names, (<tuple> self.globals[i])[0]), self.found[i]):
-                return False
-            self.versions[i] = version
+            if version == 0 or version != self.spaces[k].version:
+                for i in range(begin, self.spaces[k].end):
+                    value = PyDict_GetItemWithError(names, (<tuple> self.globals[i])[0])
+                    if value == <PyObject *> self.found[i]:
+                        continue
+                    if not self.alike(NOTHING if value == NULL else <object> value, self.found[i]):
+                        return False
+                self.spaces[k].version = version
+            begin = self.spaces[k].end
         return True
 
     cdef bint alike(self, object now, object before) except -1:

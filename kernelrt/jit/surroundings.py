@@ -12,12 +12,15 @@ import itertools
 import sys
 import types
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelrt._names import Names
 from kernelrt.errors import JitError
+from kernelrt.jit.bytecode import named, nested
+from kernelrt.jit.holders import NOTHING, is_filled, items, put
 from kernelrt.jit.signature import short
 from kernelrt.nn import Module
 from kernelrt.nn.modes import Noted, same
@@ -26,6 +29,8 @@ from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from kernelrt.jit.bytecode import Named
 
 __all__ = ["Surroundings"]
 
@@ -37,23 +42,7 @@ MOST_NUMBERS: Final = 8
 _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {"numpy", "torch", "jax", "kernelrt"}
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
-_READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-_WRITES: Final = ("STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME")
-_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR", "DELETE_ATTR")
-#: What finds attributes by names that are not written in the code.
-_BY_NAME: Final = frozenset((
-    "getattr", "setattr", "vars", "eval", "exec", "attrgetter", "methodcaller", "getmembers",
-    "__dict__", "__getattribute__",
-))  # fmt: skip
 _GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
-
-
-class _Nothing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-NOTHING: Final = _Nothing()
 
 
 class _Place:
@@ -64,11 +53,11 @@ class _Place:
     def __init__(self, path: str, holder: object) -> None:
         self.path = path
         self.holder = holder
-        self.before = _items(holder)
+        self.before = items(holder)
 
     def changes(self) -> Iterator[tuple[object, object, object]]:
         """(key, before, after) of each item that is another than it was."""
-        after = _items(self.holder)
+        after = items(self.holder)
         for key in dict.fromkeys((*self.before, *after)):
             was, now = self.before.get(key, NOTHING), after.get(key, NOTHING)
             if was is not now:
@@ -83,6 +72,23 @@ class _Place:
         if isinstance(self.holder, set | frozenset):
             return f"an item of {self.path}"
         return f"{self.path}.{key}" if self.path else str(key)
+
+
+class _Binding:
+    """A global that was met: what it was then, and what it is called."""
+
+    __slots__ = ("before", "name", "names", "path")
+
+    def __init__(self, path: str, names: dict[str, Any], name: str) -> None:
+        self.path = path
+        self.names = names
+        self.name = name
+        self.before = self.now
+
+    @property
+    def now(self) -> object:
+        """What it is."""
+        return self.names.get(self.name, NOTHING)
 
 
 class Surroundings:
@@ -106,13 +112,13 @@ class Surroundings:
         self._numbers: dict[str, object] = {}
         self._places: list[_Place] = []
         self._seen: set[int] = set()
-        self._globals: set[tuple[int, str]] = set()
-        self._bindings: list[tuple[dict[str, Any], str, object]] = []
-        self._read: list[tuple[str, dict[str, Any]]] = []
+        self._bindings: dict[tuple[int, str], _Binding] = {}
+        self._read: dict[tuple[int, str], tuple[str, dict[str, Any]]] = {}
+        self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         self._cells: list[tuple[str, types.CellType]] = []
         self._candidates: list[tuple[str, object, object]] = []
         mentioned = self._follow([("", fn), *arguments])
-        self._names = Names(self._cells, self._read, same)
+        self._names = self._current_names()
         for name, value, attribute in self._candidates:
             if attribute is None or attribute in mentioned:
                 self._numbers.setdefault(name, value)
@@ -128,7 +134,7 @@ class Surroundings:
         for place in self._places:
             for key, value in place.before.items():
                 yield place.named(key), value
-        yield from ((name, value) for _, name, value in self._bindings)
+        yield from ((binding.path, binding.before) for binding in self._bindings.values())
 
     def names(self) -> tuple[Names, str]:
         """Variables that the function reads, and one that it gave another value itself.
@@ -137,18 +143,29 @@ class Surroundings:
         or as they are now, if the function changed one.
         """
         for place in self._places:
-            if isinstance(place.holder, types.CellType) and self._stores(place.path):
+            if isinstance(place.holder, types.CellType) and self._rebinds(place.path):
                 for _, was, now in place.changes():
                     if not same(was, now):
-                        return Names(self._cells, self._read, same), place.path
-        for names, name, was in self._bindings:
-            if not same(names.get(name, NOTHING), was) and self._stores(name):
-                return Names(self._cells, self._read, same), name
+                        return self._current_names(), place.path
+        for binding in self._bindings.values():
+            if not same(binding.now, binding.before) and self._binds(binding):
+                return self._current_names(), binding.path
         return self._names, ""
 
-    def _stores(self, name: str) -> bool:
-        """Whether the function may give a variable another value."""
-        return any(_does(code, name, "STORE_GLOBAL", "STORE_DEREF") for code in self._codes)
+    def _current_names(self) -> Names:
+        return Names(self._cells, self._read.values(), same)
+
+    def _rebinds(self, name: str) -> bool:
+        """Whether the function may give a variable that functions share another value."""
+        return any(name in named(code).shared for code in self._codes)
+
+    def _binds(self, binding: _Binding) -> bool:
+        """Whether the function may give a global another value, also as a module's attribute."""
+        known = [named(code) for code in self._codes]
+        return any(binding.name in names.stores for names in known) or (
+            id(binding.names) in self._modules
+            and any(binding.name in names.set_attributes for names in known)
+        )
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
         """Attributes of modules that lead to what the program reads, by whichever way it got there.
@@ -189,20 +206,20 @@ class Surroundings:
         found: tuple[str, object, object, object] | None = None
         for place in self._places:
             wrong = [c for c in place.changes() if not _may_stay(*c, made)]
-            if isinstance(place.holder, types.CellType) and not self._stores(place.path):
+            if isinstance(place.holder, types.CellType) and not self._rebinds(place.path):
                 continue  # another thread did it
             for key, was, now in wrong:
                 cell = isinstance(place.holder, types.CellType)
                 found = found or (place.named(key), place.path if cell else key, was, now)
-                _put(place.holder, key, was)
+                put(place.holder, key, was)
             if wrong and isinstance(place.holder, list | deque):
                 place.holder.clear()
                 place.holder.extend(place.before.values())
-        for names, name, was in self._bindings:
-            now = names.get(name, NOTHING)
-            if now is not was and not _may_stay(name, was, now, made) and self._stores(name):
-                found = found or (name, name, was, now)
-                _put(names, name, was)
+        for binding in self._bindings.values():
+            name, was, now = binding.name, binding.before, binding.now
+            if now is not was and not _may_stay(name, was, now, made) and self._binds(binding):
+                found = found or (binding.path, name, was, now)
+                put(binding.names, name, was)
         return found
 
     def _text(self, name: str, path: str, key: object, before: object, after: object) -> str:
@@ -242,23 +259,24 @@ class Surroundings:
 
     # ---- looking around
 
-    def _follow(self, found: list[tuple[str, object]]) -> set[object]:
+    def _follow(self, found: list[tuple[str, object]]) -> set[str]:
         """Look at what may run, then at the rest; the attributes that the former mentions.
 
         A method may run where code that may run mentions its name. Variables that only other
         methods read, such as the counter of the loop that calls the function, change nothing.
         """
-        self._drain(deque(found))
-        mentioned: set[object] = set()
-        known = 0
-        while known < len(self._codes):
-            mentioned.update(*map(_attributes, self._codes[known:]))
+        mentioned: set[str] = set()
+        known = -1
+        queue = deque(found)
+        while queue or known < len(self._codes):
+            self._drain(queue)
             known = len(self._codes)
-            by_name = not _BY_NAME.isdisjoint(mentioned) or any(
-                not _BY_NAME.isdisjoint(_variables(code)) for code in self._codes
-            )
-            ready = list(self._held) if by_name else [n for n in self._held if n in mentioned]
-            self._drain(deque(item for name in ready for item in self._held.pop(name)))
+            names = [named(code) for code in self._codes]
+            mentioned.update(a for n in names for a in (*n.attributes, *n.set_attributes))
+            by_text = any(n.by_text for n in names)
+            ready = list(self._held) if by_text else [n for n in self._held if n in mentioned]
+            queue.extend(item for name in ready for item in self._held.pop(name))
+            queue.extend(self._module_attributes(names))
         self._idle = True
         self._drain(deque(item for items in self._held.values() for item in items))
         return mentioned
@@ -276,6 +294,10 @@ class Surroundings:
             elif isinstance(value, functools.partial):
                 names = (*value.args, *value.keywords.values())
                 queue.extend((path or "self", item) for item in (value.func, *names))
+            elif isinstance(value, types.ModuleType):
+                self._modules.setdefault(id(vars(value)), (path or value.__name__, vars(value)))
+            elif isinstance(value, type):
+                queue.extend(self._methods(path, value))
             elif hasattr(type(value), _WRAPPED):
                 queue.append((path, getattr(value, _WRAPPED)))
             else:
@@ -290,7 +312,7 @@ class Surroundings:
                 self._number(name, item, attribute=key)
             yield name, item
         if not _is_ours(value) and not isinstance(value, types.CellType):
-            yield from self._methods(path, type(value))
+            yield path, type(value)
 
     def _methods(self, path: str, cls: type) -> Iterator[tuple[str, object]]:
         """The methods that may run; the others are held."""
@@ -299,42 +321,62 @@ class Surroundings:
         called = {name for base in ours for name in vars(base)}
         for base in cls.__mro__:
             for name, item in vars(base).items() if base not in ours else ():
-                for method in _functions(item):
+                for method in _callables(item):
                     if self._idle or _is_special(name) or name in called:
                         yield path, method
                     else:
                         self._held.setdefault(name, []).append((path, method))
 
     def _function(self, fn: types.FunctionType) -> Iterator[tuple[str, object]]:
-        codes = list(_nested(fn.__code__))
+        codes = list(nested(fn.__code__))
         self._codes += codes
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             yield name, cell
             if self._idle:
                 continue
             self._cells.append((name, cell))
-            if _is_filled(cell) and isinstance(cell.cell_contents, _NUMBERS):
+            if is_filled(cell) and isinstance(cell.cell_contents, _NUMBERS):
                 self._number(name, cell.cell_contents)
-        for name in dict.fromkeys(n for code in codes for n in _variables(code)):
-            key = id(fn.__globals__), name
-            if key in self._globals:
-                continue
-            if name not in fn.__globals__:
-                if any(_does(code, name, "STORE_GLOBAL") for code in codes):
-                    self._globals.add(key)
-                    self._bindings.append((fn.__globals__, name, NOTHING))
-                continue
-            self._globals.add(key)
-            value = fn.__globals__[name]
-            self._bindings.append((fn.__globals__, name, value))
-            if not self._idle and any(_does(code, name, *_READS) for code in codes):
-                if not isinstance(value, type | types.ModuleType):
-                    self._read.append((name, fn.__globals__))
-                if isinstance(value, _NUMBERS):
-                    self._number(name, value)
-            yield name, value
+        for code in codes:
+            for name in named(code).reads:
+                yield from self._variable(name, fn.__globals__, name)
+                if name not in fn.__globals__:
+                    yield from self._variable(name, fn.__builtins__, name)  # type: ignore[attr-defined]
+            for name in named(code).stores:
+                yield from self._variable(name, fn.__globals__, name, read=False)
+            for name, dots in named(code).imports:
+                yield from _imported(name, dots, fn.__globals__)
         for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             yield "a default", default
+
+    def _variable(
+        self, path: str, names: dict[str, Any], name: str, *, read: bool = True
+    ) -> Iterator[tuple[str, object]]:
+        """Remember a global that is read, or else set, and what it is, unless it is known."""
+        key = id(names), name
+        binding = self._bindings.get(key)
+        if binding is None:
+            binding = self._bindings[key] = _Binding(path, names, name)
+            if binding.before is not NOTHING:
+                yield path, binding.before
+        if read and not self._idle and key not in self._read:
+            self._read[key] = name, names
+            if isinstance(binding.before, _NUMBERS):
+                self._number(path, binding.before)
+
+    def _module_attributes(self, known: list[Named]) -> Iterator[tuple[str, object]]:
+        """What code that names these may read or set in the modules that were met."""
+        if not self._modules:
+            return
+        read = dict.fromkeys(a for names in known for a in names.attributes)
+        stored = dict.fromkeys(a for names in known for a in names.set_attributes)
+        copes = any(names.copes for names in known)
+        for path, names in list(self._modules.values()):
+            for name in read:
+                if copes or name in names:
+                    yield from self._variable(f"{path}.{name}", names, name)
+            for name in stored:
+                yield from self._variable(f"{path}.{name}", names, name, read=False)
 
     def _number(self, name: str, value: object, *, attribute: object = None) -> None:
         self._candidates.append((name, value, attribute))
@@ -363,62 +405,7 @@ def _inside(value: object) -> Iterator[object]:
         seen.add(id(item))
         yield item
         if not _is_leaf(item) and not isinstance(item, types.FunctionType | types.MethodType):
-            stack.extend(_items(item).values())
-
-
-def _items(holder: object) -> dict[Any, Any]:
-    """What is in a container, by index, key or attribute."""
-    if isinstance(holder, types.CellType):
-        return {"": holder.cell_contents} if _is_filled(holder) else {}
-    if isinstance(holder, dict):
-        return dict(holder)
-    if isinstance(holder, list | tuple | deque):
-        return dict(enumerate(holder))
-    if isinstance(holder, set | frozenset):
-        return {id(item): item for item in holder}
-    slots = (n for base in type(holder).__mro__ for n in _slots(base))
-    found = {n: getattr(holder, n) for n in slots if hasattr(holder, n)}
-    return found | getattr(holder, "__dict__", {})
-
-
-def _slots(base: type) -> tuple[str, ...]:
-    names = vars(base).get("__slots__", ())
-    names = (names,) if isinstance(names, str) else names
-    return tuple(n for n in names if n not in ("__dict__", "__weakref__"))
-
-
-def _put(holder: Any, key: Any, value: object) -> None:
-    """Let an item be what it was."""
-    if isinstance(holder, types.CellType):
-        if value is NOTHING:
-            del holder.cell_contents
-        else:
-            holder.cell_contents = value
-    elif isinstance(holder, set):
-        if value is NOTHING:
-            holder.discard(next((item for item in holder if id(item) == key), None))
-        else:
-            holder.add(value)
-    elif isinstance(holder, dict):
-        if value is NOTHING:
-            holder.pop(key, None)
-        else:
-            holder[key] = value
-    elif not isinstance(holder, list | deque):  # these are restored as a whole
-        if key in getattr(holder, "__dict__", {}):
-            _put(holder.__dict__, key, value)
-        elif value is not NOTHING:
-            object.__setattr__(holder, key, value)
-        else:
-            object.__delattr__(holder, key)
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True
+            stack.extend(items(item).values())
 
 
 def _is_leaf(value: object) -> bool:
@@ -429,7 +416,11 @@ def _is_leaf(value: object) -> bool:
         return _root(value.__module__) in _STANDARD
     if isinstance(value, types.MethodType | functools.partial | Module | Optimizer):
         return False
-    if isinstance(value, type | types.ModuleType | Tensor | np.ndarray):
+    if isinstance(value, types.ModuleType):
+        return _is_library(value)
+    if isinstance(value, type):
+        return _root(value.__module__) in _STANDARD
+    if isinstance(value, Tensor | np.ndarray):
         return True
     if hasattr(type(value), _WRAPPED):
         return False
@@ -440,16 +431,37 @@ def _is_ours(value: object) -> bool:
     return _root(type(value).__module__) in _STANDARD
 
 
-def _functions(value: Any) -> Iterator[object]:
-    """The functions that an attribute of a class is made of."""
-    if isinstance(value, types.FunctionType) or hasattr(type(value), _WRAPPED):
-        yield value
-    elif isinstance(value, property):
-        yield from (f for f in (value.fget, value.fset, value.fdel) if f is not None)
-    elif isinstance(value, functools.cached_property):
-        yield value.func
-    elif isinstance(value, staticmethod | classmethod):
-        yield from _functions(value.__func__)
+def _is_library(module: types.ModuleType) -> bool:
+    """Whether a module was installed: what it names is not looked at."""
+    if _root(module.__name__) in _STANDARD:
+        return True
+    places = (vars(module).get("__file__"), *vars(module).get("__path__", ()))
+    parts = (part for place in places if place for part in Path(place).parts)
+    return any(part in ("site-packages", "dist-packages") for part in parts)
+
+
+def _imported(
+    name: str, dots: int, names: dict[str, Any]
+) -> Iterator[tuple[str, types.ModuleType]]:
+    """The modules that an import in a function with these globals gives, if they are there."""
+    if dots:
+        parts = str(names.get("__package__") or "").split(".")
+        name = ".".join([*parts[: len(parts) - dots + 1], *filter(None, [name])])
+    for full in (name, _root(name)):
+        if full in sys.modules:
+            yield full, sys.modules[full]
+
+
+def _callables(member: object) -> Iterator[object]:
+    """What runs when an attribute of a class is called, read or set."""
+    if isinstance(member, staticmethod | classmethod):
+        yield from _callables(member.__func__)
+    elif isinstance(member, property):
+        yield from (f for f in (member.fget, member.fset, member.fdel) if f is not None)
+    elif isinstance(member, functools.cached_property | functools.partialmethod):
+        yield member.func
+    elif isinstance(member, types.FunctionType | type) or hasattr(type(member), _WRAPPED):
+        yield member
 
 
 def _is_special(name: str) -> bool:
@@ -459,31 +471,3 @@ def _is_special(name: str) -> bool:
 
 def _root(module: object) -> str:
     return str(module).partition(".")[0]
-
-
-@functools.lru_cache(4096)
-def _attributes(code: types.CodeType) -> frozenset[object]:
-    """The attributes that are mentioned there."""
-    return frozenset(s.argval for s in dis.get_instructions(code) if s.opname in _ATTRIBUTES)
-
-
-@functools.lru_cache(4096)
-def _variables(code: types.CodeType) -> tuple[str, ...]:
-    """The variables that are neither local nor of an enclosing function; attributes are none."""
-    steps = dis.get_instructions(code)
-    return tuple(dict.fromkeys(s.argval for s in steps if s.opname in _READS + _WRITES))
-
-
-def _does(code: types.CodeType, name: str, *opnames: str) -> bool:
-    """Whether one of these instructions, which are about variables, names `name` there."""
-    known = name in code.co_names or name in code.co_freevars or name in code.co_cellvars
-    steps = dis.get_instructions(code) if known else ()
-    return any(s.argval == name and s.opname in opnames for s in steps)
-
-
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code and that of the functions that are written in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _nested(constant)

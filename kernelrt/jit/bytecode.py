@@ -1,0 +1,95 @@
+"""What the code of a function names: variables, attributes and modules, by its instructions."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Named", "named", "nested"]
+
+_READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_SHARED: Final = ("STORE_DEREF", "DELETE_DEREF")
+_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
+_SET_ATTRIBUTES: Final = ("STORE_ATTR", "DELETE_ATTR")
+#: What finds attributes by names that are not written in the code.
+_BY_TEXT: Final = frozenset((
+    "getattr", "hasattr", "setattr", "delattr", "vars", "eval", "exec", "attrgetter",
+    "methodcaller", "getmembers", "__dict__", "__getattribute__",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What one code object names, that of functions written in it left out.
+
+    Attributes
+    ----------
+    reads : tuple of str
+        Globals and builtins.
+    stores : tuple of str
+        Globals that it sets or deletes.
+    shared : tuple of str
+        Variables of functions around or in it that it sets or deletes.
+    attributes : tuple of str
+        Attributes of anything that it reads, or that it may read by a text.
+    set_attributes : tuple of str
+        Attributes of anything that it sets or deletes.
+    imports : tuple of (str, int)
+        Modules, each with the number of dots before its name.
+    by_text : bool
+        Whether it may read attributes whose names are not written in it.
+    copes : bool
+        Whether it may go on where something is missing.
+    """
+
+    reads: tuple[str, ...]
+    stores: tuple[str, ...]
+    shared: tuple[str, ...]
+    attributes: tuple[str, ...]
+    set_attributes: tuple[str, ...]
+    imports: tuple[tuple[str, int], ...]
+    by_text: bool
+    copes: bool
+
+
+@functools.lru_cache(4096)
+def named(code: types.CodeType) -> Named:
+    """What `code` names."""
+    steps = list(dis.get_instructions(code))
+    reads, stores, shared, attributes, set_attributes = (
+        dict.fromkeys(step.argval for step in steps if step.opname in kinds)
+        for kinds in (_READS, _STORES, _SHARED, _ATTRIBUTES, _SET_ATTRIBUTES)
+    )
+    # How many dots there are is loaded first, then what is taken from the module.
+    imports = [
+        (step.argval, int(steps[i - 2].argval))
+        for i, step in enumerate(steps)
+        if step.opname == "IMPORT_NAME"
+    ]
+    texts = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+    by_text = not _BY_TEXT.isdisjoint(code.co_names)
+    if by_text:
+        attributes |= dict.fromkeys(texts)
+        set_attributes |= dict.fromkeys(texts)
+    if "globals" in reads:
+        reads |= dict.fromkeys(texts)
+        stores |= dict.fromkeys(texts)
+    return Named(
+        tuple(reads), tuple(stores), tuple(shared), tuple(attributes), tuple(set_attributes),
+        tuple(imports), by_text, by_text or bool(code.co_exceptiontable),
+    )  # fmt: skip
+
+
+def nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code and that of the functions that are written in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from nested(constant)
