@@ -35,6 +35,8 @@ R = TypeVar("R")
 RETRACES_BEFORE_WARNING: Final = 8
 MOST_PLANS: Final = 256
 """Plans that a function keeps; the oldest goes first."""
+MOST_ATTEMPTS: Final = 64
+"""Plans of which a call finds, one after the other, that they fit no more when they are to run."""
 MOST_REPLAYS: Final = 1024
 """Replays that are tried in turn before they are collected anew."""
 
@@ -103,13 +105,17 @@ class JitFunction(JitCore, Generic[R]):
         """Call with arguments, or in a situation, that the replays do not take directly."""
         if is_tracing():
             return self._fn(*args, **kwargs)
-        while True:
+        for _ in range(MOST_ATTEMPTS):
             variant, leaves, replay = self._variant_for(args, kwargs)
             result = replay(*leaves)
             if result is not MISMATCH:
                 return result
             if variant.fits():  # its state was moved, or else another thread changed something
                 self._drop(variant)
+        raise JitError(
+            f"{self._name}: what it reads was changed after each of {MOST_ATTEMPTS} traces, before "
+            "the plan could run; let no other thread change it meanwhile"
+        )
 
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
         """Give the plan for these arguments, made if need be, with the arguments copied in.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.ir import Op, toposort
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
-from kernelrt.tensor.grads import are_shared_alike, before_run, kind_of
+from kernelrt.tensor.grads import GIVEN, are_shared_alike, before_run, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -66,6 +66,7 @@ class Watch:
             self._once = f"{rebound} was rebound"
         self._first = bool(self._once)
         self._effects = tuple(effects)
+        self._found = tuple(effect for effect in self._effects if effect.reads == GIVEN)
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
         )
@@ -101,7 +102,7 @@ class Watch:
                 shape = effect.tensor.shape
                 now = kind_of(effect.tensor._grad)
                 return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
-        if not are_shared_alike(self._effects, self._read, self._written):
+        if self._found and not are_shared_alike(self._found, self._read, self._written):
             return "a tensor began or ceased to be the gradient of another, or of two"
         flips = state.flips[0]
         if flips != self._flips:

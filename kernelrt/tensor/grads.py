@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Effect", "Handover", "Home", "Spent", "before_run", "find", "home_of",
-           "move_out", "read", "write"]  # fmt: skip
+__all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "are_shared_alike", "before_run",
+           "find", "home_of", "kind_of", "move_out", "read", "tensor_of", "write"]  # fmt: skip
 
 
 class Spent:
@@ -228,18 +228,17 @@ def tensor_of(held: object) -> TensorBase | None:
 
 
 def are_shared_alike(
-    effects: Sequence[Effect], read: Collection[Buffer], written: Collection[Buffer]
+    found: Sequence[Effect], read: Collection[Buffer], written: Collection[Buffer]
 ) -> bool:
     """Whether gradients are also gradients of others, or state, where they were in the trace.
 
     Parameters
     ----------
-    effects : sequence of Effect
-        What a plan does to gradients.
+    found : sequence of Effect
+        What a plan does to gradients that it finds.
     read, written : collection of Buffer
         What it reads and writes.
     """
-    found = [effect for effect in effects if effect.reads == GIVEN]
     if all(e.same is None and e.tensor._grad is e.home for e in found):
         return True
     first: dict[int, TensorBase] = {}
