@@ -20,7 +20,7 @@ from tests.soak.hunt import Hunt, minimize  # noqa: E402
 from tests.soak.processes import DiedError, Worker  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
-NEED_TORCH = {"calls", "compiling", "ops", "programs", "stateful", "training"}
+NEED_TORCH = {"calls", "compiling", "eager", "ops", "programs", "stateful", "training"}
 
 
 def generator(name):
@@ -217,6 +217,37 @@ def test_what_torch_refuses_is_not_counted():
     assert (message, done.compared) == (None, {})
     message, done = worker.recorded(module, {**case, "lines": ["x = a * 2"]})
     assert (message, done.compared) == (None, {"random programs": 1})
+
+
+@pytest.mark.parametrize(
+    ("defect", "actions"),
+    [
+        (
+            "_number",
+            [["loop", [1.5, 2.5, 3.5, 4.5, 5.5], [["binary", "add", 0, {"number": "i"}]]]],
+        ),
+        (
+            "is_changing",
+            [["at", 0, [[1, 3, 1]]], ["set", 0, [1], {"number": 7}], ["binary", "mul", 0,
+             {"number": 2}], ["set", 0, [2], {"number": 5}], ["at", 0, [[0, 2, 1]]]],
+        ),
+    ],
+)  # fmt: skip
+def test_eager_programs_see_defects(monkeypatch, defect, actions):
+    module = generator("eager")
+    case = {"start": [[[5], "float64", "plain", 3]], "memory": 6, "actions": actions}
+    assert module.run(case) is None
+    import kernelrt as krt
+    from kernelrt.tensor import build, execute, realize
+
+    other = execute._number(build.full(-1.0, krt.float64, ()))
+    owner, wrong = {"_number": (execute, other), "is_changing": (realize, False)}[defect]
+    monkeypatch.setattr(owner, defect, lambda _: wrong)
+    execute.plans.clear()
+    try:
+        assert module.run(case).startswith("values: ")
+    finally:
+        execute.plans.clear()
 
 
 def test_disturbances_see_state_that_changes_by_halves(monkeypatch):
