@@ -22,17 +22,21 @@ cdef extern from *:
     }
     static void take_over(PyObject *type, PyObject *base, void *call)
     {
+        PyTypeObject *kind = (PyTypeObject *)type;
         make_bare = ((PyTypeObject *)base)->tp_new;
-        ((PyTypeObject *)type)->tp_new = forbid_new;
-        ((PyTypeObject *)type)->tp_vectorcall = (vectorcallfunc)call;
+        kind->tp_new = forbid_new;
+        kind->tp_vectorcall = (vectorcallfunc)call;
+        /* Python counts every class written in it among those of containers. Nodes are none, and so
+           the collector forgets tuples and dicts of nodes too. No instance was made yet. */
+        kind->tp_flags &= ~Py_TPFLAGS_HAVE_GC;
+        kind->tp_traverse = NULL;
+        kind->tp_clear = NULL;
+        kind->tp_free = PyObject_Free;
+        PyType_Modified(kind);
     }
-    /* Python counts every class written in it among those of containers. */
     static PyObject *bare_node(PyObject *type, PyObject *no_args)
     {
-        PyObject *node = make_bare((PyTypeObject *)type, no_args, NULL);
-        if (node)
-            PyObject_GC_UnTrack(node);
-        return node;
+        return make_bare((PyTypeObject *)type, no_args, NULL);
     }
     """
     void take_over(object type, object base, void *call)
