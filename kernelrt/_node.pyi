@@ -1,6 +1,6 @@
 """Types of what UOp extends, and of the walks over graphs."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from kernelrt._origin import Raw
@@ -29,6 +29,30 @@ class Node:
     def depth(self) -> int:
         """How many nodes stand one upon the other, down to what lies in memory."""
 
+    @property
+    def shape(self) -> tuple[int | UOp, ...]:
+        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+    @property
+    def vmin(self) -> int:
+        """Least value of an integer or bool node."""
+    @property
+    def vmax(self) -> int:
+        """Greatest value of an integer or bool node."""
+    @property
+    def exact(self) -> bool:
+        """Whether this value is that of the same expression over the whole numbers.
+
+        False where a sum or product that it is made of may wrap.
+        """
+
+    def replace(
+        self, *, op: Op = ..., dtype: DType = ..., src: tuple[UOp, ...] = ..., arg: Any = ...
+    ) -> UOp:
+        """This node with some of op, dtype, src and arg exchanged."""
+
     cached_bounds: tuple[int, int, bool] | None
     cached_label: str | None
     cached_simple: UOp | bool | None
@@ -47,6 +71,12 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) 
     Graphs of any depth can be walked. Below a node for which `stop` is true nothing is visited;
     the node itself is. All of it happens before the first node is given.
     """
+
+def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
+    """`roots` with the nodes that `mapping` names exchanged, wherever they occur."""
+
+def inherit(new: UOp, old: UOp) -> UOp:
+    """`new`, which takes the place of `old`, with its origin unless it has a later one."""
 
 @overload
 def survey(
@@ -68,5 +98,6 @@ def was_surveyed(node: UOp) -> bool:
     """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
 
 def _make_nodes_of(kind: type[UOp]) -> None: ...
+def _infer_with(shape: Callable[[UOp], None], bounds: Callable[[UOp], None]) -> None: ...
 def _name_ops(buffer: Op, number: Op, detach: Op) -> None: ...
 def _name_marks(kept: type, leaf: type, stale: type, custom: type) -> None: ...

@@ -117,6 +117,9 @@ cdef bint same_nodes(tuple a, tuple b) noexcept:
     return True
 
 
+cdef object SAME = object()
+
+
 @cython.no_gc
 cdef class Node:
     """What UOp extends. Nodes form no cycles, so the collector need not look at them."""
@@ -133,6 +136,77 @@ cdef class Node:
                 n_nodes -= 1
                 return
             link = &(<Node> <PyObject *> link[0]).next
+
+    def replace(self, *, op=None, dtype=None, src=None, arg=SAME):
+        """This node with some of op, dtype, src and arg exchanged."""
+        cdef Node new
+        if src is not None and type_of(src) is not tuple:
+            raise TypeError(f"src: expected a tuple of nodes, not {src!r}")
+        new = intern(
+            self.op if op is None else op, self.dtype if dtype is None else dtype,
+            self.src if src is None else <tuple> src, self.arg if arg is SAME else arg)
+        hand_on(self, new)
+        return new
+
+    @property
+    def shape(self):
+        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+        if self.cached_shape is None:
+            infer_shape(self)
+        return self.cached_shape
+
+    @property
+    def bounds(self):
+        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+        return (<tuple> interval(self))[:2]
+
+    @property
+    def vmin(self):
+        """Least value of an integer or bool node."""
+        return (<tuple> interval(self))[0]
+
+    @property
+    def vmax(self):
+        """Greatest value of an integer or bool node."""
+        return (<tuple> interval(self))[1]
+
+    @property
+    def exact(self):
+        """Whether this value is that of the same expression over the whole numbers.
+
+        False where a sum or product that it is made of may wrap.
+        """
+        return (<tuple> interval(self))[2]
+
+
+# Fill in cached_shape and cached_bounds; see _infer_with.
+cdef object infer_shape = None
+cdef object infer_bounds = None
+
+
+def _infer_with(shape, bounds):
+    """Tell how the shape and the bounds of a node, and of those below it, are found."""
+    global infer_shape, infer_bounds
+    infer_shape, infer_bounds = shape, bounds
+
+
+cdef tuple interval(Node node):
+    if node.cached_bounds is None:
+        infer_bounds(node)
+    return node.cached_bounds
+
+
+cdef int hand_on(Node old, Node new) except -1:
+    """Give `new` the origin of `old` unless it has a later one."""
+    if old.origin is not None and new.origin is not old.origin and (
+            new.origin is None or (<tuple> new.origin)[5] < (<tuple> old.origin)[5]):
+        new.origin = old.origin
+    return 0
+
+
+def inherit(Node new not None, Node old not None):
+    hand_on(old, new)
+    return new
 
 
 cdef Node find(size_t content, object op, object dtype, tuple src, object arg, list different):
@@ -313,6 +387,33 @@ def toposort(roots, stop=None):
                 if <object> PyTuple_GET_ITEM(node.src, i) not in seen:
                     stack.push(PyTuple_GET_ITEM(node.src, i), False)
     return order
+
+
+def substitute(roots, mapping):
+    cdef dict done = dict(mapping)
+    cdef list held = list(roots)
+    cdef Node node, new
+    cdef tuple src
+    cdef Py_ssize_t i
+    cdef bint same
+    for item in toposort(held, done.__contains__):
+        if item in done:
+            continue
+        node = <Node> item
+        same = True
+        for i in range(PyTuple_GET_SIZE(node.src)):
+            operand = <object> PyTuple_GET_ITEM(node.src, i)
+            if done[operand] is not operand:
+                same = False
+                break
+        if same:
+            done[node] = node
+        else:
+            src = tuple([done[operand] for operand in node.src])
+            new = intern(node.op, node.dtype, src, node.arg)
+            hand_on(node, new)
+            done[node] = new
+    return [done[root] for root in held]
 
 
 # ---- Structure ------------------------------------------------------------------------------

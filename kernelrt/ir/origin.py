@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from kernelrt._node import inherit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import CodeType
@@ -67,14 +69,6 @@ class Origin:
     def __str__(self) -> str:
         """Write layer, operation and place."""
         return f"{self.name} at {self.place}"
-
-
-def inherit(new: UOp, old: UOp) -> UOp:
-    """`new`, which takes the place of `old`, with its origin unless it has a later one."""
-    origin = old.origin
-    if origin is not None and (new.origin is None or new.origin[5] < origin[5]):
-        new.origin = origin
-    return new
 
 
 def adjoint(origin: Raw) -> Raw:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from kernelrt._node import inherit, substitute
 from kernelrt.ir.ops import Op
-from kernelrt.ir.origin import inherit
 from kernelrt.ir.uop import UOp, toposort
 
 __all__ = ["Memo", "Rule", "Table", "rewrite", "substitute"]
@@ -79,14 +79,3 @@ def _apply(node: UOp, table: Table) -> UOp | None:
         if found is not None and found is not node:
             return found
     return None
-
-
-def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
-    """`roots` with the nodes that `mapping` names exchanged, wherever they occur."""
-    done: dict[UOp, UOp] = dict(mapping)
-    roots = list(roots)
-    for node in toposort(roots, stop=done.__contains__):
-        if node not in done:
-            src = tuple(done[s] for s in node.src)
-            done[node] = node if src == node.src else node.replace(src=src)
-    return [done[root] for root in roots]

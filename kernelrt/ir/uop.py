@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from kernelrt import dtype as dt
-from kernelrt._node import Node, _make_nodes_of, _name_ops, toposort
+from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_ops, toposort
 from kernelrt.ir.ops import COMPARE, Op
-from kernelrt.ir.origin import inherit
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -46,61 +45,6 @@ class UOp(Node):
     def __repr__(self) -> str:
         arg = "" if self.arg is None else f" {self.arg!r}"
         return f"<{self.op.name} {self.dtype.name}{arg} /{len(self.src)}>"
-
-    def replace(self, **fields: Any) -> UOp:
-        """This node with some of op, dtype, src and arg exchanged."""
-        new = UOp(
-            fields.get("op", self.op),
-            fields.get("dtype", self.dtype),
-            fields.get("src", self.src),
-            fields.get("arg", self.arg),
-        )
-        return inherit(new, self)
-
-    @property
-    def shape(self) -> tuple[Dim, ...]:
-        """Shape of a tensor-level node; scalars of a kernel have shape ()."""
-        if self.cached_shape is None:
-            from kernelrt.ir.shape import infer
-
-            for node in toposort([self], stop=lambda u: u.cached_shape is not None):
-                if node.cached_shape is None:
-                    node.cached_shape = infer(node)
-        assert self.cached_shape is not None
-        return self.cached_shape
-
-    def _interval(self) -> tuple[int, int, bool]:
-        if self.cached_bounds is None:
-            from kernelrt.ir.bounds import infer
-
-            for node in toposort([self], stop=lambda u: u.cached_bounds is not None):
-                if node.cached_bounds is None:
-                    node.cached_bounds = infer(node)
-        assert self.cached_bounds is not None
-        return self.cached_bounds
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Least and greatest value of an integer or bool node (its type's when unknown)."""
-        return self._interval()[:2]
-
-    @property
-    def vmin(self) -> int:
-        """Least value of an integer or bool node."""
-        return self._interval()[0]
-
-    @property
-    def vmax(self) -> int:
-        """Greatest value of an integer or bool node."""
-        return self._interval()[1]
-
-    @property
-    def exact(self) -> bool:
-        """Whether this value is that of the same expression over the whole numbers.
-
-        False where a sum or product that it is made of may wrap.
-        """
-        return self._interval()[2]
 
     def const_like(self, value: bool | float) -> UOp:
         """A constant of this node's scalar type."""
@@ -192,7 +136,24 @@ class UOp(Node):
         return UOp(Op.WHERE, yes.dtype, (self, yes, no))
 
 
+def _infer_shape(node: UOp) -> None:
+    from kernelrt.ir.shape import infer
+
+    for below in toposort([node], stop=lambda u: u.cached_shape is not None):
+        if below.cached_shape is None:
+            below.cached_shape = infer(below)
+
+
+def _infer_bounds(node: UOp) -> None:
+    from kernelrt.ir.bounds import infer
+
+    for below in toposort([node], stop=lambda u: u.cached_bounds is not None):
+        if below.cached_bounds is None:
+            below.cached_bounds = infer(below)
+
+
 _make_nodes_of(UOp)
+_infer_with(_infer_shape, _infer_bounds)
 _name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
 
 

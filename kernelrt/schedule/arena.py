@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from bisect import bisect_left
+import operator
+from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from kernelrt.device.allocator import ALIGNMENT
@@ -22,8 +24,10 @@ __all__ = ["most_alive", "plan_arena"]
 _CLOSURE_LIMIT = 8192
 
 
-#: Bytes handed out: start, stop, and, as bits, the items that use them last.
-_Block = tuple[int, int, int]
+#: Bytes of which no user comes later any more: start, stop, and, as bits, who used them last.
+_Idle = tuple[int, int, int]
+#: After this many intermediates, idle bytes that anyone may have are joined.
+_JOIN_EVERY = 64
 
 
 def plan_arena(
@@ -54,19 +58,37 @@ def plan_arena(
     for number, item in enumerate(items):
         for holder in _touched(item, keep):
             users.setdefault(holder, []).append(number)
-    before = _closure(deps) if reuse else []
     offsets: dict[Intermediate, int] = {}
+    sizes = {h: -(-max(h.nbytes, 1) // ALIGNMENT) * ALIGNMENT for h in users}
+    ordered = sorted(users, key=lambda h: users[h][0])
+    if not reuse:
+        for holder, stop in zip(
+            ordered, itertools.accumulate(sizes[h] for h in ordered), strict=True
+        ):
+            offsets[holder] = stop - sizes[holder]
+        return offsets, sum(sizes.values())
+    before = _closure(deps)
+    # By holder: the items that come before it and before all holders after it.
+    ahead = list(itertools.accumulate(
+        (before[users[h][0]] for h in reversed(ordered)), operator.and_
+    ))[::-1]  # fmt: skip
     everyone = (1 << len(items)) - 1
-    blocks: list[_Block] = []
+    # All bytes so far are idle or wait here for the last of their users: number, then as in idle.
+    busy: list[tuple[int, int, int, int]] = []
+    idle: list[_Idle] = []
     total = 0
-    for holder in sorted(users, key=lambda h: users[h][0]):
-        size = -(-max(holder.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        open_users = everyone ^ before[users[holder][0]] if reuse else 0
-        start = _fit(size, blocks, open_users, total)
-        offsets[holder] = start
-        used = sum(1 << n for n in set(users[holder])) if reuse else 0
-        _claim(blocks, (start, start + size, used))
-        total = max(total, start + size)
+    for number, holder in enumerate(ordered):
+        first = users[holder][0]
+        while busy and busy[0][0] < first:
+            insort(idle, heapq.heappop(busy)[1:])
+        if number % _JOIN_EVERY == 0:
+            idle = _joined(idle, everyone ^ ahead[number])
+        start = offsets[holder] = _fit(sizes[holder], idle, everyone ^ before[first], total)
+        stop = start + sizes[holder]
+        _claim(idle, start, stop)
+        total = max(total, stop)
+        used = sum(1 << n for n in set(users[holder]))
+        heapq.heappush(busy, (users[holder][-1], start, stop, used))
     return offsets, total
 
 
@@ -94,44 +116,51 @@ def _closure(deps: Sequence[Sequence[int]]) -> list[int]:
     return out
 
 
-def _claim(blocks: list[_Block], new: _Block) -> None:
-    """Put `new` among `blocks` (sorted), over those that it follows; the rest of them stays.
-
-    Whoever comes after the users of `new` comes after theirs, so the covered part is forgotten.
-    """
-    start, stop, _ = new
-    first = bisect_left(blocks, (start,))
-    if first and blocks[first - 1][1] > start:
-        first -= 1
-    last = bisect_left(blocks, (stop,))
-    kept = [new]
-    if first < last:
-        low, high = blocks[first], blocks[last - 1]
-        if low[0] < start:
-            kept.insert(0, (low[0], start, low[2]))
-        if high[1] > stop:
-            kept.append((stop, high[1], high[2]))
-    blocks[first:last] = kept
+def _joined(idle: Sequence[_Idle], open_users: int) -> list[_Idle]:
+    """`idle` with neighbours made one where nobody asks any more who used them."""
+    out: list[_Idle] = []
+    for start, stop, users in idle:
+        now = users & open_users
+        if not now and out and out[-1][1] == start and not out[-1][2]:
+            out[-1] = (out[-1][0], stop, 0)
+        else:
+            out.append((start, stop, users if now else 0))
+    return out
 
 
-def _fit(size: int, blocks: Sequence[_Block], open_users: int, end: int) -> int:
-    """Offset of the tightest gap of at least `size` bytes between `blocks` (sorted) still in use.
+def _claim(idle: list[_Idle], start: int, stop: int) -> None:
+    """Take bytes out of `idle`, where the first of them begin a block."""
+    first = bisect_left(idle, (start,))
+    last = bisect_left(idle, (stop,))
+    rest: list[_Idle] = []
+    if first < last and idle[last - 1][1] > stop:
+        rest.append((stop, *idle[last - 1][1:]))
+    idle[first:last] = rest
 
-    A block is in use while it has one of `open_users`; with no users at all it is for good.
+
+def _fit(size: int, idle: Sequence[_Idle], open_users: int, end: int) -> int:
+    """Offset of the tightest gap of at least `size` bytes in `idle` (sorted).
+
+    Bytes are free unless one of `open_users` used them.
     """
     best: tuple[int, int] | None = None
-    position = 0
-    for start, stop, users in blocks:
-        if users and not users & open_users:
+    start = position = -1
+    for begin, stop, users in idle:
+        if users & open_users:
             continue
-        gap = start - position
-        if gap >= size and (best is None or gap < best[0]):
-            best = (gap, position)
+        if begin != position:
+            if position - start >= size and (best is None or position - start < best[0]):
+                best = (position - start, start)
+            start = begin
         position = stop
-    # Behind the last block the arena may grow; a gap inside it is better.
-    if best is not None and end - position >= size:
-        return min(best, (end - position, position))[1]
-    return position if best is None else best[1]
+    if position != end:
+        if position - start >= size and (best is None or position - start < best[0]):
+            best = (position - start, start)
+        start = end
+    # At its end the arena may grow; a gap inside it is better.
+    if best is not None and end - start >= size:
+        return min(best, (end - start, start))[1]
+    return start if best is None else best[1]
 
 
 def most_alive(lives: Iterable[tuple[int, int, int]]) -> int:

@@ -6,7 +6,7 @@ The unit is one lane of one vector instruction, so that what is vectorized costs
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp
@@ -76,9 +76,12 @@ FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOT
 _INDEX_TYPES = (dt.int64, dt.int32, dt.bool_)
 
 
-def elements(shape: Iterable[Dim]) -> int:
+def elements(shape: tuple[Dim, ...]) -> int:
     """Elements of a shape at the largest values of its Variables."""
-    return math.prod(dim_max(d) for d in shape)
+    for dim in shape:
+        if type(dim) is not int:
+            return math.prod(map(dim_max, shape))
+    return math.prod(cast("tuple[int, ...]", shape))
 
 
 def byte_cost(nbytes: int) -> float:
@@ -125,7 +128,7 @@ def work_of(order: Sequence[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
             # What does not vary along a loop is moved out of it.
             total *= elements(node.src[0].shape) / max(1, elements(node.shape))
         elif node.op is Op.REDUCE_AXIS:
-            total *= elements(node.src[0].shape[axis] for axis in node.arg[1])
+            total *= elements(tuple(node.src[0].shape[axis] for axis in node.arg[1]))
         work[node] = min(total, WORK_LIMIT)
         if consumers.get(node, 0) > 1 and total > worth_storing(node):
             read.add(node)

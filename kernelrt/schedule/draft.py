@@ -9,16 +9,14 @@ from kernelrt.device.region import RegionMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
-from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.hazards import extent
-from kernelrt.schedule.lower import STATUS
-from kernelrt.schedule.types import CopyItem, KernelItem, Part
+from kernelrt.schedule.types import CopyItem, KernelItem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from kernelrt.schedule.form import Forms
     from kernelrt.schedule.groups import Group
-    from kernelrt.schedule.indexing import Indexer
 
 __all__ = ["CopyDraft", "Draft", "KernelDraft"]
 
@@ -76,95 +74,18 @@ class KernelDraft:
         if old in self.loads:
             self.loads.setdefault(new, set()).update(self.loads.pop(old))
 
-    def finish(self, indexer: Indexer, keep: frozenset[UOp]) -> KernelItem:
-        """The kernel with canonical loops and numbered slots.
-
-        Parameters
-        ----------
-        indexer : Indexer
-            Index arithmetic.
-        keep : frozenset of UOp
-            BUFFERs that the caller may put elsewhere, of which no parts are taken.
-        """
-        self._take_parts(keep)
-        stores = canonical_loops(self.stores, self.group.loops, indexer)
-        nodes = list(toposort(stores))
-        slots = {b: k for k, b in enumerate(dict.fromkeys(map(self.place, stores)))}
-        writes = tuple(range(len(slots)))
-        loads = [n for n in nodes if n.op is Op.LOAD]
-        for load in loads:
-            slots.setdefault(self.place(load), len(slots))
-        _check_apart(list(slots), len(writes))
-        params = {
-            access.src[0]: _param(self.place(access), slots) for access in (*stores, *loads)
-        }
-        params[STATUS] = STATUS.replace(arg=(len(slots), 1))
-        checks = [n for n in nodes if n.op is Op.BOUND]
-        numbers = {n: k for k, n in enumerate(checks)}
+    def finish(self, forms: Forms) -> KernelItem:
+        """The kernel with canonical loops and numbered slots."""
+        form = forms.of(self.stores, self.group.loops, self._renamed)
+        _check_apart(form.slots, form.writes)
         return KernelItem(
-            _sink(stores, nodes, params, numbers), tuple(slots), writes, self.fails,
+            form.ast, form.slots, tuple(range(form.writes)), self.fails,
             tuple(reversed(self.group.origins)),
-            tuple(None if n.origin is None else resolve(n.origin) for n in checks),
+            tuple(None if n.origin is None else resolve(n.origin) for n in form.checks),
         )  # fmt: skip
 
-    def _take_parts(self, keep: frozenset[UOp]) -> None:
-        """Read no more of a buffer than is looked at, as a buffer of its own.
 
-        Kernels that differ in nothing but which part that is are then one kernel.
-        """
-        accesses: dict[UOp, list[UOp]] = {}
-        for node in toposort(self.stores):
-            if node.op is Op.LOAD:
-                accesses.setdefault(self.place(node), []).append(node)
-        written = set(self.writes)
-        parts: dict[UOp, tuple[UOp, int]] = {}
-        for buffer, loads in accesses.items():
-            if buffer not in keep and buffer not in written:
-                found = _part(buffer, loads)
-                if found is not None:
-                    parts.update(dict.fromkeys(loads, found))
-        if not parts:
-            return
-        done: dict[UOp, UOp] = {}
-        for node in toposort(self.stores):
-            src = tuple(done[s] for s in node.src)
-            if node in parts:
-                part, first = parts[node]
-                src = (part, src[1] - first, *src[2:])
-            done[node] = node if src == node.src else node.replace(src=src)
-        self.stores = [done[s] for s in self.stores]
-
-
-def _part(buffer: UOp, loads: Sequence[UOp]) -> tuple[UOp, int] | None:
-    """The part of `buffer` that `loads` read, and the index that it begins at."""
-    # The least index, not the constant term: a flipped axis counts down.
-    first = min(load.src[1].vmin for load in loads)
-    span = max(load.src[1].vmax for load in loads) + 1 - first
-    size = int(buffer.arg.size)
-    if not 0 <= first < size or span >= size:
-        return None
-    span = min(span, size - first)
-    return buffer.replace(arg=Part(buffer, first * buffer.dtype.itemsize, span)), first
-
-
-def _param(buffer: UOp, slots: Mapping[UOp, int]) -> UOp:
-    return UOp(Op.PARAM, buffer.dtype, (), (slots[buffer], int(buffer.arg.size)))
-
-
-def _sink(
-    stores: list[UOp], nodes: list[UOp], params: Mapping[UOp, UOp], numbers: Mapping[UOp, int]
-) -> UOp:
-    done = dict(params)
-    for node in nodes:
-        if node not in done:
-            src = tuple(done[s] for s in node.src)
-            arg = (numbers[node], node.arg[1]) if node.op is Op.BOUND else node.arg
-            same = src == node.src and arg == node.arg
-            done[node] = node if same else node.replace(src=src, arg=arg)
-    return UOp(Op.SINK, stores[0].dtype, tuple(done[s] for s in stores))
-
-
-def _check_apart(buffers: list[UOp], written: int) -> None:
+def _check_apart(buffers: Sequence[UOp], written: int) -> None:
     """A kernel may assume that what it writes is no other slot's memory."""
     places: RegionMap[int] = RegionMap()
     for k, buffer in enumerate(buffers):
@@ -201,7 +122,7 @@ class CopyDraft:
         self.src = new if self.src is old else self.src
         self.dst = new if self.dst is old else self.dst
 
-    def finish(self, _indexer: Indexer, _keep: frozenset[UOp]) -> CopyItem:
+    def finish(self, _forms: Forms) -> CopyItem:
         """The copy as an item."""
         return CopyItem(self.dst, self.src, int(self.dst.arg.size) * self.dst.dtype.itemsize)
 

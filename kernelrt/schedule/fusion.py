@@ -57,6 +57,7 @@ _Accesses = Collection[tuple[Group, Index]]
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
 _ALWAYS: _Gates = {None: None}
+_COUNTED = "{:.3g} evaluations of {} elements: {:.3g} to repeat, {:.3g} to store"
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ def fuse(
 
 def _as_they_are(wishes: _Wishes) -> _Wishes:
     """`wishes` in terms of the groups as they are now."""
+    if all(group.now() is group for group, _ in wishes):
+        return wishes
     out: _Wishes = {}
     for (group, index), gates in wishes.items():
         out.setdefault((group.now(), index), {}).update(gates)
@@ -114,6 +117,8 @@ class _Walk:
         self._order = list(toposort(wanted))
         spread(self._order)
         self._origins: dict[int, Origin] = {}
+        self._places: dict[tuple[int, ...], Origin] = {}
+        self._hosted: tuple[UOp, tuple[Group, Index] | None] | None = None
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
         self._work = work_of(self._order, self._forced)
@@ -161,6 +166,10 @@ class _Walk:
         Conditions that are read from data are known to lowering alone: these stay apart.
         """
         for (group, index), gates in accesses.items():
+            if gates is _ALWAYS or None in gates:
+                group.gates[node, index] = None
+                accesses[group, index] = _ALWAYS
+                continue
             needed = dict.fromkeys(self._indexer.needed(gate, index) for gate in gates)
             if None in needed:
                 whole = None
@@ -288,14 +297,12 @@ class _Walk:
         per_byte = byte_cost(nbytes) if apart else ROW_BYTE_COST
         # Written (and fetched before that), then read; reads past the second find it in cache.
         stored = per_byte * (2 + min(total / count, 2)) * nbytes
-        if self._host(node, accesses) is None:
+        host = self._host(node, accesses)
+        self._hosted = (node, host)
+        if host is None:
             stored += LAUNCH_COST
         choice = "global" if repeated > stored else "inline"
-        self._note(
-            node, choice,
-            f"{total:.3g} evaluations of {count} elements: {repeated:.3g} to repeat, "
-            f"{stored:.3g} to store",
-        )  # fmt: skip
+        self._note(node, choice, _COUNTED, (total, count, repeated, stored))
         return repeated > stored
 
     def _wasted(self, node: UOp, total: int) -> float:
@@ -305,8 +312,10 @@ class _Walk:
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
 
-    def _note(self, node: UOp, choice: str, reason: str) -> None:
-        self._decisions.append(Decision(node, choice, reason))
+    def _note(
+        self, node: UOp, choice: str, grounds: str, counts: tuple[float, ...] = ()
+    ) -> None:
+        self._decisions.append(Decision(node, choice, grounds, counts))
 
     # Kernels that store several values
 
@@ -368,12 +377,20 @@ class _Walk:
 
     def _unite(self, node: UOp, groups: Sequence[Group], reason: str) -> None:
         first = groups[0].now()
+        below: set[Group] | None = None
+        barren: set[Group] = set()
         for other in (g.now() for g in groups[1:]):
-            if other is not first and self._may_unite(first, other):
+            if other is first or not self._may_unite(first, other):
+                continue
+            if below is None:
+                below, barren = first.below(), set()
+            if other not in below and not other.reaches({first}, barren):
                 first.absorb(other, self._indexer)
                 self._note(node, "merge", f"{reason} by two kernels")
+                below = None
 
     def _may_unite(self, a: Group, b: Group) -> bool:
+        """Whether one kernel may compute both, if neither needs the other."""
         return (
             a.shape == b.shape
             and a.natural == b.natural
@@ -381,15 +398,17 @@ class _Walk:
             and len(a.contractions | b.contractions) <= 1
             and not (a.checks and b.targets)
             and not (b.checks and a.targets)
-            and not a.reaches({b})
-            and not b.reaches({a})
         )
 
     # The walk
 
     def _store(self, node: UOp, accesses: _Accesses, *, alone: bool = False) -> None:
         """Give `node` a buffer, and a kernel that computes it there."""
-        host = None if alone else self._host(node, accesses)
+        hosted, host = self._hosted or (None, None)
+        if alone:
+            host = None
+        elif hosted is not node:
+            host = self._host(node, accesses)
         if host is not None:
             group, index = host
             group.roots[node] = index
@@ -443,12 +462,25 @@ class _Walk:
         if raw is not None:
             origin = self._origins.get(id(raw))
             if origin is None:
-                origin = self._origins[id(raw)] = resolve(raw)
+                # Each node has a tuple of its own, most of which say the same.
+                code, offset, method, caller, scope, _, backward = raw
+                said = (id(code), offset, id(method), id(caller), id(scope), backward)
+                origin = self._places.get(said)
+                if origin is None:
+                    origin = self._places[said] = resolve(raw)
+                self._origins[id(raw)] = origin
             group.origins[origin] = None
 
     def _wish(self, node: UOp, group: Group, index: Index, gates: _Gates = _ALWAYS) -> None:
-        wishes = self._wishes.setdefault(node, {})
-        wishes.setdefault((group, index), {}).update(gates)
+        wishes = self._wishes.get(node)
+        if wishes is None:
+            wishes = self._wishes[node] = {}
+        key = (group, index)
+        known = wishes.get(key)
+        if known is None or gates is _ALWAYS:
+            wishes[key] = gates
+        elif known is not _ALWAYS:
+            wishes[key] = {**known, **gates}
 
     def _descend(self, node: UOp, group: Group, index: Index, gates: _Gates) -> None:
         """Pass the wish for `node` at `index` on to its operands."""

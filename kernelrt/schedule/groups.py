@@ -14,6 +14,8 @@ from kernelrt.schedule.cost import elements
 from kernelrt.schedule.indexing import ZERO, Index, Order
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kernelrt.ir.origin import Origin
     from kernelrt.schedule.indexing import Indexer
 
@@ -99,8 +101,10 @@ class Group:
     loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
     gates: dict[tuple[UOp, Index], UOp | None] = field(default_factory=dict)
     apart: set[tuple[UOp, Index]] = field(default_factory=set)
+    loops: list[UOp] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
     _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
+    _over: dict[Index, frozenset[UOp]] = field(default_factory=dict)
     _into: Group | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +113,7 @@ class Group:
         nested = self._loops_over(tuple(self.shape[a] for a in self.order), 0)
         by_axis = dict(zip(self.order, nested, strict=True))
         self.natural = tuple(by_axis[a] for a in range(len(self.shape)))
+        self._note_loops()
 
     @staticmethod
     def _loops_over(dims: tuple[Dim, ...], first: int) -> Index:
@@ -126,19 +131,19 @@ class Group:
         axis = node.arg
         shared = self._loops_over(self.shape[:axis], 0)
         self.natural = shared
+        self._note_loops()
         known: dict[tuple[Dim, ...], Index] = {}
         for s in node.src:
             if s.shape not in known:
                 own = self._loops_over(s.shape[axis:], len(self.loops))
                 known[s.shape] = (*shared, *own)
             self.parts.append(known[s.shape])
+            self._note_loops()
         return self.parts
 
-    @property
-    def loops(self) -> list[UOp]:
-        """RANGEs that belong to no reduction, outermost first."""
+    def _note_loops(self) -> None:
         every = {*self.natural, *(i for part in self.parts for i in part)}
-        return sorted((i for i in every if i is not ZERO), key=lambda r: int(r.arg))
+        self.loops = sorted((i for i in every if i is not ZERO), key=lambda r: int(r.arg))
 
     # Merged groups
 
@@ -149,18 +154,30 @@ class Group:
             group = group._into
         return group
 
-    def reaches(self, goals: set[Group]) -> bool:
-        """Whether this group needs, directly or not, the results of any of `goals`."""
-        seen = {self}
+    def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
+        """Whether this group needs, directly or not, the results of any of `goals`.
+
+        `barren` are groups that are known to need none; what the search finds is added.
+        """
+        seen = {self} if barren is None else {self, *barren}
         stack = [self]
         while stack:
-            for source in {g.now() for g in stack.pop().needs}:
-                if source in goals:
+            for source in stack.pop().needs:
+                now = source.now()
+                if now in goals:
                     return True
-                if source not in seen:
-                    seen.add(source)
-                    stack.append(source)
+                if now not in seen:
+                    seen.add(now)
+                    stack.append(now)
+        if barren is not None:
+            barren |= seen
         return False
+
+    def below(self) -> set[Group]:
+        """The groups whose results this one needs, directly or not."""
+        found: set[Group] = set()
+        self.reaches((), found)
+        return found - {self}
 
     def cover(self, node: UOp, index: Index, gate: UOp | None, indexer: Indexer) -> None:
         """A value is wanted under one more condition."""
@@ -198,6 +215,12 @@ class Group:
 
     def evaluated_over(self, index: Index) -> frozenset[UOp]:
         """RANGEs over which a value at `index` is computed, loop-invariant ones left out."""
+        found = self._over.get(index)
+        if found is None:
+            found = self._over[index] = self._evaluated_over(index)
+        return found
+
+    def _evaluated_over(self, index: Index) -> frozenset[UOp]:
         varying = self.ranges(index)
         frames = [self._frames[r] for r in varying if r in self._frames]
         if not frames:
@@ -252,13 +275,16 @@ class Group:
             return None
         real = [a for a, d in enumerate(shape) if d != 1]
         loops = {index[a] for a in real}
-        if len(loops) < len(real) or not loops <= set(self.loops):
+        if len(loops) < len(real) or not loops.issubset(self.loops):
             return None
         # The only element along an axis may be asked for at an index read from data.
-        if any(index[a] is not ZERO for a, d in enumerate(shape) if d == 1):
+        if len(real) < len(shape) and any(
+            index[a] is not ZERO for a, d in enumerate(shape) if d == 1
+        ):
             return None
-        if any(index[a].src[0] is not as_uop(shape[a]) for a in real):
-            return None
+        for a in real:
+            if index[a].src[0] is not as_uop(shape[a]):
+                return None
         # A value without loops of its own is at home where nothing loops.
         if not real and self.loops:
             return None

@@ -13,6 +13,7 @@ from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.cost import elements, strip
 from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import dependencies, overlap
 from kernelrt.schedule.indexing import Indexer
@@ -100,8 +101,8 @@ class _Scheduling:
             if elements(value.shape)
         ]
         graph = settle(self._drafts, pending, set(outputs))
-        kept = frozenset(outputs)
-        items: list[Item] = [d.finish(self._indexer, kept) for d in execution_order(graph)]
+        forms = Forms(self._indexer, frozenset(outputs))
+        items: list[Item] = [d.finish(forms) for d in execution_order(graph)]
         for ast in dict.fromkeys(item.ast for item in items if isinstance(item, KernelItem)):
             verify_kernel(ast)
         deps = dependencies(items)

@@ -127,13 +127,21 @@ class Decision:
         The tensor-level node.
     choice : str
         ``"inline"``, ``"global"`` or ``"merge"``.
-    reason : str
-        The counted grounds, in a few words.
+    grounds : str
+        Why, in a few words, with places for `counts`.
+    counts : tuple of float
+        What was counted.
     """
 
     node: UOp
     choice: str
-    reason: str
+    grounds: str
+    counts: tuple[float, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The counted grounds, in a few words."""
+        return self.grounds.format(*self.counts)
 
     def __str__(self) -> str:
         op = self.node.op.name
