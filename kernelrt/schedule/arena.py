@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import operator
@@ -24,9 +25,10 @@ __all__ = ["most_alive", "plan_arena"]
 _CLOSURE_LIMIT = 8192
 
 
-#: Bytes of which no user comes later any more: start, stop, and, as bits, who used them last.
+#: Bytes of which no user comes later any more: start, stop, and, as bits, the intermediates (by
+#: their numbers) that may have them.
 _Idle = tuple[int, int, int]
-#: After this many intermediates, idle bytes that anyone may have are joined.
+#: After this many intermediates, idle bytes that the same ones may have are joined.
 _JOIN_EVERY = 64
 
 
@@ -67,28 +69,22 @@ def plan_arena(
         ):
             offsets[holder] = stop - sizes[holder]
         return offsets, sum(sizes.values())
-    before = _closure(deps)
-    # By holder: the items that come before it and before all holders after it.
-    ahead = list(itertools.accumulate(
-        (before[users[h][0]] for h in reversed(ordered)), operator.and_
-    ))[::-1]  # fmt: skip
-    everyone = (1 << len(items)) - 1
+    followers = _followers([users[h][0] for h in ordered], deps)
     # All bytes so far are idle or wait here for the last of their users: number, then as in idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
     total = 0
     for number, holder in enumerate(ordered):
-        first = users[holder][0]
-        while busy and busy[0][0] < first:
+        while busy and busy[0][0] < users[holder][0]:
             insort(idle, heapq.heappop(busy)[1:])
         if number % _JOIN_EVERY == 0:
-            idle = _joined(idle, everyone ^ ahead[number])
-        start = offsets[holder] = _fit(sizes[holder], idle, everyone ^ before[first], total)
+            idle = _joined(idle, number)
+        start = offsets[holder] = _fit(sizes[holder], idle, 1 << number, total)
         stop = start + sizes[holder]
         _claim(idle, start, stop)
         total = max(total, stop)
-        used = sum(1 << n for n in set(users[holder]))
-        heapq.heappush(busy, (users[holder][-1], start, stop, used))
+        after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))
+        heapq.heappush(busy, (users[holder][-1], start, stop, after))
     return offsets, total
 
 
@@ -102,29 +98,37 @@ def _touched(item: Item, keep: Collection[Intermediate]) -> list[Intermediate]:
     return list(out)
 
 
-def _closure(deps: Sequence[Sequence[int]]) -> list[int]:
-    """For each item, the set of items that always run before it, as bits."""
-    out: list[int] = []
+def _followers(firsts: Sequence[int], deps: Sequence[Sequence[int]]) -> list[int]:
+    """For each item, as bits, the intermediates whose first user always runs after it.
+
+    Parameters
+    ----------
+    firsts : sequence of int
+        The first user of each intermediate.
+    deps : sequence of sequence of int
+        For each item, the items it waits for.
+    """
+    begun = [0] * len(deps)
+    for number, first in enumerate(firsts):
+        begun[first] |= 1 << number
+    out = [0] * len(deps)
     small = len(deps) <= _CLOSURE_LIMIT
-    for before in deps:
-        bits = 0
-        for d in before:
-            bits |= 1 << d
-            if small:
-                bits |= out[d]
-        out.append(bits)
+    for item in range(len(deps) - 1, -1, -1):
+        bits = begun[item] | (out[item] if small else 0)
+        for d in deps[item]:
+            out[d] |= bits
     return out
 
 
-def _joined(idle: Sequence[_Idle], open_users: int) -> list[_Idle]:
-    """`idle` with neighbours made one where nobody asks any more who used them."""
+def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
+    """`idle` with neighbours made one that the same intermediates from `number` on may have."""
     out: list[_Idle] = []
-    for start, stop, users in idle:
-        now = users & open_users
-        if not now and out and out[-1][1] == start and not out[-1][2]:
-            out[-1] = (out[-1][0], stop, 0)
+    for start, stop, after in idle:
+        rest = after >> number << number
+        if out and out[-1][1] == start and out[-1][2] == rest:
+            out[-1] = (out[-1][0], stop, rest)
         else:
-            out.append((start, stop, users if now else 0))
+            out.append((start, stop, rest))
     return out
 
 
@@ -138,15 +142,15 @@ def _claim(idle: list[_Idle], start: int, stop: int) -> None:
     idle[first:last] = rest
 
 
-def _fit(size: int, idle: Sequence[_Idle], open_users: int, end: int) -> int:
-    """Offset of the tightest gap of at least `size` bytes in `idle` (sorted).
+def _fit(size: int, idle: Sequence[_Idle], bit: int, end: int) -> int:
+    """Offset of the tightest gap of at least `size` bytes in `idle` (sorted) for one intermediate.
 
-    Bytes are free unless one of `open_users` used them.
+    It is given by its bit.
     """
     best: tuple[int, int] | None = None
     start = position = -1
-    for begin, stop, users in idle:
-        if users & open_users:
+    for begin, stop, after in idle:
+        if not after & bit:
             continue
         if begin != position:
             if position - start >= size and (best is None or position - start < best[0]):

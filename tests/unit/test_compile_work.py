@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from support.work import lines_run
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.schedule.form import Forms
 
 
 def distinct_kernels(plan):
@@ -37,6 +39,53 @@ def test_steps_over_slices_of_an_argument_share_their_kernels():
         y = np.zeros((steps, 32, 1), np.float32)
         found.append(len(distinct_kernels(training(steps).plan(x, y))))
     assert found[0] == found[1]
+
+
+def adam(steps):
+    """Each step reads all of one argument, which does not fit the first cache."""
+    krt.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    opt = nn.optim.Adam(model.parameters(), lr=0.01)
+
+    @krt.jit
+    def train(x):
+        for _ in range(steps):
+            opt.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            opt.step()
+        return loss
+
+    return train
+
+
+def test_unrolled_steps_are_brought_into_form_once(monkeypatch):
+    made = []
+    make = Forms._made
+
+    def count(*args):
+        made.append(None)
+        return make(*args)
+
+    monkeypatch.setattr(Forms, "_made", count)
+    found = []
+    for steps in (8, 32):
+        train = adam(steps)
+        made.clear()
+        train.plan(np.zeros((1024, 8), np.float32))
+        found.append(len(made))
+    assert 0 < found[0] == found[1]
+
+
+def test_the_search_for_places_and_orders_grows_with_the_steps():
+    def work(steps):
+        train = adam(steps)
+        x = np.zeros((1024, 8), np.float32)
+        return lines_run(
+            lambda: train.plan(x), within=("schedule/arena.py", "schedule/groups.py")
+        )
+
+    assert work(128) < 2.3 * work(64)
 
 
 def test_slices_of_arguments_follow_the_caller_s_memory():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -113,7 +114,20 @@ def test_a_finalizer_that_runs_at_the_end_of_a_search_makes_no_second_node():
 
 
 def test_the_collector_does_not_walk_nodes():
-    assert not gc.is_tracked(UOp(Op.NEG, dt.float32, (buffer(),)))
+    node = UOp(Op.NEG, dt.float32, (buffer(),))
+    held = (node, node), {node: node}
+    gc.collect()
+    assert not gc.is_tracked(node)
+    assert not any(map(gc.is_tracked, held))
+
+
+def test_a_deep_graph_ends_without_recursion():
+    node = buffer()
+    for _ in range(300_000):
+        node = UOp(Op.NEG, dt.float32, (node,))
+    end = weakref.ref(node)
+    del node
+    assert end() is None
 
 
 @pytest.mark.parametrize("src", [(1,), (None,), ("text", 2.0), ((),)])

@@ -1,0 +1,41 @@
+"""Work that does not depend on the machine: how many lines of Python a call runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+__all__ = ["lines_run"]
+
+
+def lines_run(
+    call: Callable[[], object], most: int | None = None, within: tuple[str, ...] = ("",)
+) -> int:
+    """How many lines of Python `call` runs on this thread, in files with one of these ends.
+
+    Above `most` it is ended by an AssertionError, so that what would take for ever fails.
+    """
+    count = 0
+
+    def local(_frame: FrameType, event: str, _arg: object) -> object:
+        nonlocal count
+        if event == "line":
+            count += 1
+            if most is not None and count > most:
+                raise AssertionError(f"more than {most} lines were run")
+        return local
+
+    def begun(frame: FrameType, _event: str, _arg: object) -> object:
+        return local if frame.f_code.co_filename.endswith(within) else None
+
+    before = sys.gettrace()
+    sys.settrace(begun)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
