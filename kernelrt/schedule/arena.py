@@ -25,8 +25,8 @@ __all__ = ["most_alive", "plan_arena"]
 _CLOSURE_LIMIT = 8192
 
 
-#: Bytes of which no user comes later any more: start, stop, and, as bits, the intermediates (by
-#: their numbers) that may have them.
+#: Bytes that were in use: start, stop, and, as bits, the intermediates (by their numbers) that may
+#: have them.
 _Idle = tuple[int, int, int]
 #: After this many intermediates, idle bytes that the same ones may have are joined.
 _JOIN_EVERY = 64
@@ -70,12 +70,12 @@ def plan_arena(
             offsets[holder] = stop - sizes[holder]
         return offsets, sum(sizes.values())
     followers = _followers([users[h][0] for h in ordered], deps)
-    # All bytes so far are idle or wait here for the last of their users: number, then as in idle.
+    # All other bytes so far wait for the first that may have them: its number, then as in idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
     total = 0
     for number, holder in enumerate(ordered):
-        while busy and busy[0][0] < users[holder][0]:
+        while busy and busy[0][0] <= number:
             insort(idle, heapq.heappop(busy)[1:])
         if number % _JOIN_EVERY == 0:
             idle = _joined(idle, number)
@@ -84,7 +84,8 @@ def plan_arena(
         _claim(idle, start, stop)
         total = max(total, stop)
         after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))
-        heapq.heappush(busy, (users[holder][-1], start, stop, after))
+        if after:
+            heapq.heappush(busy, ((after & -after).bit_length() - 1, start, stop, after))
     return offsets, total
 
 

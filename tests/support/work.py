@@ -12,10 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["lines_run"]
 
 
-def lines_run(
-    call: Callable[[], object], most: int | None = None, within: tuple[str, ...] = ("",)
-) -> int:
-    """How many lines of Python `call` runs on this thread, in files with one of these ends.
+def lines_run(call: Callable[[], object], most: int | None = None) -> int:
+    """How many lines of Python `call` runs on this thread.
 
     Above `most` it is ended by an AssertionError, so that what would take for ever fails.
     """
@@ -29,11 +27,8 @@ def lines_run(
                 raise AssertionError(f"more than {most} lines were run")
         return local
 
-    def begun(frame: FrameType, _event: str, _arg: object) -> object:
-        return local if frame.f_code.co_filename.endswith(within) else None
-
     before = sys.gettrace()
-    sys.settrace(begun)
+    sys.settrace(lambda _frame, _event, _arg: local)
     try:
         call()
     finally:

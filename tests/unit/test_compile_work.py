@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
-from support.work import lines_run
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.schedule import arena
 from kernelrt.schedule.form import Forms
+from kernelrt.schedule.groups import Group
 
 
 def distinct_kernels(plan):
@@ -77,15 +80,29 @@ def test_unrolled_steps_are_brought_into_form_once(monkeypatch):
     assert 0 < found[0] == found[1]
 
 
-def test_the_search_for_places_and_orders_grows_with_the_steps():
-    def work(steps):
-        train = adam(steps)
-        x = np.zeros((1024, 8), np.float32)
-        return lines_run(
-            lambda: train.plan(x), within=("schedule/arena.py", "schedule/groups.py")
-        )
+def test_searches_for_places_and_for_orders_grow_with_the_steps(monkeypatch):
+    looked = Counter()
+    fit, now = arena._fit, Group.now
 
-    assert work(128) < 2.3 * work(64)
+    def count_fit(size, idle, *rest):
+        looked["idle bytes"] += len(idle)
+        return fit(size, idle, *rest)
+
+    def count_now(group):
+        looked["groups"] += 1
+        return now(group)
+
+    monkeypatch.setattr(arena, "_fit", count_fit)
+    monkeypatch.setattr(Group, "now", count_now)
+    found = []
+    for steps in (64, 128):
+        train = adam(steps)
+        looked.clear()
+        train.plan(np.zeros((1024, 8), np.float32))
+        found.append(dict(looked))
+    assert found[0].keys() == {"idle bytes", "groups"}
+    for what, count in found[1].items():
+        assert count < 2.3 * found[0][what], what
 
 
 def test_slices_of_arguments_follow_the_caller_s_memory():
