@@ -318,8 +318,6 @@ def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]
         array = np.empty(math.prod(shape), dt.to_numpy(bits).newbyteorder("<"))
         file.seek(8 + length + begin)
         _fill(file, array, name)
-        if kind is dt.bool_ and array.size and array.view(np.uint8).max() > 1:
-            _broken(f"{name!r} has bools that are neither 0 nor 1")
         value = tensor(array.astype(dt.to_numpy(bits), copy=False).reshape(shape))
         yield name, value.bitcast(dt.bfloat16) if kind is dt.bfloat16 else value
 
@@ -365,7 +363,7 @@ def _checked_shape(shape: object, name: str) -> tuple[int, ...]:
 
 
 def _fill(file: IO[bytes], array: Array, name: str) -> None:
-    """Read all bytes of `array`."""
+    """Read all bytes of `array`, which must be values of its type."""
     target = array.view(np.uint8).data if array.size else memoryview(b"")
     at = 0
     while at < len(target):
@@ -374,6 +372,8 @@ def _fill(file: IO[bytes], array: Array, name: str) -> None:
             _broken(f"{name!r} ends early")
         target[at : at + len(data)] = data
         at += len(data)
+    if array.dtype.kind == "b" and array.size and array.view(np.uint8).max() > 1:
+        _broken(f"{name!r} has bools that are neither 0 nor 1")
 
 
 def _broken(why: str) -> NoReturn:

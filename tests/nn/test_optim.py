@@ -348,3 +348,32 @@ def test_an_update_of_ones_own_is_asked_each_time() -> None:
         w.sum().backward()
         opt.step()
     assert w.tolist() == [-6, -6]
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+@pytest.mark.parametrize("first", [(0.9, 0.999), (0.0, 0.9), (0.9, 0.0), (0.0, 0.999)])
+@pytest.mark.parametrize("second", [(0.9, 0.99), (0.0, 0.9), (0.9, 0.0), (0.0, 0.0)])
+@pytest.mark.filterwarnings("error")
+def test_decays_that_change_count_the_steps_as_torch_does(before, first, second):
+    torch = pytest.importorskip("torch")
+    data = np.linspace(-1, 1, 5)
+    ours, theirs = krt.tensor(data, requires_grad=True), torch.tensor(data, requires_grad=True)
+    opt = nn.optim.Adam([ours], lr=0.01, betas=first)
+    peer = torch.optim.Adam([theirs], lr=0.01, betas=first)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            opt.zero_grad()
+            (ours * ours * ours).sum().backward()
+            opt.step()
+            peer.zero_grad()
+            (theirs * theirs * theirs).sum().backward()
+            peer.step()
+
+    with np.errstate(all="raise"):
+        steps(before)
+        opt.betas = second
+        peer.param_groups[0]["betas"] = second
+        steps(3)
+    assert opt.betas == second
+    np.testing.assert_allclose(ours.tolist(), theirs.tolist(), rtol=1e-9, atol=1e-12)

@@ -67,11 +67,13 @@ class Adam(Optimizer):
         steps = np.zeros(len(self.params))
         for power, beta in zip(powers, self._powers_of, strict=True):
             known = (power > 0) & (power < 1)
+            if not known.any():
+                continue  # there were no steps, or nothing is left of what would count them
             counted = np.rint(np.log(power[known]) / np.log(beta))
             steps[known] = np.maximum(steps[known], counted)
         steps[(powers[0] == 0) & (steps == 0)] = 1 if self._powers_of[0] == 0 else np.inf
-        self._power1.assign(tensor(np.power(self.betas[0], steps)))
-        self._power2.assign(tensor(np.power(self.betas[1], steps)))
+        new = [tensor(np.power(beta, steps)) for beta in self.betas]
+        assign_all(zip([self._power1, self._power2], new, strict=True))
         self._powers_of = self.betas
 
     def _numbers(self) -> Hashable:
