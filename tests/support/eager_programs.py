@@ -92,7 +92,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "like": lambda x, n, t: t.zeros_like(x) + n,
     "arange": lambda _, n, t: t.arange(n),
     "full": lambda _, n, t: t.full((n, 2), n * 0.5),
-    "split": lambda x, n, *_: x.split(n, 0)[-1],
+    "split": lambda x, n, *_: x.split(n + 1, 0)[-1],
 }
 ROUNDS = {"long", "int", "bool", "sign"}
 
@@ -248,6 +248,8 @@ class World:
             raise SkippedError
         if theirs.dtype not in WIDE or second.dtype not in WIDE:
             raise SkippedError
+        if name == "cat" and theirs.ndim != second.ndim:
+            raise SkippedError  # torch joins anything with a vector of no elements
         if name in JUMPS:
             clear(theirs, 1 if name == "masked" else 0 if name == "where" else second)
         if name in PARTIAL and not (
