@@ -286,8 +286,7 @@ class IndexingMethods(ReductionMethods):
         """Assign to the elements that integers, slices or a mask of bools name.
 
         Where the tensor has storage it is written in place: only what is selected, if that is one
-        run of its elements and no function is traced, else as a whole. The value's history does
-        not come along.
+        run of its elements and no function is traced, else as a whole.
 
         Gradients flow through the assignment, into the value and into what was there before, as
         long as the tensor has no storage: in a traced function, what operations made there, such
@@ -295,9 +294,6 @@ class IndexingMethods(ReductionMethods):
 
         Raises
         ------
-        GradientError
-            This tensor is the result of operations that gradients pass through: those of what is
-            not selected would be lost.
         ShapeError
             The value does not broadcast to what is selected, or the index has integer tensors.
         DTypeError
@@ -306,12 +302,6 @@ class IndexingMethods(ReductionMethods):
             The value has a history, or the tensor has one and is no parameter, and the storage of
             the tensor would lose it.
         """
-        if self._leaf is None and self.requires_grad and state.is_grad_enabled():
-            raise GradientError(
-                "index: gradients flow through this tensor, and an assignment to a part of it "
-                "would cut them off; write x = where(mask, value, x) or cat(...) in its place, or "
-                "x = x.detach() before it"
-            )
         new = self._new_elements(value)
         history = self._needs_history(new)
         if _is_array(index) and self._lift(index, "index").dtype.is_bool:
