@@ -20,7 +20,7 @@ from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module
 from kernelrt.tensor import Tensor, execute, is_tracing, state
 from kernelrt.tensor.marks import Severed
-from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.trace import forbid, lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +57,10 @@ class _Variant:
     def fits(self) -> bool:
         """Whether what the function read beside its arguments is as it was."""
         return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
+
+    def takes(self, leaves: Sequence[Any]) -> bool:
+        """Whether arguments require gradients where the function asked and they did."""
+        return all(lineage_kind(leaves[i]) == kind for i, kind in self.traced.asked.items())
 
 
 class JitFunction(JitCore, Generic[R]):
@@ -211,11 +215,11 @@ class JitFunction(JitCore, Generic[R]):
         specs = actual
         if self._dynamic:
             specs = generalize(self._dynamic, call.leaves, actual, self._optional - {*names})
-        variant = self._known(call, specs)
+        variant = self._known(call, specs, leaves)
         # No lock is held while the function runs: it may wait for a thread that calls another.
         made = self._make(call, specs, leaves) if variant is None else None
         with state.lock:
-            variant = variant or self._known(call, specs) or made
+            variant = variant or self._known(call, specs, leaves) or made
             assert variant is not None
             for i in variant.traced.reached:
                 self._check_without_gradient(leaf_names[i], leaves[i])
@@ -245,11 +249,13 @@ class JitFunction(JitCore, Generic[R]):
             "or an attribute, or pass detach()"
         )
 
-    def _known(self, call: Call, specs: tuple[Spec, ...]) -> _Variant | None:
+    def _known(
+        self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]
+    ) -> _Variant | None:
         """The plan for these arguments, if it was made."""
         with state.lock:
             known = self._variants.get((call, specs), ())
-            return next((v for v in known if v.fits()), None)
+            return next((v for v in known if v.takes(leaves) and v.fits()), None)
 
     def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
         traced = trace(
@@ -263,8 +269,10 @@ class JitFunction(JitCore, Generic[R]):
         way = Way(traced.targets)
         structure = None if call.direct else call.template.structure
         replays = SizedReplays(plan, traced, specs, structure, way)
-        taken_in_c = not call.keywords and (call.direct or structure is not None)
-        why = self._reason(call, specs)
+        # What an argument requires is no part of what is compared in C.
+        comparable = not call.keywords and (call.direct or structure is not None)
+        taken_in_c = comparable and not traced.asked
+        why = self._reason(call, specs, leaves)
         return _Variant(call, specs, traced, plan, replays, way, taken_in_c, why)
 
     def _positional(
@@ -291,7 +299,7 @@ class JitFunction(JitCore, Generic[R]):
         names += [f"argument {i}" for i in range(len(names), count)]
         return names[:count]
 
-    def _reason(self, call: Call, specs: tuple[Spec, ...]) -> str:
+    def _reason(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> str:
         """Say what is new in comparison with the most similar plan."""
         if not self._order:
             return ""
@@ -302,6 +310,9 @@ class JitFunction(JitCore, Generic[R]):
         _, fewest = min((len(clauses), clauses) for clauses in found)
         if fewest:
             return ", ".join(fewest)
+        for i, kind in alike[-1].traced.asked.items():
+            if lineage_kind(leaves[i]) != kind:
+                return f"{call.leaves[i]} began or ceased to require a gradient"
         if alike[-1].traced.records not in (None, state.local.grad):
             return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
         return alike[-1].traced.watch.differs() or "its state was moved"

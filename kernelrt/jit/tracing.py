@@ -20,6 +20,7 @@ from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
+from kernelrt.tensor.trace import lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -69,6 +70,7 @@ class Traced:
     numbers: tuple[str, ...]
     widening: str
     reached: frozenset[int]
+    asked: Mapping[int, str]
     severed: list[tuple[Severed | None, frozenset[int]]]
     by_argument: Severed
     builder: Callable[..., object] | None
@@ -105,6 +107,10 @@ def trace(
                 if home is not None:
                     home.label = f"argument {path!r} of {name}"
             homes = [home for home, _ in pairs]
+            current.name_arguments(
+                {i: value for i, (_, value) in enumerate(pairs) if isinstance(value, Tensor)},
+                [lineage_kind(leaf) for leaf in leaves],
+            )
             args, kwargs = call.arguments([value for _, value in pairs])
             arguments += (value for _, value in pairs if isinstance(value, Tensor))
             own = {id(t) for t in arguments}
@@ -135,9 +141,12 @@ def trace(
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
             noted = [*modes.noted(observed), *around.noted(sources)]
-            roots = [*current.differentiated, *_begun(marked)]
+            roots = [*current.differentiated, *_begun(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
-            watch = Watch(noted, *around.names(), roots, effects, sources, frozenset(targets))
+            watch = Watch(
+                noted, *around.names(), roots, effects, sources, frozenset(targets),
+                [*current.asked_of.values()],
+            )
             # Made where gradients are recorded, and without a look at that, it serves all calls.
             matters = not state.local.grad or current.asked or current.differentiated
     finally:
@@ -166,6 +175,7 @@ def trace(
         records=state.local.grad if matters else None,
         numbers=around.numbers,
         reached=current.reached,
+        asked=current.asked_kinds,
         severed=[_severed(node, name) for node in marked],
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),

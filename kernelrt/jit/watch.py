@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.nn.modes import Noted
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Handover
 
 __all__ = ["Watch"]
@@ -41,6 +42,8 @@ class Watch:
         What happens to gradients.
     read, written : collection of Buffer
         Memory that the plan reads and writes.
+    required : sequence of (Tensor, bool)
+        Tensors that were asked whether they require a gradient, with the answers.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Watch:
         effects: Sequence[Effect],
         read: Collection[Buffer],
         written: Collection[Buffer],
+        required: Sequence[tuple[TensorBase, bool]] = (),
     ) -> None:
         self._read, self._written = read, written
         self.names = names
@@ -67,6 +71,7 @@ class Watch:
         self._first = bool(self._once)
         self._effects = tuple(effects)
         self._found = tuple(effect for effect in self._effects if effect.reads == GIVEN)
+        self._required = tuple(required)
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
         )
@@ -74,7 +79,9 @@ class Watch:
         self._leaves = self._live_leaves()
 
     def __bool__(self) -> bool:
-        return bool(self._once or self._noted or self._effects or self._sources)
+        return bool(
+            self._once or self._noted or self._effects or self._sources or self._required
+        )
 
     def _live_leaves(self) -> frozenset[Buffer]:
         """Those of the sources whose tensors collect gradients."""
@@ -104,6 +111,9 @@ class Watch:
                 return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
         if self._found and not are_shared_alike(self._found, self._read, self._written):
             return "a tensor began or ceased to be the gradient of another, or of two"
+        for tensor, answer in self._required:
+            if (tensor._lineage is True) is not answer:
+                return "a tensor began or ceased to require a gradient"
         flips = state.flips[0]
         if flips != self._flips:
             if self._live_leaves() != self._leaves:

@@ -309,7 +309,8 @@ class TensorBase(ArrayHandle):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient can flow into this tensor."""
-        return self._lineage is True
+        trace = state.local.trace
+        return self._lineage is True if trace is None else trace.requires_grad(self)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -336,7 +337,7 @@ class TensorBase(ArrayHandle):
                 leaf = self._leaf
                 self._become(None)
                 state.leaves.pop(leaf, None)
-            elif self.requires_grad:
+            elif self._lineage is True:
                 raise GradientError(
                     "requires_grad: a result of operations cannot be told not to require a "
                     "gradient; use .detach()"
@@ -368,7 +369,10 @@ class TensorBase(ArrayHandle):
     @property
     def is_leaf(self) -> bool:
         """Whether this tensor is not the result of operations that gradients flow through."""
-        return self._uop is None or self._leaf is not None or not self.requires_grad
+        if self._uop is None or self._leaf is not None or not self.requires_grad:
+            return True
+        trace = state.local.trace
+        return trace is not None and trace.is_leaf_given(self)
 
     @property
     def grad(self) -> Self | None:

@@ -87,7 +87,7 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
     data, trained = (a, b) if a.dtype is dt.float64 else (b, a)
     if (data.dtype, trained.dtype) != (dt.float64, dt.float32):
         return
-    if data.requires_grad or not trained.requires_grad or state.local.trace is not None:
+    if state.local.trace is not None or data.requires_grad or not trained.requires_grad:
         return
     found = here(state.local.scope)
     origin = None if found is None else resolve(found)

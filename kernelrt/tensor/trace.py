@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
@@ -16,13 +16,22 @@ from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
-__all__ = ["Trace", "forbid", "is_tracing"]
+__all__ = ["LEAF", "Trace", "forbid", "is_tracing", "lineage_kind"]
+
+LEAF: Final = "leaf"
+
+
+def lineage_kind(value: object) -> str:
+    """What an argument is to gradients: LEAF, a result that requires one, or nothing to them."""
+    if not isinstance(value, ArrayHandle) or cast("TensorBase", value)._lineage is not True:
+        return ""
+    return "result" if cast("TensorBase", value)._leaf is None else LEAF
 
 
 class _GradUse:
@@ -72,6 +81,15 @@ class Trace(TraceMode):
         self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
+        #: Of each argument, by place, whether it requires a gradient, and by identity, its place.
+        self._kinds: Sequence[str] = ()
+        self._places: dict[int, int] = {}
+        #: Tensors that were there before, and whether they required a gradient when asked.
+        self.asked_of: dict[int, tuple[TensorBase, bool]] = {}
+        #: Values computed by the trace for which it was asked whether they do.
+        self.asked_values: list[UOp] = []
+        #: The arguments, by place, that it depended on, with their kinds.
+        self.asked_kinds: dict[int, str] = {}
         self._elsewhere: dict[int, Buffer] = {}
         #: Those of the arguments that are numbers.
         self.numbers = Numbers()
@@ -144,6 +162,30 @@ class Trace(TraceMode):
             )
 
     # ---- gradients
+
+    def name_arguments(self, arguments: Mapping[int, TensorBase], kinds: Sequence[str]) -> None:
+        """Tell the arguments by place, and of each what :func:`lineage_kind` says."""
+        self._kinds = kinds
+        self._places = {id(tensor): place for place, tensor in arguments.items()}
+
+    def requires_grad(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` requires a gradient, which the plan is made for from now on."""
+        answer = tensor._lineage is True
+        if tensor._born is not self and id(tensor) not in self._places:
+            self.asked_of.setdefault(id(tensor), (tensor, answer))
+            return answer
+        if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
+            return False
+        node = tensor.uop
+        self.asked_values.append(node)
+        given = {place: self._kinds[place] for place in origins(node)[1]}
+        self.asked_kinds |= given
+        return answer or any(given.values())
+
+    def is_leaf_given(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` is an argument that gradients are collected for."""
+        place = self._places.get(id(tensor))
+        return place is not None and self._kinds[place] == LEAF
 
     def differentiate(self, root: UOp, *, for_all: bool) -> None:
         """Note that gradients of `root` are taken: with respect to all leaves, or to some."""

@@ -1,0 +1,81 @@
+"""Whether a tensor requires a gradient, asked in a traced function: what plain Python says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+
+X = np.arange(1, 4, dtype=np.float32)
+
+ASKS = {
+    "itself": lambda t: t.requires_grad,
+    "a result": lambda t: (t * 2).requires_grad,
+    "a view": lambda t: t[1:].requires_grad,
+    "without gradients": lambda t: krt.no_grad()(lambda: (t * 2).requires_grad)(),
+    "detached": lambda t: t.detach().requires_grad,
+    "an int": lambda t: t.cast("int32").requires_grad,
+    "leaf": lambda t: t.is_leaf,
+    "leaf of a result": lambda t: (t * 2).is_leaf,
+    "parameters": lambda t: bool(nn.parameters([t])),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_state_and_arguments_answer_as_in_plain_python(ask: str) -> None:
+    w = krt.tensor(X)
+    asks = ASKS[ask]
+
+    def plain(x: Any) -> Any:
+        return x * (2 if asks(w) else 3)
+
+    def of_argument(x: Any) -> Any:
+        return x * (2 if asks(x) else 3)
+
+    f, g = krt.jit(plain), krt.jit(of_argument)
+    p = krt.tensor(X, requires_grad=True)
+    for required in (False, True, True, False, True):
+        w.requires_grad_(required)
+        assert f(X).tolist() == plain(krt.tensor(X)).tolist()
+        for x in (krt.tensor(X), p, p * 1, w, X):
+            eager = of_argument(krt.tensor(x) if isinstance(x, np.ndarray) else x)
+            assert g(x).tolist() == eager.tolist()
+    assert len(f.plans) <= 2
+    assert len(g.plans) <= 3
+
+
+def test_freezing_a_weight_changes_the_parameters_that_a_function_counts() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    f = krt.jit(lambda x: x * len(list(model.parameters())))
+    assert f(X).tolist() == (X * 4).tolist()
+    model[0].requires_grad_(False)
+    assert f(X).tolist() == (X * 2).tolist()
+    model[0].requires_grad_()
+    assert f(X).tolist() == (X * 4).tolist()
+    assert len(f.plans) == 2
+
+
+def test_a_result_of_a_jitted_function_requires_none() -> None:
+    w = krt.ones(3, requires_grad=True)
+    y = krt.jit(lambda: w * 2)()
+    asks = krt.jit(lambda x: x + (1 if x.requires_grad else 2))
+    assert asks(y).tolist() == (y.detach() + (1 if y.requires_grad else 2)).tolist()
+    assert asks(y).tolist() == [4, 4, 4]
+
+
+def test_functions_that_do_not_ask_need_no_other_plan() -> None:
+    f = krt.jit(lambda x: x * 2)
+    for x in (krt.tensor(X), krt.tensor(X, requires_grad=True), X):
+        f(x)
+    assert len(f.plans) == 1
+
+
+def test_the_reason_names_the_argument() -> None:
+    f = krt.jit(lambda x, y: x * (2 if y.requires_grad else 3))
+    f(X, X)
+    f(X, krt.tensor(X, requires_grad=True))
+    assert "y began or ceased to require a gradient" in f.explain()
