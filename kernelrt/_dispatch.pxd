@@ -6,6 +6,10 @@ from libc.stdint cimport int64_t
 from kernelrt._krt cimport krt_lock, krt_plan, krt_sample, krt_status
 
 
+cdef krt_sample *new_samples(size_t count) except NULL
+cdef list list_of_samples(const krt_sample *samples, size_t count)
+
+
 cdef class PlanCore:
     cdef krt_lock lock
     cdef krt_plan *plan

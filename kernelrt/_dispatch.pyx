@@ -111,6 +111,20 @@ cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *fai
     return status
 
 
+cdef krt_sample *new_samples(size_t count) except NULL:
+    """Room for what the kernels of a plan took, to be freed with PyMem_Free."""
+    cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(count + 1, sizeof(krt_sample))
+    if samples == NULL:
+        raise errors.OutOfMemoryError("no memory for a profile")
+    return samples
+
+
+cdef list list_of_samples(const krt_sample *samples, size_t count):
+    cdef size_t i
+    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks)
+            for i in range(count)]
+
+
 cdef bint must_end() noexcept:
     """Whether the process waits for this thread to come out of its plan."""
     return exiting and executing_here and <unsigned long> PyThread_get_thread_ident() != last_thread
@@ -314,10 +328,7 @@ cdef class PlanCore:
         self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
-        cdef size_t i, n = self.count
-        cdef krt_sample *samples = <krt_sample *> PyMem_Calloc(n + 1, sizeof(krt_sample))
-        if samples == NULL:
-            raise errors.OutOfMemoryError("no memory for a profile")
+        cdef krt_sample *samples = new_samples(self.count)
         cdef krt_status status
         cdef size_t op = 0
         try:
@@ -327,8 +338,7 @@ cdef class PlanCore:
                 self.acquire_with(bind)
             status = self.run(samples, &op)
             self.finish(status, op)
-            return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker,
-                     samples[i].chunks) for i in range(n)]
+            return list_of_samples(samples, self.count)
         finally:
             PyMem_Free(samples)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+CALL: Final[int]
 STATE: Final[int]
 DEVICES: Final[int]
 KERNELS: Final[int]

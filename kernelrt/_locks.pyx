@@ -36,7 +36,7 @@ cdef extern from *:
     int PyGC_Enable()
 
 # The order in which nested code takes them.
-STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(10, 90, 10)
+CALL, STATE, DEVICES, KERNELS, COMPILER, LOADER, IMPORTS, GATE, LLVM = range(0, 90, 10)
 
 # A fork waits for what other threads hold while the process uses its processors, though not for
 # ever: what waits for this thread uses none. On a machine with much to do threads get little.

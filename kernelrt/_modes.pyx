@@ -87,6 +87,8 @@ cdef class Mode:
 
     def __enter__(self):
         self.before.append(get(self.field))
+        if self.field == KRT_GRAD and self.value and get(KRT_TRACE) is not None:
+            get(KRT_TRACE).asked = True  # what the caller's mode is matters from here on
         put(self.field, self.value)
         return self.value
 

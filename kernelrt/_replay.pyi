@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kernelrt._dispatch import Bindings, PlanCore
 from kernelrt._handle import ArrayHandle, Roster
+from kernelrt._locks import Lock
 from kernelrt._memory import BlockCache
 from kernelrt._names import Names
 
@@ -130,6 +131,7 @@ class Replay:
         registers: Iterable[Register] = (),
         make_way: Callable[[], object] | None = None,
         watch: Watch | None = None,
+        entry: Lock | None = None,
         names: Names | None = None,
         records: int = -1,
         guards: Sequence[tuple[ArrayHandle, int]] = (),
@@ -146,6 +148,10 @@ class Replay:
     @property
     def calls(self) -> int:
         """How often the plan ran through this object."""
+    def load(self, *args: object) -> Mismatch | None:
+        """MISMATCH, or None: the leaves were copied to their places in the plan's memory."""
+    def profile(self, *args: object) -> Mismatch | list[tuple[int, int, int, int]]:
+        """MISMATCH, or what `PlanCore.execute_profiled_raw` gives of a call with these leaves."""
     def __call__(self, *args: object) -> Any:
         """MISMATCH, or the results for these leaves. Raises what `PlanCore.execute` raises."""
 

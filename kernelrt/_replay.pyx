@@ -13,12 +13,12 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTu
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
-from kernelrt._dispatch cimport PlanCore
+from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
 from kernelrt._handle cimport (
     DIMS, FLOAT32, FLOAT64, ArrayHandle, Roster, check_code, count_bytes, hand_over, has_lineage,
     numpy_type, world,
 )
-from kernelrt._krt cimport KRT_OK, krt_status
+from kernelrt._krt cimport KRT_OK, krt_sample, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory
 from kernelrt._modes cimport records_gradients
 from kernelrt._names cimport Names
@@ -152,8 +152,8 @@ cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
     return table
 
 
-cdef bint is_array(const Input *spec, PyObject *arg) noexcept:
-    """Whether `arg` is, at this moment, an array as `spec` has it. Runs no Python code."""
+cdef int is_array(const Input *spec, PyObject *arg) except -1:
+    """Whether `arg` is, at this moment, an array as `spec` has it."""
     cdef ArrayHandle handle
     cdef const cnp.npy_intp *dims
     cdef int typenum, i
@@ -307,6 +307,7 @@ cdef class Replay:
     cdef tuple registers
     cdef object make_way
     cdef object watch
+    cdef object entry  # held from the look at the watch until the run is over; or None
     cdef Names names  # variables that the function read, or None
     cdef int records  # 0 and 1: for calls that do not or do record gradients; -1: for all
     cdef unsigned long long seen  # `world` at a run that `watch` had nothing to do for
@@ -332,7 +333,7 @@ cdef class Replay:
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 watch=None, Names names=None, int records=-1, guards=(), writes=(), keep=None,
+                 watch=None, entry=None, Names names=None, int records=-1, guards=(), writes=(), keep=None,
                  BlockCache results_from=None, severed=(), by_argument=None):
         if self.begun:
             raise errors.JitError("a replay is initialised once")
@@ -350,6 +351,7 @@ cdef class Replay:
         self.registers = check_registers(registers)
         self.make_way = make_way
         self.watch = watch
+        self.entry = entry
         self.names = names
         self.records = records
         self.held = [keep, inputs, outputs, guards]
@@ -493,62 +495,105 @@ cdef class Replay:
             args = tuple(leaves)
         return self.with_leaves(args)
 
-    cdef object with_leaves(self, tuple args):
-        """MISMATCH or the results."""
-        cdef Py_ssize_t i
-        if PyTuple_GET_SIZE(args) != self.n_args:
+    def load(self, *args):
+        """Copy arguments in, each to its place in the plan's memory; MISMATCH, or None."""
+        cdef bint held = False
+        if not self.takes(args):
             return mismatch
-        for i in range(self.n_inputs):
-            if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
-                return mismatch
-        if self.records >= 0 and self.records != records_gradients():
-            return mismatch
-        if self.names is not None and not self.names.hold():
-            return mismatch
-        if self.watch is not None and self.seen != world:
-            return self.watched(args)
-        return self.unwatched(args, None)
-
-    cdef object watched(self, tuple args):
-        """As below, with a look at the Python objects that the plan depends on and changes."""
-        cdef unsigned long long now = world
-        if not self.watch.fits():
-            return mismatch
-        flush_first = not all_empty(self.registers)
-        if flush_first:
-            self.make_way()
-        busy, handover = self.watch.before()
-        results = self.unwatched(args, handover)
-        if results is not mismatch and not busy:
-            self.seen = now  # what changed a gradient let `world` grow beyond
-        return results
-
-    cdef object unwatched(self, tuple args, tuple handover):
         if not all_empty(self.registers):
             self.make_way()
-        results = self.run(args, handover)
+        self.plan.acquire()
+        try:
+            held = self.settled() and self.copy_in(args, False)
+        finally:
+            self.plan.leave()
+        return None if held else mismatch
+
+    def profile(self, *args):
+        """Run as a call does, without results; MISMATCH, or the samples of the kernels."""
+        cdef krt_sample *samples = new_samples(self.plan.count)
+        try:
+            if self.results_of(args, samples) is None:
+                return mismatch
+            return list_of_samples(samples, self.plan.count)
+        finally:
+            PyMem_Free(samples)
+
+    cdef object with_leaves(self, tuple args):
+        """MISMATCH or the results."""
+        results = self.results_of(args, NULL)
         if results is None:
             return mismatch
         if self.build is not None:
             return self.build(*results)
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
-    cdef tuple run(self, tuple args, tuple handover):
-        """The results; None, and nothing done, where something is not as it was traced."""
+    cdef bint takes(self, tuple args) except -1:
+        """Whether this was made for such arguments, where it is called."""
+        cdef Py_ssize_t i
+        if PyTuple_GET_SIZE(args) != self.n_args:
+            return False
+        for i in range(self.n_inputs):
+            if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
+                return False
+        if self.records >= 0 and self.records != records_gradients():
+            return False
+        return self.names is None or self.names.hold()
+
+    cdef tuple results_of(self, tuple args, krt_sample *samples):
+        """The results, or None where it was made for something else."""
+        cdef bint late = False
+        if not self.takes(args):
+            return None
+        if self.watch is None or self.seen == world:
+            results = self.run(args, None, self.seen, &late, samples)
+            if not late:
+                return results
+        if self.entry is None:
+            return self.watched(args, samples)
+        with self.entry:
+            return self.watched(args, samples)
+
+    cdef tuple watched(self, tuple args, krt_sample *samples):
+        """The results after a look at the Python objects that the plan depends on and changes."""
+        cdef bint late = True
+        cdef unsigned long long now
+        while late:
+            now = world
+            if not self.watch.fits():
+                return None
+            if not all_empty(self.registers):
+                self.make_way()
+            busy, handover = self.watch.before()
+            late = False
+            results = self.run(args, handover, world, &late, samples)
+        if results is not None and not busy:
+            self.seen = now  # what changed a gradient let `world` grow beyond
+        return results
+
+    cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
+                   krt_sample *samples):
+        """The results; None, and nothing done, where something is not as it was traced.
+
+        It is `late` where the world has changed since it was `known`, up to the plan's turn: then
+        `handover` is not what there is to be done.
+        """
         cdef krt_status status
         cdef size_t op = 0
         cdef tuple results
         cdef list owners  # gone when the turn is over: their end may run any code
         cdef list dropped = None if handover is None else []  # likewise
+        if not all_empty(self.registers):
+            self.make_way()
         self.plan.acquire()
+        if self.watch is not None and world != known:
+            late[0] = True
+            self.plan.leave()
+            return None
         try:
-            if self.bindings is not None and self.plan.bound_by is not self:
-                self.plan.bound_by = None
-                self.plan.assign(self.bindings())
-                self.plan.bound_by = self
-            results = self.make_results() if self.guarded() else None
+            results = self.make_results() if self.settled() else None
             # Whatever can fail comes before the run, which may commit to state.
-            if results is None or not self.copy_in(args):
+            if results is None or not self.copy_in(args, True):
                 owners = self.unbind()
                 self.plan.leave()
                 return None
@@ -557,7 +602,7 @@ cdef class Replay:
             owners = self.unbind()
             self.plan.leave()
             raise
-        status = self.plan.run(NULL, &op)
+        status = self.plan.run(samples, &op)
         if status == KRT_OK:
             self.copy_out(results)
             self.n_calls += 1
@@ -576,6 +621,14 @@ cdef class Replay:
             self.plan.leave()
             raise
 
+    cdef bint settled(self) except -1:
+        """Let the plan have the numbers of this replay; whether its state is where it was."""
+        if self.bindings is not None and self.plan.bound_by is not self:
+            self.plan.bound_by = None
+            self.plan.assign(self.bindings())
+            self.plan.bound_by = self
+        return self.guarded()
+
     cdef bint guarded(self) noexcept:
         """Whether the state that the plan was made for is where it was."""
         cdef Py_ssize_t i
@@ -584,8 +637,10 @@ cdef class Replay:
                 return False
         return True
 
-    cdef bint copy_in(self, tuple args) except -1:
+    cdef bint copy_in(self, tuple args, bint bind) except -1:
         """Put the arguments in place; False where one of them is not any more what it was.
+
+        Where that can be done, and `bind` is true, the plan reads them where they are.
 
         Since they were matched any code may have run, and done anything to them. From here to the
         run nobody else does, except while NumPy copies: behind that everything begins again.
@@ -603,7 +658,7 @@ cdef class Replay:
                 if not is_array(spec, arg):
                     return False
                 if not is_strided(arg):
-                    self.take_array(spec, <object> arg)
+                    self.take_array(spec, <object> arg, bind)
                 elif spec.copied != self.turn:
                     spec.copied = self.turn
                     self.copy_strided(spec, i, <cnp.ndarray> arg)
@@ -618,7 +673,7 @@ cdef class Replay:
             i += 1
         return True
 
-    cdef int take_array(self, Input *spec, object arg) except -1:
+    cdef int take_array(self, Input *spec, object arg, bint bind) except -1:
         cdef char *data
         cdef bint aligned = True
         cdef bint array = cnp.PyArray_CheckExact(arg)
@@ -629,7 +684,7 @@ cdef class Replay:
             data = (<ArrayHandle> arg).data
             if spec.flag and has_lineage(<ArrayHandle> arg):
                 self.given |= spec.flag
-        if spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
+        if bind and spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
             if not array:
                 if self.owners is None:
                     self.owners = []
@@ -660,7 +715,7 @@ cdef class Replay:
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                        (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data)
-        if (self.severs or self.given) and records_gradients():
+        if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
             self.mark(results)
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:

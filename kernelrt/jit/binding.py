@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
 from kernelrt.device import registry
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan
 
-__all__ = ["Way", "make_replay", "raw"]
+__all__ = ["Way", "make_replay"]
 
 MOST_WRITTEN_RANGES: Final = 64
 """Arguments of plans that write to more places than this are always copied in."""
@@ -84,6 +82,7 @@ def make_replay(
         registers=way.registers if way else (),
         make_way=way,
         watch=traced.watch or None,
+        entry=traced.watch.entry,
         names=traced.watch.names,
         records=-1 if traced.records is None else traced.records,
         guards=traced.guards,
@@ -127,15 +126,6 @@ class Way:
 def _bindings(plan: ExecutionPlan, values: Mapping[str, int]) -> Callable[[], Bindings]:
     known = plan.variables
     return plan.bindings({name: value for name, value in values.items() if name in known})
-
-
-def raw(leaf: object) -> Any:
-    """The elements of a leaf, bfloat16 as its bits."""
-    if isinstance(leaf, Tensor):
-        buffer = leaf._buffer
-        assert buffer is not None
-        return buffer.raw()
-    return np.reshape(cast("Any", leaf), -1)
 
 
 def _input_spec(

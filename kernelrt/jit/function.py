@@ -9,11 +9,10 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
-from kernelrt._handle import finish
 from kernelrt._replay import MISMATCH, JitCore, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.jit import tracing
-from kernelrt.jit.binding import Way, raw
+from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelrt.runtime import ExecutionPlan, KernelProfile
-    from kernelrt.tensor.grads import Handover
 
 __all__ = ["JitFunction", "jit"]
 
@@ -95,6 +93,7 @@ class JitFunction(JitCore, Generic[R]):
         self._key = f"_jit_{self._name}"
         self.instance: object = None
         """The object that a jitted method is bound to."""
+        self._method: JitFunction[R] | None = None
         self._require_empty((tracing.active,))
         self._name_parameters(_names_of(self._signature))
 
@@ -109,48 +108,38 @@ class JitFunction(JitCore, Generic[R]):
         """Call with arguments, or in a situation, that the replays do not take directly."""
         if is_tracing():
             return self._fn(*args, **kwargs)
+        return self._attempt(args, kwargs, Replay.__call__)[1]
+
+    def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
+        """Give the plan for these arguments, made if need be, with the arguments copied in.
+
+        Executing it writes to state as a call does. It takes no arguments and hands out neither
+        results nor gradients: a ``grad`` that is None stays None.
+        """
+        forbid(f"{self._name}.plan()")
+        return self._attempt(args, kwargs, Replay.load)[0].plan
+
+    def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
+        """Run once as a call does, and give the time that each kernel took."""
+        forbid(f"{self._name}.profile()")
+        variant, samples = self._attempt(args, kwargs, Replay.profile)
+        return variant.plan.profiles_of(samples)
+
+    def _attempt(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], what: Callable[..., Any]
+    ) -> tuple[_Variant, Any]:
+        """Do something with the replay for these arguments, made if need be; what it comes to."""
         for _ in range(MOST_ATTEMPTS):
             variant, leaves, replay = self._variant_for(args, kwargs)
-            result = replay(*leaves)
+            result = what(replay, *leaves)
             if result is not MISMATCH:
-                return result
+                return variant, result
             if variant.fits():  # its state was moved, or else another thread changed something
                 self._drop(variant)
         raise JitError(
             f"{self._name}: what it reads was changed after each of {MOST_ATTEMPTS} traces, before "
             "the plan could run; let no other thread change it meanwhile"
         )
-
-    def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
-        """Give the plan for these arguments, made if need be, with the arguments copied in.
-
-        Executing it does what a call does, apart from taking arguments and handing out results.
-        """
-        variant, handover = self._loaded(args, kwargs)
-        finish(handover)
-        return variant.plan
-
-    def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
-        """Run once as a call does, and give the time that each kernel took."""
-        variant, handover = self._loaded(args, kwargs)
-        variant.way()
-        profiles = variant.plan.execute_profiled()
-        finish(handover)
-        return profiles
-
-    def _loaded(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_Variant, Handover]:
-        """Give the plan, with the arguments copied in, and what is to be done once it has run."""
-        forbid(f"{self._name}.plan()")
-        variant, leaves, replay = self._variant_for(args, kwargs)
-        for home, leaf in zip(variant.traced.homes, leaves, strict=True):
-            if home is not None:
-                elements = raw(leaf)
-                home.raw()[: elements.size] = elements
-        if replay.bindings is not None:
-            variant.plan.set_with(replay.bindings)
-        return variant, variant.traced.watch.before()[1]
 
     # ---- what was traced
 
@@ -324,7 +313,7 @@ class JitFunction(JitCore, Generic[R]):
                 f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
                 "changing axes dynamic, or pad them. explain() lists all plans.",
                 RetraceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _warn_of_widening(self, name: str) -> None:
@@ -335,7 +324,7 @@ class JitFunction(JitCore, Generic[R]):
                 "so the results are float64 and take about twice the time; pass "
                 f"{name}.astype(numpy.float32), or make the state float64",
                 KernelrtWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _drop(self, variant: _Variant) -> None:
@@ -353,8 +342,8 @@ class JitFunction(JitCore, Generic[R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._attribute = name
-        # The owner is part of it, so that a method can call the one that it overrides.
-        self._key = f"_jit_{owner.__qualname__}.{name}"
+        # The descriptor is part of it, so that a method can call the one that it overrides.
+        self._key = f"_jit_{owner.__qualname__}.{name}.{id(self)}"
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -367,8 +356,8 @@ class JitFunction(JitCore, Generic[R]):
             bound = instance.__dict__[self._key]
         except (AttributeError, KeyError):
             bound = None
-        # A copied instance brings its original's function along, hence the second test.
-        if bound is None or bound.instance is not instance:
+        # A copied instance brings its original's functions along, hence the other tests.
+        if bound is None or bound.instance is not instance or bound._method is not self:
             bound = self._bind(instance)
         return bound
 
@@ -379,6 +368,7 @@ class JitFunction(JitCore, Generic[R]):
         )
         functools.update_wrapper(bound, self._fn, updated=())
         bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
+        bound._method = self
         try:
             if isinstance(instance, type):  # of a class method; the __dict__ of a class is a view
                 setattr(instance, self._key, bound)

@@ -131,7 +131,7 @@ def trace(
             draws.tell(name)
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
-            marked = [tensor.uop for tensor in tensors]
+            marked = [tensor._recorded() for tensor in tensors]
             nodes = strip(marked)
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
@@ -263,7 +263,7 @@ def _placeholder(
     else:
         seen = Tensor._of(storage_node(home, spec.shape))
     if spec.dtype.is_float:
-        seen._uop = mark(seen._uop, Given(place))
+        seen._uop, seen._plain = mark(seen._uop, Given(place)), False
     return home, seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kernelrt import _locks
 from kernelrt.ir import Op, toposort
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
@@ -72,6 +73,9 @@ class Watch:
         self._effects = tuple(effects)
         self._found = tuple(effect for effect in self._effects if effect.reads == GIVEN)
         self._required = tuple(required)
+        #: Held by a call from its look at the gradients until they are handed on, where there are
+        #: any: another one would bring them to where this one computes.
+        self.entry = _locks.Lock(_locks.CALL) if self._effects else None
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
         )

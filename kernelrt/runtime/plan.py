@@ -196,7 +196,7 @@ class ExecutionPlan(PlanCore):
 
     def execute_profiled(self) -> list[KernelProfile]:
         """Run, and tell what each kernel took, in execution order."""
-        return self._profiles(self.execute_profiled_raw(), self._values)
+        return self.profiles_of(self.execute_profiled_raw())
 
     def execute_with_vars_profiled(
         self, values: Any = None, /, **variables: int
@@ -204,7 +204,7 @@ class ExecutionPlan(PlanCore):
         """Do what execute_with_vars does, and tell what each kernel took."""
         updates = self._table.check(merge_updates(values, variables))
         raw = self.execute_profiled_raw(lambda: self._bind(updates))
-        return self._profiles(raw, {**self._values, **updates})
+        return self.profiles_of(raw, updates)
 
     def profile(self, n: int = 100, values: Any = None, /, **variables: int) -> PlanProfile:
         """Run `n` times; give the median, least time and spread of each kernel.
@@ -233,9 +233,20 @@ class ExecutionPlan(PlanCore):
         values, chunks = self._table.launch(merged)
         return (), values, chunks, ((self, "_values", merged),)
 
-    def _profiles(
-        self, raw: list[tuple[int, int, int, int]], values: Mapping[str, int]
+    def profiles_of(
+        self, raw: list[tuple[int, int, int, int]], updates: Mapping[str, int] | None = None
     ) -> list[KernelProfile]:
+        """What the samples of a run say of each kernel.
+
+        Parameters
+        ----------
+        raw : list of tuple
+            For each op when it began, how long it took (both in ns), on which worker it ran, and
+            in how many chunks.
+        updates : mapping, optional
+            Values of Variables that were others than the plan's own.
+        """
+        values = {**self._values, **(updates or {})}
         out = []
         for op, (start, elapsed, worker, chunks) in zip(self._ops, raw, strict=True):
             if not isinstance(op, PreparedKernel):

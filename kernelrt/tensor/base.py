@@ -149,6 +149,15 @@ class TensorBase(ArrayHandle):
         node = self._entered()
         return node if state.local.grad or self._plain else detach(node)
 
+    def _recorded(self) -> UOp:
+        """The node with its history, also where none is recorded."""
+        node = self.uop
+        if state.local.grad:
+            return node
+        trace = state.local.trace
+        assigned = None if trace is None else trace.assigned_to(self)
+        return self._entered() if assigned is None else assigned
+
     def _entered(self) -> UOp:
         """The node, made anew where a thread or a finalizer took it away by computing it."""
         while (node := cast("UOp | None", self._uop)) is None:
