@@ -268,7 +268,7 @@ class Surroundings:
         mentioned: set[str] = set()
         known = -1
         queue = deque(found)
-        while queue or known < len(self._codes):
+        while self._has_room() and (queue or known < len(self._codes)):
             self._drain(queue)
             known = len(self._codes)
             names = [named(code) for code in self._codes]
@@ -281,8 +281,12 @@ class Surroundings:
         self._drain(deque(item for items in self._held.values() for item in items))
         return mentioned
 
+    def _has_room(self) -> bool:
+        """Whether there are not too many containers to look at."""
+        return len(self._places) < MOST_CONTAINERS
+
     def _drain(self, queue: deque[tuple[str, object]]) -> None:
-        while queue and len(self._places) < MOST_CONTAINERS:
+        while queue and self._has_room():
             path, value = queue.popleft()
             if id(value) in self._seen or _is_leaf(value):
                 continue
