@@ -239,7 +239,10 @@ def are_shared_alike(
     read, written : collection of Buffer
         What it reads and writes.
     """
-    if all(e.same is None and e.tensor._grad is e.home for e in found):
+    for effect in found:
+        if effect.same is not None or effect.tensor._grad is not effect.home:
+            break
+    else:
         return True
     first: dict[int, TensorBase] = {}
     for effect in found:
