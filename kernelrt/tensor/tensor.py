@@ -166,6 +166,9 @@ class Tensor(ConversionMethods):
         Rebinding the name of a parameter, as Python does where nothing else is said, would leave
         the parameter as it was.
         """
+        trace = state.local.trace
+        if trace is not None and trace.is_from_outside(self):
+            trace.requires_grad(self)  # where the answer becomes another, so does the plan
         if self._leaf is None:
             return NotImplemented
         if state.is_grad_enabled():

@@ -171,7 +171,7 @@ class Trace(TraceMode):
     def requires_grad(self, tensor: TensorBase) -> bool:
         """Whether `tensor` requires a gradient, which the plan is made for from now on."""
         answer = tensor._lineage is True
-        if tensor._born is not self and id(tensor) not in self._places:
+        if self.is_from_outside(tensor):
             self.asked_of.setdefault(id(tensor), (tensor, answer))
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
@@ -181,6 +181,10 @@ class Trace(TraceMode):
         given = {place: self._kinds[place] for place in origins(node)[1]}
         self.asked_kinds |= given
         return answer or any(given.values())
+
+    def is_from_outside(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` is neither made in the trace nor one of the arguments."""
+        return tensor._born is not self and id(tensor) not in self._places
 
     def is_leaf_given(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is an argument that gradients are collected for."""

@@ -79,3 +79,24 @@ def test_the_reason_names_the_argument() -> None:
     f(X, X)
     f(X, krt.tensor(X, requires_grad=True))
     assert "y began or ceased to require a gradient" in f.explain()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_in_place_for_parameters_only_follows_whether_it_is_one(first):
+    def step(x):
+        with krt.no_grad():
+            p = state["p"]
+            p -= x
+            return p * 1
+
+    for run in (step, krt.jit(step)):
+        p = krt.tensor([5.0, 7.0])
+        state = {"p": p}
+        seen = []
+        for required in (first, not first, first):
+            p.requires_grad_(required)
+            result = run(np.ones(2, np.float32)).tolist()
+            seen.append((result, p.tolist()))
+        if run is step:
+            wanted = seen
+    assert seen == wanted
