@@ -258,13 +258,16 @@ class World:
         ):  # fmt: skip
             raise SkippedError
         want = BINARY[name](theirs, their_new, torch).clone()
+        if name == "mod" and want.is_floating_point():
+            # As in NumPy no remainder has the sign of the divisor; torch's has the other one's.
+            want = torch.where(want == 0, torch.copysign(torch.zeros_like(want), second), want)
         bounded(want)
         self.add(BINARY[name](ours, new, krt), want)
 
     def do_unary(self, name: str, a: int, what: dict[str, Any]) -> None:
         (ours, theirs), n = self.pair(a), self.count(what)
-        if theirs.dtype not in WIDE:
-            raise SkippedError
+        if theirs.dtype not in WIDE or (name == "softmax" and theirs.dtype not in FLOATS):
+            raise SkippedError  # torch refuses integers, too, but not where there are none
         if name in ROUNDS:
             clear(theirs, theirs.round())
             if not moderate(theirs):
