@@ -1,23 +1,33 @@
 # cython: language_level=3
 """Variables of Python, compared by pointers."""
 
+from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
 
+cdef struct Variable:
+    PyObject *cell
+    PyObject *held
+
+
 cdef struct Space:
+    PyObject *names
     Py_ssize_t end  # of its names among all
     uint64_t version  # of the dict when its names were looked at
 
 
 cdef class Names:
     cdef readonly tuple cells  # (name, cell)
-    cdef list held  # what each cell held
+    cdef tuple held  # what each cell held
     cdef readonly tuple globals  # (name, dict), those of one dict side by side
-    cdef list found  # what each was
+    cdef tuple found  # what each was
+    cdef Variable *variables  # one for each cell; all is kept alive by the tuples
+    cdef Py_ssize_t n_variables
     cdef Space *spaces  # one for each dict, in the order of `globals`
     cdef Py_ssize_t n_spaces
     cdef object same
 
     # Whether all are what they were.
     cdef bint hold(self) except -1
+    cdef bint settles(self, Py_ssize_t space, uint64_t version) except -1
     cdef bint alike(self, object now, object before) except -1

@@ -8,6 +8,7 @@ are values: what torch would share with another tensor is copied there.
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Action = list[Any]
 LARGEST = 1e6
 MOST = 30
+ELEMENTS = 100_000
 FLOATS = torch.float32, torch.float64
 #: The types in which kernelrt computes as torch does, step by step.
 WIDE = (*FLOATS, torch.int64, torch.int32, torch.bool)
@@ -157,6 +159,7 @@ class World:
     def add(self, ours: Any, theirs: Any) -> None:
         if any(ours is known for known, _ in self.values):
             raise SkippedError  # as x.float() of floats is x
+        small(theirs.numel())
         if len(self.values) >= MOST:
             self.values.pop(0)
         self.values.append((ours, theirs))
@@ -248,7 +251,9 @@ class World:
             raise SkippedError
         if theirs.dtype not in WIDE or second.dtype not in WIDE:
             raise SkippedError
-        if name == "cat" and theirs.ndim != second.ndim:
+        if name != "cat":
+            small(math.prod(torch.broadcast_shapes(theirs.shape, second.shape)))
+        elif theirs.ndim != second.ndim:
             raise SkippedError  # torch joins anything with a vector of no elements
         if name in JUMPS:
             clear(theirs, 1 if name == "masked" else 0 if name == "where" else second)
@@ -327,6 +332,7 @@ class World:
         (ours, theirs), (index, their_index), n = self.pair(a), self.pair(b), self.count(what)
         if theirs.ndim == 0 or not len(theirs) or their_index.dtype != torch.int64:
             raise SkippedError
+        small(their_index.numel() * (theirs.numel() // len(theirs)))
         want = theirs[(their_index + n) % len(theirs)]
         self.add(ours[(index + n) % len(theirs)], want)
 
@@ -455,6 +461,12 @@ def belongs(number: Any, target: Any) -> bool:
     if target.dtype == torch.bool:
         return isinstance(number, bool)
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 128
+
+
+def small(elements: int) -> None:
+    """Leave out what grows and grows, as parts taken at parts do."""
+    if elements > ELEMENTS:
+        raise SkippedError
 
 
 def bounded(tensor: Any) -> None:
