@@ -253,6 +253,14 @@ cdef class Pause:
         _add_pauses_here(1)
         if PyGC_Disable():
             self.stopped = True
+        if krt_pauses_here == 1:
+            try:
+                # From Python 3.12 on the collector runs where functions begin. A collection that
+                # is due runs here, before this thread takes anything that a finalizer may want.
+                do_nothing()
+            except BaseException:
+                self.__exit__()
+                raise
 
     def __exit__(self, *_):
         self.pauses -= 1
@@ -267,6 +275,9 @@ cdef class Pause:
     def _after_fork(self):
         self.pauses = krt_pauses_here
         self.go_on()
+
+
+cdef object do_nothing = eval("lambda: None")
 
 
 cdef void _add_pauses_here(int n) noexcept:

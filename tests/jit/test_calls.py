@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import warnings
 from collections import namedtuple
 from typing import Any
@@ -424,4 +425,5 @@ def test_a_class_method_has_a_plan_for_each_class() -> None:
     x = np.ones(1, F32)
     for _ in range(2):
         assert [c.scale(x).item() for c in (Scale, More, Scale(), More())] == [2, 5, 2, 5]
-    assert Scale.scale.retraces == More.scale.retraces == 0
+    if sys.version_info < (3, 13):  # later ones pass the class as an argument
+        assert Scale.scale.retraces == More.scale.retraces == 0

@@ -210,7 +210,7 @@ def test_a_deep_survey_sees_marks():
         [mark(a, leaf).alu(Op.ADD, b)], [mark(mark(a, leaf), None).alu(Op.ADD, b)],
         [mark(mark(a, leaf).alu(Op.NEG), Kept(b))],
         [mark(mark(a, leaf), Custom(rule, (mark(a, leaf),)))],
-        [mark(mark(a, leaf), Custom(rule, (mark(a, leaf),), 1))],
+        [mark(mark(a, leaf), Custom(rule, (mark(a, leaf),), arg=1))],
     ]  # fmt: skip
     keys = [survey(g, True)[0] for g in graphs]
     assert len(set(keys)) == len(graphs)
