@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kernelrt._late import aside, load
+from kernelrt._late import aside
+from kernelrt._llvm import binding
 
 __all__ = ["DeviceSpec", "host"]
 
@@ -111,9 +112,7 @@ def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
     LLVM is called off the main thread: a signal handler that computes would wait for ever for what
     the thread that it interrupts holds.
     """
-    load("llvmlite.binding")
-    import llvmlite.binding as llvm
-
+    llvm = binding()
     found: list[tuple[str, str, dict[str, bool]]] = []
 
     def ask() -> None:

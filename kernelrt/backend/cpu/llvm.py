@@ -17,7 +17,8 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt import _locks
-from kernelrt._late import aside, load
+from kernelrt._late import aside
+from kernelrt._llvm import binding
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def on_threads(
     else, and none that the interrupted code of the main thread may hold.
     """
     if items:
-        load("llvmlite.binding")
+        binding()
     left = collections.deque(enumerate(items))
     done: dict[int, _Result] = {}
     failed: dict[int, BaseException] = {}
@@ -78,9 +79,7 @@ def on_threads(
 @functools.cache
 def initialize(triple: str) -> Any:
     """Prepare LLVM for `triple`; gives llvmlite.binding."""
-    import llvmlite.binding as llvm
-
-    _guard_forks()
+    llvm = binding()
     if triple.partition("-")[0] == llvm.get_process_triple().partition("-")[0]:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -95,22 +94,10 @@ _gate = _locks.Gate(_locks.GATE)
 
 
 @functools.cache
-def _guard_forks() -> _locks.Lock | None:
-    """Fork only while no thread is inside LLVM."""
-    from llvmlite.binding import ffi
-
-    guard = getattr(ffi.lib, "_lock", None)
-    if isinstance(getattr(guard, "_lock", None), type(threading.RLock())):
-        return _locks.Lock(_locks.LLVM, guard)
-    return None
-
-
-@functools.cache
 def version() -> str:
     """Version of LLVM, and of the library around it."""
-    load("llvmlite.binding")
+    llvm = binding()
     import llvmlite
-    import llvmlite.binding as llvm
 
     return ".".join(map(str, llvm.llvm_version_info)) + "/" + str(llvmlite.__version__)
 
