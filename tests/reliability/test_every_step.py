@@ -76,7 +76,7 @@ def test_a_first_trace():
     for f, error in each_step(work, lambda: krt.jit(model)):
         hits += error is not None
         assert f(X).tolist() == expected
-        assert len(f.plans) == 1
+        assert len(f.plans) == 1, f.explain()
     assert hits
 
 
