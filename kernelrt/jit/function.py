@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import warnings
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ MOST_REPLAYS: Final = 1024
 class _Variant:
     """A function traced for one kind of arguments, and its plan."""
 
+    serial: int
     call: Call
     specs: tuple[Spec, ...]
     traced: Traced
@@ -85,7 +87,7 @@ class JitFunction(JitCore, Generic[R]):
         self._threads = threads
         self._keep_grads = keep_grads
         self._variants: dict[object, list[_Variant]] = {}
-        self._order: list[_Variant] = []
+        self._serials = itertools.count()
         self._traced = 0
         self._widened: set[str] = set()
         self._name = _name_of(fn)
@@ -183,10 +185,16 @@ class JitFunction(JitCore, Generic[R]):
         with state.lock:
             self._clear_replays()
             self._variants = {}
-            self._order = []
             self._traced = 0
 
     # ---- finding or making a plan
+
+    @property
+    def _order(self) -> list[_Variant]:
+        """The plans in the order in which they were made; where they are kept is one place only."""
+        with state.lock:
+            every = [variant for alike in self._variants.values() for variant in alike]
+        return sorted(every, key=lambda variant: variant.serial)
 
     def _variant_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -213,7 +221,6 @@ class JitFunction(JitCore, Generic[R]):
             for i in variant.traced.reached:
                 self._check_without_gradient(leaf_names[i], leaves[i])
             if variant is made:
-                self._order.append(variant)
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._traced += 1
                 self._warn_of_retraces()
@@ -262,7 +269,9 @@ class JitFunction(JitCore, Generic[R]):
         comparable = not call.keywords and (call.direct or structure is not None)
         taken_in_c = comparable and not traced.asked
         why = self._reason(call, specs, leaves)
-        return _Variant(call, specs, traced, plan, replays, way, taken_in_c, why)
+        return _Variant(
+            next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
+        )
 
     def _positional(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -335,7 +344,6 @@ class JitFunction(JitCore, Generic[R]):
             self._variants[key] = left
             if not left:
                 del self._variants[key]
-            self._order = [v for v in self._order if v is not variant]
             self._clear_replays()
 
     # ---- methods
