@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -78,6 +78,10 @@ def _numbers(given: dict[str, Any]) -> np.ndarray:
     return wide.to(getattr(torch, dtype)).double().reshape(given["shape"]).numpy()
 
 
+#: torch computes a number over x as the number times 1 / x, which may be infinite for itself.
+_NUMBER_OVER: Final = re.compile(r"^(-?[0-9.]+(?:e[-+]?[0-9]+)?) / x$")
+
+
 def _evaluate(
     case: dict[str, Any], ours: bool, wide: bool, shift: int = 0, apart: bool = False
 ) -> list[Any]:
@@ -103,7 +107,11 @@ def _evaluate(
             value = value * torch.tensor(1 + APART * rng.choice([-1, 1], tuple(value.shape)))
         # torch's batch norm takes the elements beside a strided weight for its own.
         names[name] = value if ours else value.contiguous()
-    out = eval(case["line"], names)  # noqa: S307 - of our own
+    line = case["line"]
+    if not ours:
+        names["torch"] = torch
+        line = _NUMBER_OVER.sub(r"torch.tensor(\1) / x", line)
+    out = eval(line, names)  # noqa: S307 - of our own
     results = [out]
     if _is_float(out) and out.requires_grad and leaves:
         weights = np.random.default_rng(case["seed"]).integers(-8, 9, tuple(out.shape)) / 8
