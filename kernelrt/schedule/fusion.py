@@ -99,6 +99,11 @@ def fuse(
     return _Walk(wanted, committed, indexer).run()
 
 
+def _rounds(node: UOp) -> bool:
+    """Whether what a reduction comes to depends on the order in which it goes."""
+    return node.dtype.is_float and node.arg[0] in (Op.ADD, Op.MUL)
+
+
 def _as_they_are(wishes: _Wishes) -> _Wishes:
     """`wishes` in terms of the groups as they are now."""
     if all(group.now() is group for group, _ in wishes):
@@ -229,6 +234,8 @@ class _Walk:
             return "a failing check must come before a commit"
         if node.op is not Op.REDUCE_AXIS:
             return None
+        if _rounds(node) and len({group for group, _ in accesses}) > 1:
+            return "two kernels would add in different orders, and round differently"
         if contraction_reuse(node):
             if any(group.inside_reduction(index) for group, index in accesses):
                 return "a contraction inside another reduction's loop"
