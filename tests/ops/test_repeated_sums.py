@@ -1,4 +1,4 @@
-"""A sum that two kernels need is the same number in both, as what compares it with itself expects."""
+"""A sum that two kernels need is one number, as what compares it with itself expects."""
 
 from __future__ import annotations
 
