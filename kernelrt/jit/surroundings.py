@@ -345,7 +345,7 @@ class Surroundings:
             for name in named(code).reads:
                 yield from self._variable(name, fn.__globals__, name)
                 if name not in fn.__globals__:
-                    yield from self._variable(name, fn.__builtins__, name)  # type: ignore[attr-defined]
+                    yield from self._variable(name, fn.__builtins__, name)
             for name in named(code).stores:
                 yield from self._variable(name, fn.__globals__, name, read=False)
             for name, dots in named(code).imports:
