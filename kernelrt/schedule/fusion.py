@@ -234,8 +234,8 @@ class _Walk:
             return "a failing check must come before a commit"
         if node.op is not Op.REDUCE_AXIS:
             return None
-        if _rounds(node) and len({group for group, _ in accesses}) > 1:
-            return "two kernels would add in different orders, and round differently"
+        if _rounds(node) and len(accesses) > 1:
+            return "two loops would add in different orders, and round differently"
         if contraction_reuse(node):
             if any(group.inside_reduction(index) for group, index in accesses):
                 return "a contraction inside another reduction's loop"

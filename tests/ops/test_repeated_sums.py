@@ -38,3 +38,19 @@ def test_gradients_of_extrema_of_sums_computed_with_them(name, shape):
     for result, gradient in (found, krt.jit(both)(values)):
         np.testing.assert_allclose(result.numpy(), truth.detach().numpy(), 1e-4, 1e-5)
         np.testing.assert_allclose(gradient.numpy(), wanted.numpy(), 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("kind", ["sum", "mean", "prod", "squares", "windows"])
+def test_a_sum_equals_itself_within_one_computation(kind, seed):
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(2, 9), rng.integers(2, 20), rng.integers(2, 40)
+    x = krt.tensor(rng.normal(size=shape).astype(np.float32))
+    sums = {
+        "sum": lambda: x.sum(2),
+        "mean": lambda: x.mean(2),
+        "prod": lambda: x.prod(2),
+        "squares": lambda: x.square().sum(2),
+        "windows": lambda: x[:, : shape[1] // 2 * 2, : shape[2] // 2 * 2].avg_pool2d(2),
+    }[kind]()
+    assert (sums == sums.amax(1, keepdim=True)).numpy().any(1).all()
