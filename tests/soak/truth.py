@@ -49,6 +49,14 @@ class TorchFunctions:
         import torch
 
         function = getattr(torch.nn.functional, name)
+        if name == "binary_cross_entropy_with_logits":
+
+            def promoted(x: Any, target: Any, **options: Any) -> Any:
+                # torch returns the type of the target, even where the logits are wider.
+                kind = torch.promote_types(x.dtype, target.dtype)
+                return function(x.to(kind), target.to(kind), **options)
+
+            return promoted
         if not name.startswith(("conv", "linear")):
             return function
 
