@@ -40,6 +40,7 @@ __all__ = [
     "keep_axes",
     "memory",
     "mul",
+    "multiply_add",
     "neg",
     "pad",
     "permute",
@@ -268,6 +269,13 @@ def mul(a: UOp, b: UOp | Number) -> UOp:
         if value == -1:
             return neg(other)
     return a.alu(Op.MUL, b)
+
+
+def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
+    """``a * b + c``, rounded once where the type is float32 or float64."""
+    if a.dtype in (dt.float32, dt.float64):
+        return a.alu(Op.FMA, b, c)
+    return a.alu(Op.MUL, b).alu(Op.ADD, c)
 
 
 def div(a: UOp, b: UOp | Number) -> UOp:

@@ -312,6 +312,16 @@ class ElementwiseMethods(FunctionMethods):
         """``self + weight * (end - self)``."""
         return self + self._computed(lambda a, b: functions.difference(b, a), end) * weight
 
+    def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
+        """``self + value * tensor1 * tensor2``, the last product and the sum rounded once.
+
+        float16 and bfloat16 are rounded after each of them.
+        """
+        if value != 1:
+            tensor1 = self._lift(tensor1, "tensor1", like=True) * value
+        c, a, b = self._unify(("tensor1", tensor1), ("tensor2", tensor2))
+        return self._of(build.multiply_add(a, b, c))
+
     # ---- bits and logic
 
     def _bits(self, op: Op, other: Operand) -> Self:

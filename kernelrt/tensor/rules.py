@@ -51,7 +51,7 @@ def _cos(u: UOp, g: UOp, _i: int) -> UOp:
 
 def _tanh(u: UOp, g: UOp, _i: int) -> UOp:
     one = build.full(1, u.dtype, u.shape)
-    return build.mul(g, one.alu(Op.SUB, u.alu(Op.MUL, u)))
+    return build.mul(g, build.multiply_add(build.neg(u), u, one))
 
 
 def _erf(u: UOp, g: UOp, _i: int) -> UOp:

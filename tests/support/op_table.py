@@ -59,7 +59,7 @@ ROWS: list[Row] = [
     *rows("x == x; x != x; x <= x; x < x", "fib"),
     # two tensors
     *rows("x + y; x - y; x * y; x.add(y, alpha=3); x.sub(y, alpha=2); x.maximum(y); x.minimum(y); "
-          "x.lerp(y, 0.25)", "f", "pair"),
+          "x.lerp(y, 0.25); x.addcmul(x, y); x.addcmul(y, y, value=-0.5)", "f", "pair"),
     *rows("x + y; x - y; x * y; x.add(y, alpha=3); x.sub(y, alpha=2); x.maximum(y); x.minimum(y)",
           "i", "pair"),
     *rows("x + y; x * y", "b", "pair"),

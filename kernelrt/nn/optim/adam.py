@@ -94,8 +94,8 @@ class Adam(Optimizer):
             value, grad = self._decay(param, grad)  # noqa: PLW2901
             size, scale = sizes[i].cast(param.dtype), scales[i].cast(param.dtype)
             mean, square = self._means[i], self._squares[i]
-            mean = mean + (grad - mean) * (1 - beta1)
-            square = square * beta2 + grad * grad * (1 - beta2)
+            mean = mean.addcmul(grad - mean, 1 - beta1)
+            square = (grad * grad * (1 - beta2)).addcmul(square, beta2)
             step = mean * size / (square.sqrt() * scale + self.eps)
             new += [(param, value - step), (self._means[i], mean), (self._squares[i], square)]
         assign_all([*new, (self._power1, power1), (self._power2, power2)])
