@@ -63,7 +63,7 @@ _LEAST_WRITTEN = 4
 WORK_LIMIT = 1e12
 
 _FLOPS = {
-    Op.DIV: 4.0, Op.SQRT: 6.0, Op.EXP: 12.0, Op.LOG: 14.0, Op.SIN: 16.0, Op.COS: 16.0,
+    Op.FMA: 2.0, Op.DIV: 4.0, Op.SQRT: 6.0, Op.EXP: 12.0, Op.LOG: 14.0, Op.SIN: 16.0, Op.COS: 16.0,
     Op.TANH: 18.0, Op.ERF: 20.0, Op.POW: 36.0, Op.IDIV: 20.0, Op.MOD: 20.0, Op.BOUND: 2.0,
     # Gates and data-dependent addresses break up vector loads.
     Op.PAD: 6.0, Op.UNWINDOW: 8.0, Op.CAT: 4.0, Op.GATHER: 4.0, Op.FLIP: 1.0,
