@@ -272,8 +272,8 @@ def mul(a: UOp, b: UOp | Number) -> UOp:
 
 
 def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
-    """``a * b + c``, rounded once where the type is float32 or float64."""
-    if a.dtype in (dt.float32, dt.float64):
+    """``a * b + c``; floats are rounded once."""
+    if a.dtype.is_float:
         return a.alu(Op.FMA, b, c)
     return a.alu(Op.MUL, b).alu(Op.ADD, c)
 

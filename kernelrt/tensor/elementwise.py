@@ -313,14 +313,18 @@ class ElementwiseMethods(FunctionMethods):
         return self + self._computed(lambda a, b: functions.difference(b, a), end) * weight
 
     def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
-        """``self + value * tensor1 * tensor2``, the last product and the sum rounded once.
-
-        float16 and bfloat16 are rounded after each of them.
-        """
-        if value != 1:
-            tensor1 = self._lift(tensor1, "tensor1", like=True) * value
-        c, a, b = self._unify(("tensor1", tensor1), ("tensor2", tensor2))
-        return self._of(build.multiply_add(a, b, c))
+        """``self + value * tensor1 * tensor2``; floats are rounded once where they are added."""
+        named = ("self", self), ("tensor1", tensor1), ("tensor2", tensor2), ("value", value)
+        nodes = self._unify(*named[1:])
+        narrow, wide = nodes[0].dtype, nodes[0].dtype.accumulator
+        if wide is not narrow:
+            numbers = [self._as_number(operand, name) for name, operand in named]
+            nodes = [
+                x.cast(wide) if number is None else build.full(number, wide, x.shape)
+                for x, number in zip(nodes, numbers, strict=True)
+            ]
+        total, a, b, factor = nodes
+        return self._of(build.multiply_add(build.mul(a, factor), b, total).cast(narrow))
 
     # ---- bits and logic
 
