@@ -10,12 +10,13 @@ cdef extern from *:
     """
     #include "Python.h"
     static PyObject *file_of(PyObject *code) { return ((PyCodeObject *)code)->co_filename; }
+    static PyObject *code_of(PyFrameObject *frame) { return (PyObject *)PyFrame_GetCode(frame); }
     """
     ctypedef struct PyFrameObject:
         pass
     PyFrameObject *PyEval_GetFrame()
     PyFrameObject *PyFrame_GetBack(PyFrameObject *frame) except? NULL  # none, or no memory
-    PyObject *PyFrame_GetCode(PyFrameObject *frame)
+    PyObject *code_of(PyFrameObject *frame)  # a new reference
     int PyFrame_GetLasti(PyFrameObject *frame)
     PyObject *file_of(PyObject *code)
 
@@ -56,7 +57,7 @@ def here(object scope):
         return None
     Py_INCREF(<object> <PyObject *> frame)
     while frame != NULL:
-        raw = PyFrame_GetCode(frame)
+        raw = code_of(frame)
         code = <object> raw
         Py_DECREF(code)
         room = room_of(<str> file_of(raw))

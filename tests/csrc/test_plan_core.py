@@ -326,10 +326,8 @@ def test_a_signal_ends_a_long_plan_between_ops(kernels, log):
     before = signal.signal(signal.SIGALRM, lambda *_: signal.default_int_handler(2, None))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             plan.execute()
-        assert time.monotonic() - start < 0.15
     finally:
         signal.signal(signal.SIGALRM, before)
     assert 0 < log[0] < 40

@@ -143,9 +143,8 @@ def test_a_fork_while_a_lock_is_held():
         with lock, lock:
             pass
 
-    start = time.monotonic()
     assert forks.run(child) == 0
-    assert time.monotonic() - start < 5
+    assert thread.is_alive(), "the fork waited until the holder gave up"
     done.set()
     thread.join()
     with lock:
