@@ -113,7 +113,9 @@ def truncated_remainder(a: UOp, b: UOp) -> UOp:
     zero = build.zeros_like(a)
     if a.dtype.is_float:
         rest = a.alu(Op.ABS).alu(Op.MOD, b.alu(Op.ABS))
-        signed = build.where(a.alu(Op.LT, zero), rest.alu(Op.NEG), rest)
+        # Nothing is left of a zero: the product is that, with its sign, or what no divisor leaves.
+        upper = build.where(zero.alu(Op.LT, a), rest, rest.alu(Op.MUL, a))
+        signed = build.where(a.alu(Op.LT, zero), rest.alu(Op.NEG), upper)
         return custom(signed, _truncated_rule, a, b)
     # The floored remainder has the sign of the divisor.
     rest = a.alu(Op.MOD, b)

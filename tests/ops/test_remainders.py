@@ -34,7 +34,6 @@ def test_quotients_and_remainders(kind):
     krt.realize(*results)
     for got, want in zip(results, expected, strict=True):
         np.testing.assert_array_equal(got.numpy(), want)
-    for got, want in zip(results[:2], expected[:2], strict=True):
         sure = ~np.isnan(want)
         np.testing.assert_array_equal(np.signbit(got.numpy())[sure], np.signbit(want)[sure])
 
