@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 import numpy as np
 
@@ -309,8 +309,15 @@ class ElementwiseMethods(FunctionMethods):
     clip = clamp
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """``self + weight * (end - self)``."""
-        return self + self._computed(lambda a, b: functions.difference(b, a), end) * weight
+        """``self + weight * (end - self)``; exactly `end` where `weight` is 1."""
+        way = self._computed(lambda a, b: functions.difference(b, a), end)
+        number = as_scalar(weight)
+        # From the nearer end, as what is added to one that is far away may be lost in it.
+        if number is not None:
+            return self + way * weight if number < 0.5 else way * (number - 1) + end
+        near = self._lift(weight, "weight") < 0.5
+        less: Any = weight
+        return self._select(near, self + way * weight, way * (less - 1) + end)
 
     def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
         """``self + value * tensor1 * tensor2``; floats are rounded once where they are added."""

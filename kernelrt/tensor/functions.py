@@ -153,8 +153,7 @@ def rsqrt(x: UOp) -> UOp:
 
 
 def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u = node.src[0]
-    return build.mul(build.mul(g, -0.5), u.alu(Op.MUL, u.alu(Op.MUL, u)))
+    return build.mul(build.mul(g, -0.5), node.alu(Op.MUL, node.alu(Op.MUL, node)))
 
 
 def log1p(x: UOp) -> UOp:
@@ -195,8 +194,8 @@ def sigmoid(x: UOp) -> UOp:
 
 
 def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u = node.src[0]
-    return build.mul(g, u.alu(Op.MUL, build.sub(build.full(1, u.dtype, u.shape), u)))
+    rest = build.sub(build.full(1, node.dtype, node.shape), node)
+    return build.mul(g, node.alu(Op.MUL, rest))
 
 
 def softplus(x: UOp) -> UOp:

@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import shape_of
+from kernelrt.tensor.arguments import axis_of, shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.pooling import PoolingMethods
@@ -390,7 +390,7 @@ class LossMethods(PoolingMethods):
         wide = a.dtype.accumulator
         losses = self._of(divergence(a.cast(wide), b.cast(wide)).cast(a.dtype))
         if reduction == "batchmean":
-            return losses.sum() / x._static_size(0, "kl_div")
+            return losses.sum() / x.shape[axis_of(0, x.ndim)]
         return losses._reduced(reduction)
 
 

@@ -96,7 +96,8 @@ class Custom:
     Attributes
     ----------
     rule : callable
-        ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``.
+        ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``. Where it reads the value, it
+        reads `node`, so that second derivatives go by the rule, too.
     inputs : tuple of UOp
         Nodes that the value is made of.
     parts : tuple of UOp

@@ -363,7 +363,7 @@ def _norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
 
 def _norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (p, alone) = node.arg.inputs, node.arg.arg
-    g, norm = (build.expand(u, x.shape) for u in (g, node.src[0]))
+    g, norm = (build.expand(u, x.shape) for u in (g, node))
     if p == 0:
         return build.zeros_like(x)
     if p == 1:
@@ -383,8 +383,9 @@ def _unless_zero(x: UOp, value: UOp) -> UOp:
 
 
 def _guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    root = node.src[0]
-    return _unless_zero(root, build.div(build.mul(g, 0.5), root))
+    # A root of 0 is not divided by: the derivative of what is not chosen would be no number.
+    root = build.where(node.eq(build.zeros_like(node)), 1, node)
+    return _unless_zero(node, build.div(build.mul(g, 0.5), root))
 
 
 def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
@@ -405,7 +406,7 @@ def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UO
 def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (top,) = node.arg.inputs, node.arg.parts
     below = x.alu(Op.SUB, build.expand(top, x.shape))
-    share = below.alu(Op.SUB, build.expand(node.src[0], x.shape)).alu(Op.EXP)
+    share = below.alu(Op.SUB, build.expand(node, x.shape)).alu(Op.EXP)
     return build.mul(build.expand(g, x.shape), share)
 
 
@@ -416,15 +417,13 @@ def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u, axes = node.src[0], node.arg.arg
-    inner = build.expand(_kept(build.mul(g, u), Op.ADD, axes), u.shape)
-    return build.mul(u, build.sub(g, inner))
+    inner = build.expand(_kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
+    return build.mul(node, build.sub(g, inner))
 
 
 def _log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u, axes = node.src[0], node.arg.arg
-    total = build.expand(_kept(g, Op.ADD, axes), u.shape)
-    return build.sub(g, build.mul(u.alu(Op.EXP), total))
+    total = build.expand(_kept(g, Op.ADD, node.arg.arg), node.shape)
+    return build.sub(g, build.mul(node.alu(Op.EXP), total))
 
 
 def _var_rule(node: UOp, g: UOp, _i: int) -> UOp:
@@ -450,8 +449,8 @@ def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]
 
 
 def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    u, (scale,), axes = node.src[0], node.arg.parts, node.arg.arg
-    mean = build.expand(_mean(g, axes), u.shape)
-    slope = build.expand(_mean(build.mul(g, u), axes), u.shape)
-    inner = build.sub(build.sub(g, mean), build.mul(u, slope))
-    return build.mul(build.expand(scale, u.shape), inner)
+    (scale,), axes = node.arg.parts, node.arg.arg
+    mean = build.expand(_mean(g, axes), node.shape)
+    slope = build.expand(_mean(build.mul(g, node), axes), node.shape)
+    inner = build.sub(build.sub(g, mean), build.mul(node, slope))
+    return build.mul(build.expand(scale, node.shape), inner)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
+from kernelrt.tensor.marks import custom
 
 __all__ = ["RULES", "Rule", "unwindow"]
 
@@ -206,29 +207,60 @@ def _reduce(u: UOp, g: UOp, _i: int) -> UOp:
 
 def _product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
     """The product of the other elements, without dividing by what cannot be divided out."""
-    shape = build.keep_axes(x.shape, axes)
-
-    def total(op: Op, u: UOp) -> UOp:
-        return build.expand(build.reshape(build.reduce(u, op, axes), shape), x.shape)
-
     zero = build.zeros_like(x)
-    infinite = x.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
-    sign = build.where(x.alu(Op.LT, zero), -1, build.full(1, x.dtype, x.shape))
-    filled = build.where(x.eq(zero).alu(Op.OR, x.ne(x)), 1, build.where(infinite, sign, x))
-
-    def elsewhere(special: UOp) -> UOp:
-        count = special.cast(x.dtype)
-        return count.alu(Op.LT, total(Op.ADD, count))
-
-    others = total(Op.MUL, filled).alu(Op.DIV, filled)
-    others = build.where(elsewhere(x.eq(zero)), 0, others)
-    # Not times infinity: derivatives of this would not be numbers where it is not chosen.
+    filled, infinite = _filled(x)
+    others = _along(Op.MUL, filled, axes).alu(Op.DIV, filled)
+    others = build.where(_elsewhere(x.eq(zero), x, axes), 0, others)
     endless = build.full(math.inf, x.dtype, x.shape)
     endless = build.where(others.alu(Op.LT, zero), -math.inf, endless)
     endless = build.where(others.eq(zero), math.nan, endless)
-    others = build.where(elsewhere(infinite), endless, others)
-    others = build.where(elsewhere(x.ne(x)), math.nan, others)
+    others = build.where(_elsewhere(infinite, x, axes), endless, others)
+    others = build.where(_elsewhere(x.ne(x), x, axes), math.nan, others)
+    others = custom(others, _others_rule, x, arg=axes)
     return build.mul(build.expand(g, x.shape), others)
+
+
+def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """Sums of products without two elements, each with the gradient of the other one of the two."""
+    (x,), axes = node.arg.inputs, node.arg.arg
+    zero = build.zeros_like(x)
+    is_zero = x.eq(zero)
+    filled, infinite = _filled(x)
+    parts = g.alu(Op.DIV, filled)
+    count = _along(Op.ADD, is_zero.cast(x.dtype), axes)
+    at_zeros = _along(Op.ADD, build.where(is_zero, parts, 0), axes)
+    at_others = _along(Op.ADD, build.where(is_zero, 0, parts), axes)
+    one, two = (build.full(n, x.dtype, x.shape) for n in (1, 2))
+    # Of more zeros than the two that are left out the product is 0.
+    beside_zero = build.where(count.eq(one), at_others, build.sub(at_zeros, parts))
+    beside_zero = build.where(two.alu(Op.LT, count), 0, beside_zero)
+    beside_other = build.where(count.eq(one), at_zeros, build.sub(at_others, parts))
+    beside_other = build.where(one.alu(Op.LT, count), 0, beside_other)
+    rest = _along(Op.MUL, filled, axes).alu(Op.DIV, filled)
+    out = build.mul(rest, build.where(is_zero, beside_zero, beside_other))
+    out = build.where(_elsewhere(infinite, x, axes), build.mul(out, math.inf), out)
+    return build.where(_elsewhere(x.ne(x), x, axes), math.nan, out)
+
+
+def _along(op: Op, x: UOp, axes: tuple[int, ...]) -> UOp:
+    """`x` reduced over `axes`, at each of its elements."""
+    shape = build.keep_axes(x.shape, axes)
+    return build.expand(build.reshape(build.reduce(x, op, axes), shape), x.shape)
+
+
+def _filled(x: UOp) -> tuple[UOp, UOp]:
+    """`x` with 1 for what cannot be divided by, the sign for infinities; which are infinite."""
+    zero = build.zeros_like(x)
+    infinite = x.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
+    sign = build.where(x.alu(Op.LT, zero), -1, build.full(1, x.dtype, x.shape))
+    none = x.eq(zero).alu(Op.OR, x.ne(x))
+    return build.where(none, 1, build.where(infinite, sign, x)), infinite
+
+
+def _elsewhere(special: UOp, x: UOp, axes: tuple[int, ...]) -> UOp:
+    """Whether another element of `x` over `axes` is special."""
+    count = special.cast(x.dtype)
+    return count.alu(Op.LT, _along(Op.ADD, count, axes))
 
 
 def _gather(u: UOp, g: UOp, i: int) -> UOp | None:

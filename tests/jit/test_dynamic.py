@@ -197,6 +197,19 @@ def test_arguments_that_may_be_left_out_have_no_sizes_then():
         f(np.ones((3, 2), np.float32), [np.ones((3, 2), np.float32)])
 
 
+def test_divergence_of_a_batch_divides_by_its_size():
+    f = krt.jit(
+        lambda x, y: x.log_softmax(1).kl_div(y.softmax(1), "batchmean"),
+        dynamic={"x": {0: BATCH}, "y": {0: BATCH}},
+    )
+    for rows in SIZES:
+        x, y = data(rows)[0], data(rows, 1)[0]
+        p, q = (np.exp(a.astype(np.float64)) for a in (x, y))
+        p, q = p / p.sum(1, keepdims=True), q / q.sum(1, keepdims=True)
+        wanted = (q * (np.log(q) - np.log(p))).sum() / rows
+        assert f(x, y).item() == pytest.approx(wanted, rel=1e-5)
+
+
 @pytest.mark.parametrize("ask", [len, list, sum, lambda x: x.unbind(), lambda x: x.chunk(2)])
 def test_what_needs_a_number_says_what_to_do_without(ask):
     b = Variable("b", 1, 16)

@@ -239,3 +239,31 @@ def test_values_beside_a_mask_fit_the_tensor(shape, realized):
     with pytest.raises(ShapeError, match=r"^value: .* does not fit the whole tensor"):
         x[krt.tensor(chosen)] = krt.tensor(value)
     assert x.tolist() == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_lerp_reaches_its_ends(dtype):
+    a = krt.tensor([1e4, -1e4, 3e4, 0.1, 0.0], dtype=dtype, requires_grad=True)
+    b = krt.tensor([1.1, 3.3, 0.1, 2e4, 7.7], dtype=dtype, requires_grad=True)
+    n = krt.Variable("n", 1, 8)
+    late = krt.jit(lambda a, b: a.lerp(b, 2 / a.shape[0]), dynamic={"a": {0: n}, "b": {0: n}})
+    for weight in (1, 1.0, np.float32(1), krt.tensor(1.0, dtype=dtype), krt.ones(5, dtype=dtype)):
+        assert a.lerp(b, weight).tolist() == b.tolist()
+        slopes = krt.grad(a.lerp(b, weight).sum(), (a, b))
+        assert [slope.tolist() for slope in slopes] == [[0] * 5, [1] * 5]
+    for weight in (0, 0.0, krt.zeros((), dtype=dtype), krt.zeros(5, dtype=dtype)):
+        assert a.lerp(b, weight).tolist() == a.tolist()
+    assert late(a[:2].detach(), b[:2].detach()).tolist() == b[:2].tolist()
+
+
+def test_lerp_between_its_ends():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 3, 33)) * 10.0 ** rng.integers(-9, 9, (2, 3, 33))
+    weight = rng.uniform(-1, 2, 33)
+    wanted = torch.tensor(a).lerp(torch.tensor(b), torch.tensor(weight)).numpy()
+    got = krt.tensor(a).lerp(krt.tensor(b), krt.tensor(weight)).numpy()
+    np.testing.assert_allclose(got, wanted, rtol=1e-13)
+    for one in (-0.3, 0.2, 0.49, 0.5, 0.9, 1.7):
+        wanted = torch.tensor(a).lerp(torch.tensor(b), one).numpy()
+        np.testing.assert_allclose(krt.tensor(a).lerp(krt.tensor(b), one).numpy(), wanted, 1e-13)

@@ -36,3 +36,65 @@ def test_gradients_of_gradients(name):
     (slope,) = torch.autograd.grad((function(y) ** 2).sum(), y, create_graph=True)
     (curve,) = torch.autograd.grad((slope * slope).sum(), y)
     np.testing.assert_allclose(second.numpy(), curve.numpy(), rtol=1e-9, atol=1e-10)
+
+
+#: Numbers where parts of a closed form overflow or vanish, though the function does not.
+EXTREME = [-1e4, -200.0, -100.0, -89.0, -20.0, -0.5, 0.25, 0.5, 30.0, 100.0, 1e4]
+SMOOTH = {
+    **{name: METHODS[name] for name in ("sigmoid", "tanh", "logsumexp", "softmax", "log_softmax")},
+    **{name: named(name) for name in ("elu", "softplus", "silu", "gelu", "logsigmoid", "softsign")},
+    "gelu_by_tanh": lambda x: (
+        torch.nn.functional.gelu(x, approximate="tanh") if isinstance(x, torch.Tensor)
+        else x.gelu("tanh")
+    ),
+    "mish": lambda x: (
+        x * torch.nn.functional.softplus(x).tanh() if isinstance(x, torch.Tensor) else x.mish()
+    ),
+    "norm": METHODS["norm"],
+    "rsqrt": METHODS["rsqrt"],
+}  # fmt: skip
+
+
+def curvature(kit, x, function, weights):
+    """The gradient of a sum of first gradients with weights."""
+    if kit is krt:
+        first = krt.grad(function(x).sum(), x, create_graph=True)
+        return krt.grad((first * weights).sum(), x).numpy()
+    (first,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+    return torch.autograd.grad((first * weights).sum(), x)[0].numpy()
+
+
+def both(array, function, dtype="float64"):
+    weights = np.linspace(1, 2, array.size).reshape(array.shape)
+    ours = krt.tensor(array, dtype=dtype, requires_grad=True)
+    theirs = torch.tensor(array, dtype=torch.float64, requires_grad=True)
+    given = krt.tensor(weights, dtype=dtype)
+    wanted = curvature(torch, theirs, function, torch.tensor(weights))
+    return curvature(krt, ours, function, given), wanted
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_second_gradients_of_large_numbers(name, dtype):
+    array = np.array([EXTREME, EXTREME[::-1]]) * (1 if dtype == "float32" else 10)
+    ours, wanted = both(array, SMOOTH[name], dtype)
+    bound = 1e-5 if dtype == "float32" else 1e-9
+    np.testing.assert_allclose(ours, np.nan_to_num(wanted), rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_second_gradients_of_products_with_zeros(dim):
+    rows = [[0.0, 3, 2, 4], [0, 3, 0, 5], [3, 2, -0.0, 0], [0, 0, 0, 2], [1, 2, 3, 0.5], [0] * 4]
+    for array in (np.array(rows), np.array(rows).T, np.array(rows[1]), np.array(rows[1:2])):
+        if dim is None or dim < array.ndim:
+            def product(x):
+                # The squares are there as torch has no history of a product of one.
+                return (x.prod() if dim is None else x.prod(dim)).sum() + (x * x).sum()
+
+            np.testing.assert_allclose(*both(array, product), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("correction", [0, 1])
+def test_second_gradients_of_equal_elements(correction):
+    ours, wanted = both(np.full((2, 3), 1.5), lambda x: x.std(1, correction=correction))
+    assert ours.tolist() == wanted.tolist() == [[0.0] * 3] * 2
