@@ -532,6 +532,8 @@ def put_all(
             from kernelrt.tensor.realize import check_settled
 
             check_settled([t for t, _ in ready if t._memory is not None])
+        if len(unit := tuple(id(t) for t, _ in ready if t._memory is not None)) > 1:
+            state.units.update(dict.fromkeys(unit, unit))
         settle(ready, list(gradients), state.pending, state.births, state.steady)
 
 

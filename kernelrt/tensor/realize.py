@@ -44,8 +44,9 @@ def realize(*tensors: TensorBase) -> None:
     VariableError
         A tensor has a dimension that is known only at run time.
     IndexBoundsError
-        An index read from data was out of range. Assignments that were part of the run are
-        undone then: those tensors read what they held before.
+        An index read from data was out of range. What it was to be assigned to reads what it held
+        before, as does what was assigned in the same step of an optimizer; all other assignments
+        are carried out.
     """
     forbid("realize()")
     for i, tensor in enumerate(tensors):
@@ -187,8 +188,59 @@ def _run(
     to change, too.
     """
     check_settled(targets)
-    while not _attempt(targets, _due(apart), written):
+    done = False
+    while not done:
+        commits = _due(apart)
+        nodes = [(t, t._uop) for t in commits]
+        try:
+            done = _attempt(targets, commits, written)
+        except Warning:
+            raise  # of something beside the run, as where kernels are kept: all stays to be done
+        except Exception:
+            _salvage(nodes)
+            raise
         targets = [t for t in targets if not t.is_realized]
+
+
+def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
+    """Carry out those of `commits` that can be, and give up the others.
+
+    They were to be carried out together with something that failed. What was assigned in one step
+    stays together. None reads what another assigns: reading would have carried it out.
+    """
+    units: dict[object, list[tuple[TensorBase, UOp | None]]] = {}
+    for t, node in commits:
+        units.setdefault(state.units.get(id(t), id(t)), []).append((t, node))
+    sound: dict[int, tuple[TensorBase, UOp | None]] = {}
+    for unit in units.values():
+        try:
+            _compute([_twin(*entry) for entry in unit], (), set())
+        except Warning:
+            pass  # it stays to be done
+        except Exception:  # noqa: BLE001 - the caller raises the first one
+            _give_up(unit)
+        else:
+            sound.update((id(t), (t, node)) for t, node in unit)
+    try:
+        while not _attempt((), [t for t in _due(()) if id(t) in sound], None):
+            pass
+    except Exception:  # noqa: BLE001 - something lazy that has to be computed before fails
+        _give_up(sound.values())
+
+
+def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
+    """Another tensor like `tensor`, yet to be computed from `node`."""
+    twin = type(tensor).__new__(type(tensor))
+    twin._uop, twin._grad, twin._leaf = node, None, None
+    twin._born, twin._plain = None, True
+    return twin
+
+
+def _give_up(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
+    for t, node in commits:
+        if t._uop is node and state.pending.pop(id(t), None) is not None:
+            t._uop = t._at_rest()
+    state.steady.clear()
 
 
 def _due(apart: Collection[int]) -> list[TensorBase]:
@@ -231,6 +283,8 @@ def _attempt(
         return False
     if written is not None:
         _expire(written)
+        if not state.pending:
+            state.units.clear()
     return True
 
 
@@ -248,35 +302,25 @@ def _compute(
     writes = [(t._storage(), t._uop) for t in commits]
     if None in nodes:
         return False  # a finalizer or a signal handler has computed it
+    found = execute.plans.find(nodes, writes)
+    resets: list[Reset] = [
+        (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
+    ]
+    before = state.changing
     try:
-        found = execute.plans.find(nodes, writes)
-        resets: list[Reset] = [
-            (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
-        ]
-        before = state.changing
+        if commits:
+            state.changing = _written(commits) if before is None else before
         try:
-            if commits:
-                state.changing = _written(commits) if before is None else before
-            try:
-                outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
-            except IndexBoundsError:
-                if found.entry.lines == lines(toposort([*nodes, *(n for _, n in writes)])):
-                    raise
-                outcome = UNFIT  # the plan is that of other lines: one made anew names these
-            if outcome == UNFIT:
-                entry = execute.plans.make(found.key, nodes, writes, found.read)
-                outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
-        finally:
-            state.changing = before
-    except Warning:
-        raise  # of something beside the run, as where kernels are kept: all stays to be done
-    except Exception:
-        for t, (_, n) in zip(commits, writes, strict=True):
-            if t._uop is n:
-                state.pending.pop(id(t), None)
-                t._uop = t._at_rest()
-        state.steady.clear()
-        raise
+            outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
+        except IndexBoundsError:
+            if found.entry.lines == lines(toposort([*nodes, *(n for _, n in writes)])):
+                raise
+            outcome = UNFIT  # the plan is that of other lines: one made anew names these
+        if outcome == UNFIT:
+            entry = execute.plans.make(found.key, nodes, writes, found.read)
+            outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
+    finally:
+        state.changing = before
     state.steady.clear()
     return outcome != CHANGED
 

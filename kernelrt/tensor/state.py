@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.realize import Written
 
 __all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
-           "local", "lock", "no_grad", "pending", "steady", "watched"]  # fmt: skip
+           "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -32,6 +32,8 @@ watched: Roster = Roster()
 leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
+#: What was assigned in one step, as identities, for each of these tensors.
+units: dict[int, tuple[int, ...]] = {}
 #: Nodes known not to read what the pending assignments are about to change.
 steady: set[UOp] = set()
 #: Where gradients of tensors lie that plans left, by the storage.
