@@ -272,7 +272,8 @@ def _mod(u: UOp) -> UOp | None:
         return const(0, dt.int64)
     if x.vmin // divisor == x.vmax // divisor:
         return x - (x.vmin // divisor) * divisor
-    if x.op is Op.MOD and x.src[1].op is Op.CONST and int(x.src[1].arg) % divisor == 0:
+    inner = int(x.src[1].arg) if x.op is Op.MOD and x.src[1].op is Op.CONST else 0
+    if inner and inner % divisor == 0:
         return x.src[0] % divisor
     (quotient, whole), (remainder, offset) = _split(x, divisor)
     if quotient or whole:
@@ -294,14 +295,14 @@ def _mod_symbolic(x: UOp, y: UOp) -> UOp | None:
 
 
 def _mod_of_div(u: UOp) -> UOp | None:
-    """(x % (a * b)) // a is (x // a) % b."""
+    """(x % (a * b)) // a is (x // a) % b where both are positive."""
     x, y = u.src
     if (
         _is_index(u)
         and x.op is Op.MOD
         and y.op is Op.CONST
         and x.src[1].op is Op.CONST
-        and int(y.arg) > 0
+        and 0 < int(y.arg) <= int(x.src[1].arg)
         and int(x.src[1].arg) % int(y.arg) == 0
     ):
         return (x.src[0] // int(y.arg)) % (int(x.src[1].arg) // int(y.arg))

@@ -48,9 +48,9 @@ class Expression:
             self.op = str(rng.choice(["+", "-", "*"]))
         elif self.form == "by":
             self.op = str(rng.choice(["//", "%", "*", "+", "-", "<<", ">>"]))
-            self.number = int(rng.choice(DIVISORS))
+            self.number = int(rng.choice(DIVISORS)) * (1 if "u" in kind else rng.choice([-1, 1, 1]))
             if self.op in ("<<", ">>"):
-                self.number %= np.iinfo(kind).bits
+                self.number = abs(self.number) % np.iinfo(kind).bits
         elif self.form == "two":
             self.op = str(rng.choice(["//", "%", "max", "min", "&", "|", "^"]))
         elif self.form == "one":

@@ -19,7 +19,8 @@ from kernelrt.ir.terms import label, linear, ranges_of, render
 N = Variable("n", 1, 6)
 EVALUATE = {
     Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b, Op.MUL: lambda a, b: a * b,
-    Op.IDIV: lambda a, b: a // b, Op.MOD: lambda a, b: a % b, Op.LT: lambda a, b: a < b,
+    Op.IDIV: lambda a, b: a // b if b else 0, Op.MOD: lambda a, b: a % b if b else 0,
+    Op.LT: lambda a, b: a < b,
     Op.MAX: max, Op.MIN: min, Op.NEG: lambda a: -a,
 }  # fmt: skip
 
@@ -57,7 +58,7 @@ leaves = st.one_of(
 
 
 def extend(inner):
-    divisor = st.one_of(st.integers(1, 12).map(lambda c: const(c, dt.int64)), st.just(N))
+    divisor = st.one_of(st.integers(-6, 12).map(lambda c: const(c, dt.int64)), st.just(N))
     return st.one_of(
         st.builds(lambda op, a, b: a.alu(op, b),
                   st.sampled_from([Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN]), inner, inner),
@@ -126,6 +127,19 @@ def test_what_reshapes_leave_behind_disappears(expression, text):
     assert render(simplify(expression)) == text
 
 
+@pytest.mark.parametrize("inner", range(-12, 13))
+def test_quotients_and_remainders_by_any_two_numbers(inner):
+    x = LOOPS[0] * 5 - LOOPS[1] * 3
+    for outer, first, second in itertools.product(range(-4, 7), *[(Op.IDIV, Op.MOD)] * 2):
+        y = x.alu(first, const(inner, dt.int64)).alu(second, const(outer, dt.int64))
+        simple = simplify(y)
+        for i, j in itertools.product(range(4), range(7)):
+            known = {LOOPS[0]: i, LOOPS[1]: j}
+            wanted = value(y, known)
+            assert value(simple, known) == wanted, (render(y), render(simple))
+            assert all(node.vmin <= wanted <= node.vmax for node in (y, simple))
+
+
 # Values read from memory: anything that 64 bits hold, in arithmetic that wraps.
 WORDS = tuple(
     UOp(Op.LOAD, dt.int64, (UOp(Op.PARAM, dt.int64, (), (k, 9)), const(0, dt.int64)))
@@ -137,8 +151,9 @@ constants = st.one_of(st.integers(-20, 50), st.sampled_from([2**32, 2**59, 2**62
 
 def combine(inner):
     number = constants.map(lambda c: const(c, dt.int64))
-    divisor = st.one_of(st.sampled_from([2, 3, 4, 12, 16, 384, 2**53]).map(
-        lambda c: const(c, dt.int64)), st.just(N))  # fmt: skip
+    divisor = st.one_of(
+        st.sampled_from([2, 3, 4, 12, 16, 384, 2**53, 0, -1, -2, -3, -12, -(2**63)]).map(
+            lambda c: const(c, dt.int64)), st.just(N))  # fmt: skip
     ring = st.sampled_from([Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN])
     return st.one_of(
         st.builds(lambda op, a, b: a.alu(op, b), ring, inner, st.one_of(inner, number)),
