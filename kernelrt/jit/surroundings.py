@@ -13,7 +13,7 @@ import sys
 import types
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -345,7 +345,7 @@ class Surroundings:
             for name in named(code).reads:
                 yield from self._variable(name, fn.__globals__, name)
                 if name not in fn.__globals__:
-                    yield from self._variable(name, fn.__builtins__, name)
+                    yield from self._variable(name, cast("Any", fn).__builtins__, name)
             for name in named(code).stores:
                 yield from self._variable(name, fn.__globals__, name, read=False)
             for name, dots in named(code).imports:
