@@ -247,6 +247,10 @@ def put_all(list values not None, list gradients not None, dict pending not None
         dropped.append(handle._uop)
         handle._plain = handle._leaf is None
         handle._uop = node
+        if handle.severed != NULL:
+            dropped.append(<object> handle.severed)
+            Py_DECREF(<object> handle.severed)
+            handle.severed = NULL
         births[0] += 1
         if handle.data != NULL:
             # The last assignment counts where handles share memory, so it comes last.

@@ -245,11 +245,18 @@ class TensorBase(ArrayHandle):
         shape = self._shape
         assert shape is not None
         storage = storage_node(buffer, shape)
-        return storage if self._leaf is None else mark(storage, self._leaf)
+        bound = self._severed if self._leaf is None else self._leaf
+        return storage if bound is None else mark(storage, bound)
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
         self._put(detach(value.uop))
+
+    def _sever(self, bound: Severed | Stale) -> None:
+        """Let gradients that come to this tensor end in an error, until it is assigned to."""
+        self._severed, self._plain = bound, False
+        self._uop = mark(self._entered(), bound)
+        state.births[0] += 1
 
     def _put(self, node: UOp) -> None:
         """Take `node`, which :attr:`uop` of another tensor gave, as the new value."""

@@ -14,6 +14,7 @@ from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
@@ -309,7 +310,7 @@ class IndexingMethods(ReductionMethods):
             # How many elements the mask selects is known only when it is computed.
             new = new._into(self.dims, "the whole tensor, which it must where a mask selects")
             chosen = self._select(mask, new, self)
-            self._become_value(chosen, history)
+            self._become_value(chosen, new, history)
             return
         items = _spelled_out(index, self.ndim)
         if any(_is_array(i) for i in items):
@@ -319,21 +320,27 @@ class IndexingMethods(ReductionMethods):
             )
         part = None if history else self._run_of(index, items)
         if part is not None:
+            bound = self._bound_by(new)
             part._assign(new._into(part.dims, _SELECTED))
+            if bound is not None:
+                self._sever(bound)
             return
         # Where the selection has gone says which elements it covers: zeros in, ones out.
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
         covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
         node = build.where(covered.uop, filled.uop, self.uop)
-        self._become_value(self._of(node), history)
+        self._become_value(self._of(node), new, history)
 
     def _needs_history(self, new: Self) -> bool:
         """Whether gradients have to find the way through an assignment of `new`."""
         own = self.requires_grad and self._leaf is None
-        if not state.local.grad or not (own or new.requires_grad):
+        if not state.local.grad:
             return False
         trace = state.local.trace
-        if self.is_realized or self._leaf is not None or self._born is not trace:
+        stored = self.is_realized or self._leaf is not None or self._born is not trace
+        if not own and not new.requires_grad:
+            return not stored and bool(self._lineage or new._lineage)
+        if stored:
             raise GradientError(
                 f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
                 "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
@@ -342,13 +349,29 @@ class IndexingMethods(ReductionMethods):
             )
         return True
 
-    def _become_value(self, value: Self, history: bool) -> None:
+    def _become_value(self, value: Self, new: Self, history: bool) -> None:
         if not history:
+            bound = self._bound_by(new)
             self._assign(value)
+            if bound is not None:
+                self._sever(bound)
             return
         self._plain = False
         self._uop = value.uop
         state.births[0] += 1
+
+    def _bound_by(self, new: Self) -> Severed | Stale | None:
+        """What gradients meet in this tensor once `new` is written to a part of it.
+
+        The rest stays what it was, so what was computed with a history, or by a jitted function
+        from tensors that have one, is not forgotten.
+        """
+        if self._leaf is not None or (self._born is not state.local.trace):
+            return None
+        own, theirs = self._lineage, new._lineage if state.local.grad else False
+        if own is True:
+            return Stale()
+        return own or (theirs if isinstance(theirs, Severed) else None) or None
 
     def _mask(self, mask: Self) -> Self:
         """A mask over the first axes of this tensor, or over all of them, with all axes."""
