@@ -49,6 +49,7 @@ __all__ = [
     "reshape",
     "same_shape",
     "scalar",
+    "scatter_add",
     "shrink",
     "sub",
     "sum_to",
@@ -208,6 +209,13 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
     if index.vmin >= 0 and isinstance(size, int) and index.vmax < size:
         return index
     return UOp(Op.BOUND, index.dtype, (index, as_uop(size)), from_end)
+
+
+def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` with `values` added at `places`; each sum is rounded once, as other sums are."""
+    wide = base.dtype.accumulator
+    operands = (base.cast(wide), values.cast(wide), *places)
+    return UOp(Op.SCATTER_ADD, wide, operands).cast(base.dtype)
 
 
 # ---- elementwise

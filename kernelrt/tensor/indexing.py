@@ -211,9 +211,8 @@ class IndexingMethods(ReductionMethods):
         base = self.uop
         if not base.shape:  # one element, at position 0
             operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
-            added = UOp(Op.SCATTER_ADD, base.dtype, tuple(operands))
-            return self._of(build.reshape(added, ()))
-        return self._of(UOp(Op.SCATTER_ADD, base.dtype, (base, part, *places)))
+            return self._of(build.reshape(build.scatter_add(*operands), ()))
+        return self._of(build.scatter_add(base, part, *places))
 
     def _along(self, axis: int, index: object, name: str) -> list[UOp]:
         """An index for every axis: `index` for one, each element's own position for the rest."""

@@ -266,7 +266,7 @@ def _elsewhere(special: UOp, x: UOp, axes: tuple[int, ...]) -> UOp:
 def _gather(u: UOp, g: UOp, i: int) -> UOp | None:
     if i:
         return None
-    return UOp(Op.SCATTER_ADD, g.dtype, (build.zeros_like(u.src[0]), g, *u.src[1:]))
+    return build.scatter_add(build.zeros_like(u.src[0]), g, *u.src[1:])
 
 
 def _scatter_add(u: UOp, g: UOp, i: int) -> UOp | None:

@@ -116,3 +116,25 @@ def test_tensors_without_axes_have_one_position(at):
     if not at:
         (x.gather(0, index) * 2).backward()
         assert x.grad.item() == 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("count", [1, 9, 5000])
+def test_sums_at_one_place_are_rounded_once(dtype, count):
+    """A narrow type stays behind at 2048 or 256 ones, where the next one is half a unit."""
+    expected = [float(krt.tensor(count, dtype="float32").cast(dtype).item()), 1.0]
+    index, ones = krt.zeros(count, dtype="int64"), krt.ones(count, dtype=dtype)
+    base = krt.tensor([0.0, 1.0], dtype=dtype)
+
+    def add(base, index, ones):
+        return base.scatter_add(0, index, ones)
+
+    assert add(base, index, ones).tolist() == krt.jit(add)(base, index, ones).tolist() == expected
+    expected[1] = 0.0
+    for read in (lambda w: w[index], lambda w: w.gather(0, index),
+                 lambda w: w.index_select(0, index),
+                 lambda w: index.embedding(w.reshape(2, 1))):  # fmt: skip
+        weight = krt.ones(2, dtype=dtype).requires_grad_()
+        read(weight).sum().backward()
+        assert weight.grad.dtype.name == dtype
+        assert weight.grad.tolist() == expected
