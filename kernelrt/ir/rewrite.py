@@ -55,7 +55,7 @@ def rewrite(
 
 
 def _settle(node: UOp, table: Table, done: Memo) -> UOp:
-    src = tuple(done[s] for s in node.src)
+    src = tuple([done[s] for s in node.src])
     current = node if src == node.src else node.replace(src=src)
     for _ in range(_LIMIT):
         following = _apply(current, table)

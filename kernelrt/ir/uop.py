@@ -139,6 +139,12 @@ class UOp(Node):
 def _infer_shape(node: UOp) -> None:
     from kernelrt.ir.shape import infer
 
+    for operand in node.src:
+        if operand.cached_shape is None:
+            break
+    else:  # so it is where graphs are built
+        node.cached_shape = infer(node)
+        return
     for below in toposort([node], stop=lambda u: u.cached_shape is not None):
         if below.cached_shape is None:
             below.cached_shape = infer(below)

@@ -59,6 +59,7 @@ SHORT_LOOP = 8
 MOST_WRITTEN = 2400
 #: Instructions that a value counts for at least: its own, its operands' addresses and loads.
 _LEAST_WRITTEN = 4
+_WRITTEN = {op: max(_LEAST_WRITTEN, count) for op, count in INSTRUCTIONS.items()}
 #: Where estimates saturate.
 WORK_LIMIT = 1e12
 
@@ -150,7 +151,7 @@ def worth_storing(node: UOp) -> float:
 
 def written(node: UOp) -> int:
     """Instructions of one evaluation of `node`, its operands left out."""
-    return max(_LEAST_WRITTEN, INSTRUCTIONS.get(node.op, 1))
+    return _WRITTEN.get(node.op, _LEAST_WRITTEN)
 
 
 def _own(node: UOp) -> float:

@@ -32,21 +32,21 @@ class KernelDraft:
     stores : list of UOp
         STOREs.
     loads : dict
-        BUFFER -> the indices it is loaded at.
+        BUFFER -> the indices it is loaded at, as keys.
     fails : bool
         Whether an index is checked inside.
     """
 
     group: Group
     stores: list[UOp]
-    loads: dict[UOp, set[UOp]] = field(default_factory=dict)
+    loads: dict[UOp, dict[UOp, None]] = field(default_factory=dict)
     fails: bool = False
     _renamed: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in toposort(self.stores):
             if node.op is Op.LOAD:
-                self.loads.setdefault(node.src[0], set()).add(node.src[1])
+                self.loads.setdefault(node.src[0], {})[node.src[1]] = None
             self.fails |= node.op is Op.BOUND
 
     @property
@@ -72,7 +72,7 @@ class KernelDraft:
         """Read and write `new` where it was `old`."""
         self._renamed[old] = new
         if old in self.loads:
-            self.loads.setdefault(new, set()).update(self.loads.pop(old))
+            self.loads.setdefault(new, {}).update(self.loads.pop(old))
 
     def finish(self, forms: Forms) -> KernelItem:
         """The kernel with canonical loops and numbered slots."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.lower import STATUS
+from kernelrt.schedule.naming import INNER
 from kernelrt.schedule.types import Part
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from kernelrt.schedule.indexing import Indexer
 
 __all__ = ["Form", "Forms"]
-
-#: Loops of reductions have this number or a higher one; see :mod:`kernelrt.schedule.fusion`.
-_INNER = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +98,10 @@ class Forms:
                     hole = _Hole(len(holes), int(place.arg.size))
                     holes[place] = UOp(Op.BUFFER, place.dtype, (), hole)
                 mapping[node] = holes[place]
-            elif node.op is Op.RANGE and node.arg >= _INNER:
+            elif node.op is Op.RANGE and node.arg >= INNER:
                 inner.append(node)
         # In the order of their old numbers, by which terms are sorted.
-        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), _INNER):
+        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), INNER):
             mapping[loop] = loop.replace(arg=number)
         alike = substitute(stores, mapping)
         whole = frozenset(h for place, h in holes.items() if place in self._keep)

@@ -39,7 +39,7 @@ from kernelrt.schedule.cost import (
 )
 from kernelrt.schedule.gates import conjuncts
 from kernelrt.schedule.groups import Group
-from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
+from kernelrt.schedule.indexing import Index, Indexer, Order
 from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
 from kernelrt.schedule.types import Decision
 
@@ -106,11 +106,16 @@ def _rounds(node: UOp) -> bool:
 
 def _as_they_are(wishes: _Wishes) -> _Wishes:
     """`wishes` in terms of the groups as they are now."""
-    if all(group.now() is group for group, _ in wishes):
+    for group, _ in wishes:
+        if group.now() is not group:
+            break
+    else:
         return wishes
     out: _Wishes = {}
     for (group, index), gates in wishes.items():
-        out.setdefault((group.now(), index), {}).update(gates)
+        given = out.setdefault((group.now(), group.renamed(index)), {})
+        for gate in gates:
+            given[gate if gate is None else group.renamed((gate,))[0]] = None
     return out
 
 
@@ -123,6 +128,7 @@ class _Walk:
         spread(self._order)
         self._origins: dict[int, Origin] = {}
         self._places: dict[tuple[int, ...], Origin] = {}
+        self._said: dict[Origin, Origin] = {}
         self._hosted: tuple[UOp, tuple[Group, Index] | None] | None = None
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
@@ -134,9 +140,7 @@ class _Walk:
         self._home: dict[UOp, Group] = {}
         self._decisions: list[Decision] = []
         self._ranks: dict[Group, int] = {}
-        # Loops of reductions are numbered apart from those of stores, and across groups, so
-        # that groups can be merged. Lowering numbers all anew.
-        self._next_loop = 1 << 16
+        self._varying: dict[Index, frozenset[UOp]] = {}
 
     def run(self) -> Fusion:
         for node in reversed(self._order):
@@ -180,7 +184,7 @@ class _Walk:
                 whole = None
             elif any(gate is not None and self._of_data(gate) for gate in needed):
                 accesses[group, index] = needed
-                group.apart.add((node, index))
+                group.apart |= {(node, index)}
                 continue
             else:
                 whole = self._indexer.either(needed)
@@ -217,9 +221,10 @@ class _Walk:
             return True
         if node.op in FREE:
             return False
-        if any(group.size >= MOST_WRITTEN for group, _ in accesses):
-            self._note(node, "global", "the kernel that reads it is full")
-            return True
+        for group, _ in accesses:
+            if group.size >= MOST_WRITTEN:
+                self._note(node, "global", "the kernel that reads it is full")
+                return True
         if self._work[node] == 0:
             return False
         refusal = self._refusal(node, accesses)
@@ -426,7 +431,7 @@ class _Walk:
                 self._orders[node] = order
             self._home[node] = group
             self._note(node, "merge", "stored by a kernel that computes it element by element")
-            group.targets.update(self._committed.get(node, ()))
+            group.targets |= frozenset(self._committed.get(node, ()))
             group.gates[node, index] = None
             self._descend(node, group, index, _ALWAYS)
         else:
@@ -446,7 +451,8 @@ class _Walk:
             if elements(shape) == 0:
                 continue
             order = self._orders.get(node, ()) if kind == "map" else ()
-            group = Group(shape, kind, targets=set(self._committed.get(node, ())), order=order)
+            targets = frozenset(self._committed.get(node, ()))
+            group = Group(shape, kind, targets=targets, order=order, varying=self._varying)
             group.roots[node] = group.natural
             self._credit(node, group)
             self._groups.append(group)
@@ -458,10 +464,10 @@ class _Walk:
                 self._descend(node, group, group.natural, _ALWAYS)
             elif kind == "cat":
                 for part, index in zip(node.src, group.split(node), strict=True):
-                    self._wish(part, group, index)
+                    self._wish(part, (group, index))
             else:
                 for operand in node.src[1:] if kind == "add" else node.src[:1]:
-                    self._wish(operand, group, group.natural)
+                    self._wish(operand, (group, group.natural))
 
     def _credit(self, node: UOp, group: Group) -> None:
         """Note whose work `node` is among what `group` computes."""
@@ -474,15 +480,17 @@ class _Walk:
                 said = (id(code), offset, id(method), id(caller), id(scope), backward)
                 origin = self._places.get(said)
                 if origin is None:
-                    origin = self._places[said] = resolve(raw)
+                    origin = resolve(raw)
+                    # One object for all that say the same: comparing it is quick.
+                    origin = self._places[said] = self._said.setdefault(origin, origin)
                 self._origins[id(raw)] = origin
             group.origins[origin] = None
 
-    def _wish(self, node: UOp, group: Group, index: Index, gates: _Gates = _ALWAYS) -> None:
+    def _wish(self, node: UOp, key: tuple[Group, Index], gates: _Gates = _ALWAYS) -> None:
         wishes = self._wishes.get(node)
         if wishes is None:
-            wishes = self._wishes[node] = {}
-        key = (group, index)
+            self._wishes[node] = {key: gates}
+            return
         known = wishes.get(key)
         if known is None or gates is _ALWAYS:
             wishes[key] = gates
@@ -496,24 +504,25 @@ class _Walk:
             group.size += written(node) * len(gates)
             self._credit(node, group)
         if op in ALU or op is Op.CONTIGUOUS:
+            key = (group, index)
             for s in node.src:
-                self._wish(s, group, index, gates)
+                self._wish(s, key, gates)
         elif op is Op.BOUND:
             group.checks = True
-            self._wish(node.src[0], group, index, gates)
+            self._wish(node.src[0], (group, index), gates)
         elif op in MOVEMENT:
             inner, condition = self._indexer.step(node, index)
-            self._wish(node.src[0], group, inner, self._narrowed(gates, condition))
+            self._wish(node.src[0], (group, inner), self._narrowed(gates, condition))
         elif op is Op.REDUCE_AXIS:
             self._descend_reduction(node, group, index, gates)
         elif op is Op.GATHER:
             for s in node.src[1:]:
-                self._wish(s, group, index, gates)
-            self._wish(node.src[0], group, self._opaque(node, group, index), gates)
+                self._wish(s, (group, index), gates)
+            self._wish(node.src[0], (group, self._opaque(node, group, index)), gates)
         elif op is Op.CAT:
             parts = self._indexer.parts(node, index)
             for s, (inner, condition) in zip(node.src, parts, strict=True):
-                self._wish(s, group, inner, self._narrowed(gates, condition))
+                self._wish(s, (group, inner), self._narrowed(gates, condition))
 
     def _narrowed(self, gates: _Gates, condition: UOp | None) -> _Gates:
         if condition is None:
@@ -524,24 +533,15 @@ class _Walk:
         self, node: UOp, group: Group, index: Index, gates: _Gates
     ) -> None:
         axes = node.arg[1]
-        outer = iter(index)
-        inner: list[UOp] = []
-        own: list[UOp] = []
-        for axis, dim in enumerate(node.src[0].shape):
-            if axis not in axes:
-                inner.append(next(outer))
-                continue
-            loop = ZERO
-            if dim != 1:
-                loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_loop)
-                self._next_loop += 1
-            own.append(loop)
-            inner.append(loop)
+        dims = node.src[0].shape
+        own = group.loops_along(d for a, d in enumerate(dims) if a in axes)
+        loops, outer = iter(own), iter(index)
+        inner = tuple(next(loops if a in axes else outer) for a in range(len(dims)))
         group.enter(node, index, own, contraction=contraction_reuse(node) > 0)
         along = innermost(node, self._orders[node]) if node in self._orders else None
         if along is not None and index[along].op is Op.RANGE:
-            group.vectors.add(index[along])
-        self._wish(node.src[0], group, tuple(inner), gates)
+            group.vectors |= {index[along]}
+        self._wish(node.src[0], (group, inner), gates)
 
     def _opaque(self, node: UOp, group: Group, index: Index) -> Index:
         """Stand-ins for indices that are read from data: unknown, varying with `index`."""

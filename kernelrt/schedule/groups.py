@@ -12,9 +12,10 @@ from kernelrt.ir.shape import as_uop
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.indexing import ZERO, Index, Order
+from kernelrt.schedule.naming import INNER, renamed, shifted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from kernelrt.ir.origin import Origin
     from kernelrt.schedule.indexing import Indexer
@@ -61,51 +62,54 @@ class Group:
         For a CAT, the loops over each operand.
     roots : dict
         Stored tensor-level nodes -> the index at which each is stored.
-    targets : set
+    targets : frozenset
         BUFFERs of lasting state that roots are committed to.
     checks : bool
         Whether an index is checked inside, so that the kernel may fail.
     needs : set
         Groups whose results are read.
-    vectors : set
+    vectors : frozenset
         For each contraction inside, the loop over the axis it is to be stored along.
     loops_of : dict
         Reduction and index -> its loops, one for each reduced axis.
     gates : dict
         Value and index -> the condition that covers all its uses; None where one has none.
-    apart : set
+    apart : frozenset
         Values and indices that are computed under each of their conditions by itself.
-    contractions : set
+    contractions : frozenset
         Contractions computed inside, as (node, index).
     size : int
         Instructions of one evaluation of all that is computed inside, for the limit on the size
         of a kernel.
     origins : dict
         Where the values computed inside come from, as keys; consumers first.
+    varying : dict
+        Index -> the RANGEs that it varies with. Groups may share it.
     """
 
     shape: tuple[Dim, ...]
     kind: str = "map"
     roots: dict[UOp, Index] = field(default_factory=dict)
-    targets: set[UOp] = field(default_factory=set)
+    targets: frozenset[UOp] = frozenset()
     checks: bool = False
     needs: set[Group] = field(default_factory=set)
-    contractions: set[tuple[UOp, Index]] = field(default_factory=set)
-    contraction_ranges: set[UOp] = field(default_factory=set)
+    contractions: frozenset[tuple[UOp, Index]] = frozenset()
+    contraction_ranges: frozenset[UOp] = frozenset()
     size: int = 0
     origins: dict[Origin, None] = field(default_factory=dict)
     order: Order = ()
     natural: Index = ()
     parts: list[Index] = field(default_factory=list)
-    vectors: set[UOp] = field(default_factory=set)
+    vectors: frozenset[UOp] = frozenset()
     loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
     gates: dict[tuple[UOp, Index], UOp | None] = field(default_factory=dict)
-    apart: set[tuple[UOp, Index]] = field(default_factory=set)
+    apart: frozenset[tuple[UOp, Index]] = frozenset()
     loops: list[UOp] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
-    _ranges: dict[Index, frozenset[UOp]] = field(default_factory=dict)
-    _over: dict[Index, frozenset[UOp]] = field(default_factory=dict)
+    varying: dict[Index, frozenset[UOp]] = field(default_factory=dict)
+    _counts: dict[Index, int] = field(default_factory=dict)
     _into: Group | None = None
+    _names: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.order:
@@ -154,6 +158,15 @@ class Group:
             group = group._into
         return group
 
+    def renamed(self, index: Index) -> Index:
+        """What became of `index`, or of any expressions, in the group that this one is part of."""
+        group = self
+        while group._into is not None:
+            if group._names:
+                index = renamed(index, group._names)
+            group = group._into
+        return index
+
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
         """Whether this group needs, directly or not, the results of any of `goals`.
 
@@ -187,40 +200,43 @@ class Group:
 
     def absorb(self, other: Group, indexer: Indexer) -> None:
         """Compute in this kernel what `other`, of the same iteration space, computes."""
-        for (node, index), gate in other.gates.items():
-            self.cover(node, index, gate, indexer)
-        self.apart |= other.apart
         other._into = self
+        if self._frames:
+            other._names = shifted(other._frames, len(self._frames))
+        names = other._names
+        at = other.renamed
+        for (node, index), gate in other.gates.items():
+            there = gate if gate is None else at((gate,))[0]
+            self.cover(node, at(index), there, indexer)
+        self.apart |= {(node, at(index)) for node, index in other.apart}
         self.roots |= other.roots
         self.targets |= other.targets
         self.checks |= other.checks
         self.needs |= other.needs
-        self.contractions |= other.contractions
-        self.contraction_ranges |= other.contraction_ranges
-        self.vectors |= other.vectors
+        self.contractions |= {(node, at(index)) for node, index in other.contractions}
+        self.contraction_ranges |= frozenset(at((*other.contraction_ranges,)))
+        self.vectors |= frozenset(at((*other.vectors,)))
         self.size += other.size
         self.origins |= other.origins
-        self.loops_of |= other.loops_of
-        self._frames |= other._frames
+        for (node, index), own in other.loops_of.items():
+            self.loops_of[node, at(index)] = list(at((*own,)))
+        for loop, frame in other._frames.items():
+            self._frames[names.get(loop, loop)] = Frame(
+                frozenset(at((*frame.outer,))), at(frame.own), frame.depth
+            )
 
     # How often a value is computed
 
     def ranges(self, index: Index) -> frozenset[UOp]:
         """RANGEs that `index` varies with."""
-        found = self._ranges.get(index)
+        found = self.varying.get(index)
         if found is None:
             parts = [{i} if i.op is Op.RANGE else ranges_of(i) for i in index if i is not ZERO]
-            found = self._ranges[index] = frozenset().union(*parts)
+            found = self.varying[index] = frozenset().union(*parts)
         return found
 
     def evaluated_over(self, index: Index) -> frozenset[UOp]:
         """RANGEs over which a value at `index` is computed, loop-invariant ones left out."""
-        found = self._over.get(index)
-        if found is None:
-            found = self._over[index] = self._evaluated_over(index)
-        return found
-
-    def _evaluated_over(self, index: Index) -> frozenset[UOp]:
         varying = self.ranges(index)
         frames = [self._frames[r] for r in varying if r in self._frames]
         if not frames:
@@ -231,12 +247,24 @@ class Group:
 
     def evaluations(self, index: Index) -> int:
         """How often a value at `index` is computed."""
-        over = self.evaluated_over(index)
-        total = math.prod(r.src[0].vmax for r in over)
-        if any(r in self._frames for r in over):
-            return total
-        # An index such as r // 8 takes fewer values than r.
-        return min(total, math.prod(i.vmax - i.vmin + 1 for i in index))
+        found = self._counts.get(index)
+        if found is None:
+            over = self.evaluated_over(index)
+            found = math.prod(r.src[0].vmax for r in over)
+            if self._frames.keys().isdisjoint(over):
+                # An index such as r // 8 takes fewer values than r.
+                found = min(found, math.prod(i.vmax - i.vmin + 1 for i in index))
+            self._counts[index] = found
+        return found
+
+    def loops_along(self, dims: Iterable[Dim]) -> list[UOp]:
+        """New loops for a reduction of axes of these sizes; 0 for an axis of one element."""
+        out: list[UOp] = []
+        number = INNER + len(self._frames)
+        for dim in dims:
+            out.append(ZERO if dim == 1 else UOp(Op.RANGE, dt.int64, (as_uop(dim),), number))
+            number += dim != 1
+        return out
 
     def enter(self, node: UOp, index: Index, own: list[UOp], *, contraction: bool) -> None:
         """The reduction `node` at `index` loops over `own`."""
@@ -249,12 +277,12 @@ class Group:
         for r in frame.own:
             self._frames[r] = frame
         if contraction:
-            self.contractions.add((node, index))
-            self.contraction_ranges.update(frame.own)
+            self.contractions |= {(node, index)}
+            self.contraction_ranges |= frozenset(frame.own)
 
     def inside_reduction(self, index: Index) -> bool:
         """Whether a value at `index` is computed inside a reduction's loops."""
-        return any(r in self._frames for r in self.ranges(index))
+        return not self._frames.keys().isdisjoint(self.ranges(index))
 
     def inside_contraction(self, index: Index) -> bool:
         """Whether a value at `index` is computed in the inner loop of a contraction."""
@@ -273,18 +301,17 @@ class Group:
         """
         if self.kind != "map":
             return None
-        real = [a for a, d in enumerate(shape) if d != 1]
-        loops = {index[a] for a in real}
-        if len(loops) < len(real) or not loops.issubset(self.loops):
-            return None
-        # The only element along an axis may be asked for at an index read from data.
-        if len(real) < len(shape) and any(
-            index[a] is not ZERO for a, d in enumerate(shape) if d == 1
-        ):
-            return None
-        for a in real:
-            if index[a].src[0] is not as_uop(shape[a]):
+        real: list[int] = []
+        for a, (i, d) in enumerate(zip(index, shape, strict=True)):
+            if d != 1:
+                if i not in self.loops or i.src[0] is not as_uop(d):
+                    return None
+                real.append(a)
+            elif i is not ZERO:
+                # The only element along an axis may be asked for at an index read from data.
                 return None
+        if len({index[a] for a in real}) < len(real):
+            return None
         # A value without loops of its own is at home where nothing loops.
         if not real and self.loops:
             return None

@@ -24,6 +24,8 @@ __all__ = ["Touches", "dependencies", "extent", "overlap", "waves"]
 def extent(buffer: UOp) -> Region:
     """The bytes that a BUFFER node stands for."""
     holder = buffer.arg
+    if isinstance(holder, Intermediate):
+        return Region(holder, 0, holder.size * buffer.dtype.itemsize)
     if isinstance(holder, Buffer):
         return region_of(holder)
     known = getattr(holder, "region", None)
@@ -49,21 +51,28 @@ class Touches:
     def __init__(self) -> None:
         self._reads: RegionMap[int] = RegionMap()
         self._writes: RegionMap[int] = RegionMap()
+        self._extents: dict[UOp, Region] = {}
+
+    def _extent(self, buffer: UOp) -> Region:
+        found = self._extents.get(buffer)
+        if found is None:
+            found = self._extents[buffer] = extent(buffer)
+        return found
 
     def add(self, item: int, reads: Iterable[UOp], writes: Iterable[UOp]) -> None:
         """Note what `item` touches."""
         for buffer in reads:
-            self._reads.add(extent(buffer), item)
+            self._reads.add(self._extent(buffer), item)
         for buffer in writes:
-            self._writes.add(extent(buffer), item)
+            self._writes.add(self._extent(buffer), item)
 
     def readers(self, buffer: UOp) -> list[int]:
         """Items that read any byte of `buffer`."""
-        return self._reads.meeting(extent(buffer))
+        return self._reads.meeting(self._extent(buffer))
 
     def writers(self, buffer: UOp) -> list[int]:
         """Items that write any byte of `buffer`."""
-        return self._writes.meeting(extent(buffer))
+        return self._writes.meeting(self._extent(buffer))
 
     def conflicts(self, reads: Iterable[UOp], writes: Iterable[UOp]) -> set[int]:
         """Items that must have run before one with these accesses may.
@@ -81,7 +90,7 @@ class Touches:
     def forget_covered(self, writes: Iterable[UOp]) -> None:
         """Drop accesses that a later item has overwritten whole: waiting for it is enough."""
         for buffer in writes:
-            where = extent(buffer)
+            where = self._extent(buffer)
             self._reads.drop_covered(where)
             self._writes.drop_covered(where)
 

@@ -8,7 +8,7 @@ the index becomes a LOAD. A value wanted twice at one index is one node.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
@@ -79,11 +79,6 @@ class _Lowering:
         self._indices: set[UOp] = set()
         self._checked: dict[UOp, frozenset[UOp]] = {}
         self._at_home = group.roots if group.kind == "map" else {}
-        self._rules: dict[Op, Callable[[UOp, Index, UOp | None], _Rule]] = {
-            Op.CONST: self._constant, Op.VAR: self._constant, Op.IOTA: self._iota,
-            Op.CONTIGUOUS: self._pass, Op.BOUND: self._bound, Op.REDUCE_AXIS: self._reduce,
-            Op.GATHER: self._gather, Op.CAT: self._cat,
-        }  # fmt: skip
 
     def stores(self) -> list[UOp]:
         """The STORE nodes."""
@@ -137,8 +132,11 @@ class _Lowering:
         memo = self._memo
         if wish in memo:
             return memo[wish]
+        rule = self._rule(wish)
+        if isinstance(rule, UOp):
+            return rule
         # Whether fusion knew the index too: not where it is read from data.
-        stack: list[tuple[_Wish, _Rule, bool]] = [(wish, self._rule(wish), True)]
+        stack: list[tuple[_Wish, _Rule, bool]] = [(wish, rule, True)]
         answer: UOp | None = None
         while stack:
             current, rule, known = stack[-1]
@@ -153,7 +151,11 @@ class _Lowering:
             following = self._settled(following, known=known)
             answer = memo.get(following)
             if answer is None:
-                stack.append((following, self._rule(following), known))
+                found = self._rule(following)
+                if isinstance(found, UOp):
+                    answer = memo[following] = found
+                else:
+                    stack.append((following, found, known))
         assert answer is not None
         return answer
 
@@ -163,29 +165,34 @@ class _Lowering:
         So a value is computed once, however many of its users exist under conditions.
         """
         node, index, gate = wish
-        if is_never(gate):
+        covers = self._group.gates
+        if gate is None:
+            # Nothing covers more than this, and for most values it is what covers all uses.
+            if not known or covers.get((node, index)) is None:
+                return wish
+        elif is_never(gate):
             return wish
         gate = self._indexer.needed(gate, index)
-        covers = self._group.gates
         if (node, index) in covers and (node, index) not in self._group.apart:
             whole = covers[node, index]
             gate = whole if known else self._indexer.either((whole, gate))
         return node, index, gate
 
-    # What each kind of node becomes. A rule yields wishes and returns a value.
+    # What each kind of node becomes. A rule yields wishes and returns a value; what wishes for
+    # nothing is that value itself.
 
-    def _rule(self, wish: _Wish) -> _Rule:
+    def _rule(self, wish: _Wish) -> _Rule | UOp:
         node, index, gate = wish
         if is_never(gate) or elements(node.shape) == 0:
-            return _done(const(0, node.dtype))
+            return const(0, node.dtype)
         place = node if node.op is Op.BUFFER else self._places.get(node)
         if place is not None and self._at_home.get(node) != index:
-            return _done(self._load(place, node, index, gate))
+            return self._load(place, node, index, gate)
         if node.op in ALU:
             return self._elementwise(node, index, gate)
         if node.op in MOVEMENT:
             return self._movement(node, index, gate)
-        return self._rules[node.op](node, index, gate)
+        return self._RULES[node.op](self, node, index, gate)
 
     def _offset(self, node: UOp, index: Index) -> UOp:
         """Where the element of a stored node lies in its buffer."""
@@ -223,13 +230,13 @@ class _Lowering:
         value = yield node.src[0], inner, gates
         return value if condition is None else _masked(value, condition, gates)
 
-    def _constant(self, node: UOp, _index: Index, _gate: UOp | None) -> _Rule:
-        return _done(node)
+    def _constant(self, node: UOp, _index: Index, _gate: UOp | None) -> UOp:
+        return node
 
-    def _iota(self, node: UOp, index: Index, _gate: UOp | None) -> _Rule:
+    def _iota(self, node: UOp, index: Index, _gate: UOp | None) -> UOp:
         if all(n.op is not Op.LOAD for n in toposort(index)):
             self._indices.add(index[0])
-        return _done(index[0].cast(node.dtype))
+        return index[0].cast(node.dtype)
 
     def _is_index(self, value: UOp) -> bool:
         """Whether this is index arithmetic, which cannot wrap, rather than data."""
@@ -325,10 +332,11 @@ class _Lowering:
                 result = condition.where(value, result)
         return result
 
-
-def _done(value: UOp) -> _Rule:
-    return value
-    yield  # a generator that wishes for nothing
+    # Of the class: bound methods would make each object a cycle.
+    _RULES: ClassVar[dict[Op, Callable[[_Lowering, UOp, Index, UOp | None], _Rule | UOp]]] = {
+        Op.CONST: _constant, Op.VAR: _constant, Op.IOTA: _iota, Op.CONTIGUOUS: _pass,
+        Op.BOUND: _bound, Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.CAT: _cat,
+    }  # fmt: skip
 
 
 def _masked(value: UOp, condition: UOp, gates: UOp | None) -> UOp:

@@ -8,7 +8,7 @@ import numpy as np
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.schedule import arena
+from kernelrt.schedule import arena, indexing
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.groups import Group
 
@@ -77,6 +77,24 @@ def test_unrolled_steps_are_brought_into_form_once(monkeypatch):
         made.clear()
         train.plan(np.zeros((1024, 8), np.float32))
         found.append(len(made))
+    assert 0 < found[0] == found[1]
+
+
+def test_unrolled_steps_ask_the_same_about_their_indices(monkeypatch):
+    asked = []
+    simplify = indexing.rewrite
+
+    def count(roots, *rest):
+        asked.append(None)
+        return simplify(roots, *rest)
+
+    monkeypatch.setattr(indexing, "rewrite", count)
+    found = []
+    for steps in (8, 32):
+        train = adam(steps)
+        asked.clear()
+        train.plan(np.zeros((1024, 8), np.float32))
+        found.append(len(asked))
     assert 0 < found[0] == found[1]
 
 

@@ -1,5 +1,7 @@
 """What becomes one kernel, and that the kernels compute what the graph says."""
 
+import gc
+
 import numpy as np
 import pytest
 from support.graphs import (
@@ -268,6 +270,51 @@ def test_one_pass_over_a_large_input_for_two_sums(mem: Memory) -> None:
     x = mem.random(64, 256)
     plan = check(mem, [reduce(x, Op.ADD, 1), reduce(mul(x, x), Op.ADD, 1)], kernels=1)
     assert len(plan.kernels[0].writes) == 2
+
+
+def other_operand(mem: Memory, rng: np.random.Generator, shape: tuple[int, ...]) -> UOp:
+    """What a large input meets below a reduction: more loops, conditions, indices from data."""
+    a, b, c = shape
+    kind = rng.integers(5)
+    if kind == 0:
+        return flip(mem.random(*shape), 2)
+    if kind == 1:
+        return pad(mem.random(a, b, c - 3), (0, 0), (0, 0), (1, 2))
+    if kind == 2:
+        picks = bound(mem.indices(20, c), 20)
+        return expand(reshape(gather(exp(mem.random(20)), picks), (1, 1, c)), shape)
+    if kind == 3:
+        rows = reduce(mem.random(a, b, 5), Op.MAX, 2, keep=True)
+        return expand(rows, shape)
+    picks = bound(mem.indices(20, a, b, c), 20)
+    return reduce(gather(mem.random(20, 3), reshape(picks, (*shape, 1)), iota(3)), Op.MAX, 3)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_kernels_with_loops_of_their_own_become_one(seed: int) -> None:
+    rng, mem, shape = np.random.default_rng(seed), Memory(seed), (24, 16, 32)
+    shared = mem.random(*shape)
+    axes = (2,) if rng.integers(2) else (1, 2)
+    sums = []
+    for _ in range(rng.integers(2, 5)):
+        operands = [shared, other_operand(mem, rng, shape)]
+        rng.shuffle(operands)
+        sums.append(reduce(alu((Op.MUL, Op.ADD)[rng.integers(2)], *operands), Op.MAX, *axes))
+    plan = check(mem, sums)
+    assert any(d.choice == "merge" and "walked in the same way" in d.reason for d in plan.decisions)
+
+
+def test_scheduling_leaves_nothing_to_the_collector(mem: Memory) -> None:
+    x, w, b = mem.random(8, 16), mem.random(16, 32), mem.random(32)
+    z = softmax(add(matmul(x, w), b))
+    gc.collect()
+    gc.disable()
+    try:
+        plan = schedule([z, relu(z)])
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+    assert plan.kernels
 
 
 def test_expensive_values_are_not_recomputed(mem: Memory) -> None:
