@@ -111,7 +111,10 @@ def index_error(
     if not checks:  # a kernel of the user's own
         return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")
     (check,) = checks
-    size = evaluate(as_dim(check.src[1]), {**values, **launch.fixedvars})
+    axis = check.src[1]
+    while axis.op is Op.WHERE:  # where nothing is looked up, no axis is too short
+        axis = axis.src[1]
+    size = evaluate(as_dim(axis), {**values, **launch.fixedvars})
     least = 0
     if check.arg[1]:
         least = -size

@@ -7,7 +7,7 @@ the index becomes a LOAD. A value wanted twice at one index is one node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
@@ -118,7 +118,10 @@ class _Lowering:
     def _scatter(self, root: UOp) -> UOp:
         _, value, *axes = root.src
         here = self._group.natural
-        index = tuple(self._run((axis, here, None)) for axis in axes)
+        index = tuple(
+            _checked_if(_some_elements(value, here, [pick]), pick)
+            for pick in (self._run((axis, here, None)) for axis in axes)
+        )
         at = self._indexer.flat(index, root.shape)
         value = self._run((value, here, None))
         if not frozenset().union(*map(self._checks, index)) <= self._checks(at):
@@ -253,7 +256,7 @@ class _Lowering:
         if value.vmin >= 0 and less(value, size):
             return value
         if gate is not None:
-            value = _masked(value, gate, gate)
+            value, size = _masked(value, gate, gate), _long_enough(size, gate)
         return inherit(UOp(Op.BOUND, node.dtype, (value, size, STATUS), (0, bool(node.arg))), node)
 
     def _reduce(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
@@ -289,6 +292,8 @@ class _Lowering:
 
     def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
         picks = yield from self._values(node.src[1:], index, gate)
+        gate = self._indexer.both(gate, _some_elements(node, index, picks))
+        picks = [_checked_if(_some_elements(node, index, [pick]), pick) for pick in picks]
         value = yield node.src[0], tuple(picks), gate
         return self._guarded(value, picks)
 
@@ -337,6 +342,35 @@ class _Lowering:
         Op.CONST: _constant, Op.VAR: _constant, Op.IOTA: _iota, Op.CONTIGUOUS: _pass,
         Op.BOUND: _bound, Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.CAT: _cat,
     }  # fmt: skip
+
+
+def _some_elements(node: UOp, index: Index, picks: Sequence[UOp]) -> UOp | None:
+    """Whether there is an element of `node` at all; None where it is looked up in its own loop.
+
+    What does not vary along an axis is computed before the axis' loop, also of no elements.
+    """
+    found: UOp | None = None
+    short = [(as_uop(dim), place) for dim, place in zip(node.shape, index, strict=True)]
+    short = [(size, place) for size, place in short if size.vmin <= 0]
+    loops = {n for n in toposort(picks) if n.op is Op.RANGE} if short else set()
+    for size, place in short:
+        if any(n.op is Op.RANGE and n not in loops for n in toposort([place])):
+            filled = const(0, size.dtype) < size
+            found = filled if found is None else found & filled
+    return found
+
+
+def _checked_if(condition: UOp | None, pick: UOp) -> UOp:
+    """An index of which the check can fail only where `condition` holds."""
+    if pick.op is not Op.BOUND or condition is None:
+        return pick
+    value, size = _masked(pick.src[0], condition, None), _long_enough(pick.src[1], condition)
+    return inherit(UOp(Op.BOUND, pick.dtype, (value, size, *pick.src[2:]), pick.arg), pick)
+
+
+def _long_enough(size: UOp, condition: UOp) -> UOp:
+    """The size of an axis; no axis is too short for what is looked up only by a condition."""
+    return size if size.vmin > 0 else condition.where(size, const(1, size.dtype))
 
 
 def _masked(value: UOp, condition: UOp, gates: UOp | None) -> UOp:

@@ -69,3 +69,44 @@ def test_dynamic_and_static_sizes_agree(name):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
     assert f.retraces == 0
     assert failures or name == "one of many"
+
+
+ROWS = {
+    "constant": "x[c * 0]",
+    "summed": "x[c * 0].sum(0)",
+    "gathered": "x.gather(0, krt.zeros_like(x, dtype=krt.int64))",
+    "one for all": "x[s.expand(c.shape[0])].sum(0)",
+    "with another": "x[c * 0, c % 3].sum()",
+    "pairs": "x[(c * 0)[:, None].expand(c.shape[0], 2), krt.arange(2)].sum(0)",
+    "flattened": "x[(c[:, None] * 0 + krt.arange(2) * 0).reshape(-1)].sum(0)",
+    "padded": "x[c].pad((0, 0, 1, 2)).sum(1)",
+    "padded constant": "x[c * 0].pad((0, 0, 1, 2)).sum(1)",
+    "joined": "krt.cat([x[c], krt.ones(2, 3), x[c * 0]], 0)",
+    "stacked": "krt.stack([x[c * 0].sum(0), krt.ones(3)])",
+    "scattered": "krt.zeros(2, 3).scatter_add(0, krt.ones_like(x, dtype=krt.int64), x)",
+    "slope": "krt.grad(((w := x.clone().requires_grad_())[c * 0] * w).sum(), w)",
+}
+
+
+def rows(name):
+    return eval(f"lambda x, c, s: {ROWS[name]}", {"krt": krt})  # noqa: S307 - of our own
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_indices_of_nothing_are_not_checked(name):
+    n = krt.Variable("n", 0, 40)
+    jitted = krt.jit(rows(name), dynamic={"x": {0: n}, "c": {0: n}})
+    for size in (2, 0, 7, 1, 0):
+        x = np.arange(3 * size, dtype=np.float32).reshape(size, 3)
+        given = x, np.arange(size), np.array([0])
+        wanted = rows(name)(*map(krt.tensor, given)).numpy()
+        np.testing.assert_array_equal(jitted(*given).numpy(), wanted)
+
+
+def test_an_index_of_nothing_that_may_be_something_is_checked():
+    n = krt.Variable("n", 0, 40)
+    jitted = krt.jit(rows("one for all"), dynamic={"x": {0: n}, "c": {0: n}})
+    given = np.ones((2, 3), np.float32), np.arange(2)
+    with pytest.raises(IndexBoundsError, match="index 5 is out of range for an axis of 2"):
+        jitted(*given, np.array([5]))
+    assert jitted(*given, np.array([-1])).tolist() == [2.0] * 3
