@@ -56,7 +56,7 @@ CHUNK_CYCLES = 30_000
 MOST_CHUNKS = 64
 #: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
 #: linearly in them, and the loops leave the instruction cache.
-MOST_INSTRUCTIONS = 2500
+MOST_INSTRUCTIONS = 2200
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
 ROUNDS = 2
 

@@ -74,6 +74,18 @@ def test_gradients_of_partial_broadcasts(asts, shapes):
     check(asts, a.grad, b.grad)
 
 
+@pytest.mark.parametrize("found", [
+    lambda x: x.argmin(0, keepdim=True) * x, lambda x: (x - x.amax(0, keepdim=True)).argmax(0),
+    lambda x: x.logsumexp(0), lambda x: x.std(0),
+])  # fmt: skip
+@pytest.mark.parametrize("value", [lambda x: x.gelu().abs(), lambda x: x.erf() * x.exp()])
+def test_reductions_of_dear_functions_over_any_size(asts, value, found):
+    n = krt.Variable("n", 1, 64)
+    f = krt.jit(lambda x: found(value(x)), dynamic={"x": {0: n}})
+    f.plan(np.ones(7))
+    check(asts)
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 9, 9), (1, 5, 6, 7)])
 def test_convolutions_and_norms(asts, shape):
     x, w = leaf(*shape), leaf(7, shape[1], 3, 3)
