@@ -110,7 +110,7 @@ def _evaluate(
     line = case["line"]
     if not ours:
         names["torch"] = torch
-        line = _NUMBER_OVER.sub(r"torch.tensor(\1) / x", line)
+        line = _NUMBER_OVER.sub(r"(torch.tensor(\1) / x).to((1 / x).dtype)", line)
     out = eval(line, names)  # noqa: S307 - of our own
     results = [out]
     if _is_float(out) and out.requires_grad and leaves:
