@@ -57,6 +57,18 @@ class TorchFunctions:
                 return function(x.to(kind), target.to(kind), **options)
 
             return promoted
+        if name in ("layer_norm", "group_norm", "batch_norm"):
+
+            def normed(x: Any, *args: Any, **options: Any) -> Any:
+                parts = _normed_parts(name, x, args)
+                if parts.numel():
+                    low, high = parts.aminmax(dim=-1)
+                    size = parts.abs().amax(-1)
+                    if ((high - low <= 1e-6 * size) & (size > 0)).any():
+                        raise Invalid("what a norm leaves of equal numbers is rounding")
+                return function(x, *args, **options)
+
+            return normed
         if not name.startswith(("conv", "linear")):
             return function
 
@@ -68,6 +80,16 @@ class TorchFunctions:
             return function(x, weight, **options)
 
         return weighted
+
+
+def _normed_parts(name: str, x: Any, args: tuple[Any, ...]) -> Any:
+    """`x`, of which the last axis holds what is normalized together."""
+    x = x.detach()
+    if name == "layer_norm":
+        return x.reshape(*x.shape[: x.ndim - len(args[0])], -1) if x.numel() else x
+    if name == "group_norm":
+        return x.reshape(x.shape[0], args[0], -1) if x.numel() else x
+    return x.transpose(0, 1).flatten(1)
 
 
 class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing

@@ -249,6 +249,8 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
             reach = reach + narrow[number] * 2.0**-more
             if number:
                 reach = reach + _cancelled(case["line"]) * 2.0 ** -max(_DIGITS[dtype], 23)
+                if dtype in ("float16", "bfloat16"):
+                    reach = reach + 0.3 * 2.0 ** -_DIGITS[dtype] * _of_each(case)[number - 1]
             bad = _beyond(value, peer, exact, dtype, reach)
         if number:
             bad &= ~_undefined(case, number, bad.shape)
@@ -270,6 +272,27 @@ def _cancelled(line: str) -> float:
     """
     words = ("softmax", "cross_entropy", "sumexp", "tanh", "layer_norm", "group_norm", "batch_norm")
     return 4.0 if any(word in line for word in words) else 0.0
+
+
+def _of_each(case: dict[str, Any]) -> list[np.ndarray]:
+    """Of the gradients of what is in one place of an expanded tensor, the root of their squares.
+
+    In a narrow type each is rounded before their sum is, and they may cancel.
+    """
+    leaves, inputs = [], {}
+    for name, given in case["inputs"].items():
+        leaf = torch.tensor(_numbers(given)).requires_grad_(given["dtype"] in _DIGITS)
+        value = eval(f"leaf{given['way']}", {"leaf": leaf})  # noqa: S307 - of our own
+        data = value.detach().flatten().tolist()
+        inputs[name] = {**given, "way": "", "shape": list(value.shape), "data": data}
+        if leaf.requires_grad:
+            leaves.append((leaf, value))
+    found = _evaluate({**case, "inputs": inputs}, ours=False, wide=True)[1:]
+    squares = [
+        torch.autograd.grad(value, leaf, each.square().reshape(value.shape))[0]
+        for (leaf, value), each in zip(leaves, found, strict=True)
+    ]
+    return [_array(total.sqrt()) for total in squares]
 
 
 def _narrow_errors(case: dict[str, Any]) -> list[np.ndarray]:
