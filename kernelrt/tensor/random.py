@@ -129,7 +129,10 @@ def uniform(
     *size: Any, low: float = 0.0, high: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn evenly from [`low`, `high`)."""
+    """Numbers drawn evenly from [`low`, `high`), as far as these can be told apart.
+
+    ``low + (high - low) * u`` with u in [0, 1) may round to `high`, as in NumPy.
+    """
     check_device(device)
     out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low)
     return out.requires_grad_() if requires_grad else out
