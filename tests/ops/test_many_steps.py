@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,7 @@ def stepper():
 
 
 def costs(monkeypatch, body, steps=40) -> list[int]:
+    gc.collect()  # each lazy tensor that an earlier test left is looked at, too
     looked, out = Looked(monkeypatch), []
     for i in range(steps):
         before = looked.count

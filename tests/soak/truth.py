@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,8 +43,24 @@ class Torch:
         return torch.cat(parts, dim)
 
 
+DECISIONS = re.compile(
+    r"[<>]|[!=]=|//|%|masked_fill|where|count_nonzero|sign|arg|logical|is(nan|inf|finite)"
+    r"|floor|ceil|round|trunc|bool|sort|topk"
+)
+"""Lines that tell numbers apart, however near they are."""
+
+
 class TorchFunctions:
-    """torch.nn.functional, where a tensor is also what kernelrt calls by a method."""
+    """torch.nn.functional, where a tensor is also what kernelrt calls by a method.
+
+    Parameters
+    ----------
+    decides : bool
+        Whether what is computed decides something, so that the last digit may count.
+    """
+
+    def __init__(self, decides: bool = False) -> None:
+        self._decides = decides
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         import torch
@@ -57,7 +74,7 @@ class TorchFunctions:
                 return function(x.to(kind), target.to(kind), **options)
 
             return promoted
-        if name in ("layer_norm", "group_norm", "batch_norm"):
+        if self._decides and name in ("layer_norm", "group_norm", "batch_norm"):
 
             def normed(x: Any, *args: Any, **options: Any) -> Any:
                 parts = _normed_parts(name, x, args)
@@ -188,7 +205,8 @@ def torch_values(
         signs = torch.from_numpy(noise.choice([-1.0, 1.0], tuple(value.shape)))
         return value * (1 + MOVED * signs.to(value.dtype))
 
-    scope: dict[str, Any] = {"T": Torch(), "F": TorchFunctions()}
+    decides = case["grad"] or any(DECISIONS.search(line) for line in case["lines"])
+    scope: dict[str, Any] = {"T": Torch(), "F": TorchFunctions(decides)}
     floats = []
     for name, array in data.items():
         value = torch.from_numpy(array.copy())
