@@ -47,7 +47,11 @@ def stepper():
 
 
 def costs(monkeypatch, body, steps=40) -> list[int]:
-    gc.collect()  # each lazy tensor that an earlier test left is looked at, too
+    # Memory that earlier tests wrote, and lazy tensors that they left, are looked at, too.
+    gc.collect()
+    fresh = realize._History()
+    fresh.version = realize._history.version + 1
+    monkeypatch.setattr(realize, "_history", fresh)
     looked, out = Looked(monkeypatch), []
     for i in range(steps):
         before = looked.count
