@@ -217,9 +217,11 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
 
 
 def _wraps(case: dict[str, Any]) -> bool:
-    """Whether torch compares with a number that the type has not, and takes another for it."""
+    """Whether torch takes another number for one that the type has not."""
     unsigned = any(given["dtype"] == "uint8" for given in case["inputs"].values())
-    comparison = re.search(r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)", case["line"])
+    comparison = re.search(
+        r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)|(clamp|clip|imum)\(.*-\d", case["line"]
+    )
     return unsigned and comparison is not None
 
 
@@ -270,7 +272,10 @@ def _cancelled(line: str) -> float:
     That of a softmax is p (g - sum of p g): both are as great as the weights, at most 1. That of a
     norm is what the mean and the part along the result leave of g over the deviation.
     """
-    words = ("softmax", "cross_entropy", "sumexp", "tanh", "layer_norm", "group_norm", "batch_norm")
+    words = (
+        "softmax", "cross_entropy", "sumexp", "tanh", "mish", "layer_norm", "group_norm",
+        "batch_norm",
+    )  # fmt: skip
     return 4.0 if any(word in line for word in words) else 0.0
 
 
