@@ -11,7 +11,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.ir import Dim, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
@@ -254,8 +254,11 @@ class TensorBase(ArrayHandle):
 
     def _sever(self, bound: Severed | Stale) -> None:
         """Let gradients that come to this tensor end in an error, until it is assigned to."""
+        node = self._entered()
+        if node.op is Op.DETACH and isinstance(node.arg, Severed | Stale):
+            node = node.src[0]
         self._severed, self._plain = bound, False
-        self._uop = mark(self._entered(), bound)
+        self._uop = mark(node, bound)
         state.births[0] += 1
 
     def _put(self, node: UOp) -> None:

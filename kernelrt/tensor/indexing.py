@@ -370,7 +370,10 @@ class IndexingMethods(ReductionMethods):
         own, theirs = self._lineage, new._lineage if state.local.grad else False
         if own is True:
             return Stale()
-        return own or (theirs if isinstance(theirs, Severed) else None) or None
+        if not isinstance(theirs, Severed):
+            return own or None
+        # Of results of two functions, it is not told apart which elements are whose.
+        return theirs if own in (False, theirs) else Severed(theirs.function, None)
 
     def _mask(self, mask: Self) -> Self:
         """A mask over the first axes of this tensor, or over all of them, with all axes."""
@@ -414,7 +417,11 @@ class IndexingMethods(ReductionMethods):
             from kernelrt.tensor.realize import materialize
 
             materialize([self])
-        part = self[index]
+        whole = self
+        if self._severed is not None:  # the mark would stand between the part and the storage
+            self._enter()
+            whole = self._over(self._memory, cast("tuple[int, ...]", self._shape))
+        part = whole[index]
         below = part.uop
         while below.op is Op.RESHAPE:
             below = below.src[0]

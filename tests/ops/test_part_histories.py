@@ -113,3 +113,29 @@ def test_within_a_trace(weight):
 
     with pytest.raises(krt.GradientError, match="assigned since"):
         step(f(X))
+
+
+def test_rows_of_jitted_results_are_written_alone(weight, monkeypatch):
+    """Not the whole of the buffer for each, and the marks do not heap up."""
+    f, buffer = krt.jit(lambda x: x * weight), krt.zeros(50, 3).realize()
+    depths = set()
+    whole = []
+    monkeypatch.setattr(type(buffer), "_become_value", lambda *_: whole.append(1))
+    for i in range(50):
+        buffer[i] = f(X * i)
+        depths.add(buffer._uop.depth)
+    assert not whole
+    assert len(depths) == 1
+    np.testing.assert_array_equal(buffer.numpy(), np.arange(50.0)[:, None] * X)
+    with pytest.raises(krt.GradientError, match="jitted function"):
+        (buffer.sum() + weight.sum()).backward()
+
+
+def test_results_of_two_functions_in_one_buffer(weight):
+    other = krt.ones(3, requires_grad=True)
+    f, g = krt.jit(lambda x: x * weight), krt.jit(lambda x: x * other)
+    y = krt.zeros(2, 3).realize()
+    y[0], y[1] = f(X), g(X)
+    for wanted in (weight, other):
+        with pytest.raises(krt.GradientError, match="jitted function"):
+            krt.grad((y.sum() + wanted.sum()), [wanted])
