@@ -78,8 +78,15 @@ def _numbers(given: dict[str, Any]) -> np.ndarray:
     return wide.to(getattr(torch, dtype)).double().reshape(given["shape"]).numpy()
 
 
-#: torch computes a number over x as the number times 1 / x, which may be infinite for itself.
-_NUMBER_OVER: Final = re.compile(r"^(-?[0-9.]+(?:e[-+]?[0-9]+)?) / x$")
+#: Lines that torch takes another way than they read, and how they are put to it. A number over x
+#: is the number times 1 / x, which may be infinite for itself. The gradient of x ** y takes 1
+#: from y in the type of y, where the least integer wraps.
+_AS_READ: Final = (
+    (re.compile(r"^(-?[0-9.]+(?:e[-+]?[0-9]+)?) / x$"),
+     r"(torch.tensor(\1) / x).to((1 / x).dtype)"),
+    (re.compile(r"^x \*\* y$"),
+     "x ** (y if y.is_floating_point() or not x.is_floating_point() else y.to(x.dtype))"),
+)  # fmt: skip
 
 
 def _evaluate(
@@ -110,7 +117,8 @@ def _evaluate(
     line = case["line"]
     if not ours:
         names["torch"] = torch
-        line = _NUMBER_OVER.sub(r"(torch.tensor(\1) / x).to((1 / x).dtype)", line)
+        for read, put in _AS_READ:
+            line = read.sub(put, line)
     out = eval(line, names)  # noqa: S307 - of our own
     results = [out]
     if _is_float(out) and out.requires_grad and leaves:
