@@ -284,6 +284,9 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
                 if dtype in ("float16", "bfloat16"):
                     reach = reach + 0.3 * 2.0 ** -_DIGITS[dtype] * _of_each(case)[number - 1]
             bad = _beyond(value, peer, exact, dtype, reach)
+        if bad.any() and _overflows(case, dtype):
+            # Which infinity comes first, or NaN of both, depends on the order of the sum.
+            bad &= np.isfinite(value) | np.isfinite(exact)
         if number:
             bad &= ~_undefined(case, number, bad.shape)
             bad &= ~_of_nothing(_array(truth[0]), exact, peer)
@@ -365,6 +368,15 @@ def _undefined(case: dict[str, Any], number: int, shape: tuple[int, ...]) -> np.
     """Where an input is NaN, which has no gradient that could be right or wrong."""
     given = [v for v in case["inputs"].values() if v["dtype"] in _DIGITS][number - 1]
     return np.isnan(_numbers(given)).reshape(shape)
+
+
+def _overflows(case: dict[str, Any], dtype: str) -> bool:
+    """Whether sums of a few of a case's numbers are infinite, beside numbers that are already."""
+    numbers = [_numbers(v).ravel() for v in case["inputs"].values() if v["dtype"] in _DIGITS]
+    with np.errstate(all="ignore"):
+        sizes = np.abs(np.concatenate(numbers)) if numbers else np.zeros(0)
+    huge = np.isfinite(sizes) & (sizes > _GREATEST[dtype] / 8)
+    return int(huge.sum()) > 1 and bool(np.isinf(sizes).any())
 
 
 def _of_nothing(result: np.ndarray, exact: np.ndarray, peer: np.ndarray) -> np.ndarray:
