@@ -126,12 +126,14 @@ def strict() -> Iterator[None]:
 
 @contextlib.contextmanager
 def double() -> Iterator[None]:
-    """What has no type of its own is float64 to torch."""
+    """What has no type of its own is float64 to torch, which is as exact as it can be."""
     import torch
+    from support.spreads import around_the_mean
 
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with around_the_mean():
+            yield
     finally:
         torch.set_default_dtype(torch.float32)
 
