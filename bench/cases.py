@@ -32,6 +32,8 @@ class Side:
         Modules that have to be importable.
     calls : int
         How many units of work one call does; times are divided by it.
+    limit : bool
+        Whether this is no contender but what the machine allows; its result is another one.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Side:
     enter: Callable[[], None] = field(default=lambda: None)
     needs: tuple[str, ...] = ()
     calls: int = 1
+    limit: bool = False
 
     def build(self) -> Call:
         """Import what is needed, build, and warm up."""

@@ -9,7 +9,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import cnn, dispatch, dynamic, eager, importing, kernels, mlp, threads
+from bench import (
+    cnn,
+    dispatch,
+    dynamic,
+    eager,
+    importing,
+    kernels,
+    mlp,
+    models,
+    products,
+    rows,
+    threads,
+)
 from bench.cases import OURS, Case, PeerMissingError
 from bench.timing import measure
 
@@ -25,6 +37,9 @@ GROUPS = {
     "cnn": cnn.cases,
     "eager": eager.cases,
     "kernels": kernels.cases,
+    "products": products.cases,
+    "rows": rows.cases,
+    "models": models.cases,
     "dynamic": dynamic.cases,
     "threads": threads.cases,
     "import": importing.cases,
@@ -45,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         if name not in GROUPS:
             parser.error(f"unknown group {name!r}; expected some of {', '.join(GROUPS)}")
     print(machine(), end="\n\n")
-    print("| what | kernelrt | best other | | times as fast | aim |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("| what | kernelrt | best other | | times as fast | aim | limit is |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     details: list[str] = []
     for group in options.groups or GROUPS:
         for case in GROUPS[group]():
@@ -74,17 +89,20 @@ def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
 
 
 def row(case: Case, samples: dict[str, Samples]) -> str:
-    """One line of the table, by medians."""
+    """One line of the table, by medians; last, the limit's time as a part of kernelrt's."""
     ours = samples[OURS].median
-    others = {name: s.median for name, s in samples.items() if name != OURS}
+    limits = [samples[s.name].median for s in case.sides if s.limit and s.name in samples]
+    of_limit = f"{limits[0] / ours:.2f}" if limits else ""
+    peers = {side.name for side in case.sides if not side.limit and side.name != OURS}
+    others = {name: s.median for name, s in samples.items() if name in peers}
     if not others:
-        return f"| {case.title} | {per_unit(case, ours)} | | | | |"
+        return f"| {case.title} | {per_unit(case, ours)} | | | | | {of_limit} |"
     best = min(others, key=lambda name: others[name])
     ratio = others[best] / ours
     aim = "" if case.aim is None else f"{case.aim:.2f}"
     return (
         f"| {case.title} | {per_unit(case, ours)} | {per_unit(case, others[best])} | {best} "
-        f"| {ratio:.2f} | {aim} |"
+        f"| {ratio:.2f} | {aim} | {of_limit} |"
     )
 
 

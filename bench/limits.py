@@ -1,0 +1,214 @@
+"""Kernels beside their peers and beside what the machine could do, one and two threads.
+
+A case is one computation at one number of threads; its title says both. Where a copy of the same
+bytes is the limit, that copy is a side: nothing that reads and writes as much can be quicker.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.cases import OURS, Case, Side
+from bench.peers import torch_side
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.cases import Call
+
+Array = Any
+Function = Callable[..., Any]
+THREADS = (1, 2)
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """One computation as a user of each framework would write it.
+
+    Attributes
+    ----------
+    name, title : str
+        Short, and for the table.
+    arguments : callable
+        Fresh random arrays, the same each time.
+    kernelrt : callable
+        Takes tensors, gives a tensor.
+    torch, jax, numpy : callable or None
+        The same for arrays of the framework.
+    gradient : bool
+        Whether the gradients of the result's sum are computed too, for every floating argument.
+    copied : int
+        Bytes that have to be read and written; 0 where a copy is no limit.
+    aim : float or None
+        As in Case.
+    tolerance : float
+        As in Case.
+    threads : tuple of int
+        Numbers of threads to compare at.
+    """
+
+    name: str
+    title: str
+    arguments: Callable[[], list[NDArray[Any]]]
+    kernelrt: Function
+    torch: Function | None = None
+    jax: Function | None = None
+    numpy: Function | None = None
+    gradient: bool = False
+    copied: int = 0
+    aim: float | None = None
+    tolerance: float = 1e-4
+    threads: tuple[int, ...] = THREADS
+
+
+def normal(*shapes: tuple[int, ...]) -> Callable[[], list[NDArray[Any]]]:
+    """Float32 arguments of these shapes, from a standard normal distribution."""
+
+    def make() -> list[NDArray[Any]]:
+        rng = np.random.default_rng(0)
+        return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+    return make
+
+
+def _warm(call: Call) -> Call:
+    for _ in range(WARM_UP):
+        call()
+    return call
+
+
+def our_threads(count: int) -> None:
+    """Let kernelrt use so many threads."""
+    import kernelrt as krt
+
+    krt.set_num_threads(count)
+
+
+def _blas_threads(count: int) -> None:
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(count)
+
+
+def _kernelrt(work: Work) -> Call:
+    import kernelrt as krt
+
+    arguments = [krt.tensor(array) for array in work.arguments()]
+    floating = [number for number, a in enumerate(arguments) if a.dtype.is_float]
+
+    def value_and_gradients(*given: Any) -> Any:
+        leaves = [given[number] for number in floating]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        value = work.kernelrt(*given)
+        return value, *krt.grad(value.sum(), leaves)
+
+    function = krt.jit(value_and_gradients if work.gradient else work.kernelrt)
+    if work.gradient:
+        return _warm(lambda: function(*arguments)[0])
+    return _warm(lambda: function(*arguments))
+
+
+def _torch(work: Work) -> Call:
+    import torch
+
+    assert work.torch is not None
+    compute = work.torch
+    arguments = [torch.from_numpy(array) for array in work.arguments()]
+
+    @torch.inference_mode()
+    def forward() -> object:
+        return compute(*arguments)
+
+    leaves = [a.requires_grad_() for a in arguments if work.gradient and a.is_floating_point()]
+
+    def backward() -> object:
+        value = compute(*arguments)
+        torch.autograd.grad(value.sum(), leaves)
+        return value.detach()
+
+    return _warm(backward if work.gradient else forward)
+
+
+def _jax(work: Work) -> Call:
+    import jax
+
+    assert work.jax is not None
+    compute = work.jax
+    arrays = work.arguments()
+    floating = tuple(n for n, array in enumerate(arrays) if array.dtype.kind == "f")
+    arguments = [jax.device_put(array) for array in arrays]
+
+    def with_gradients(*given: Any) -> Any:
+        def total(*inner: Any) -> Any:
+            value = compute(*inner)
+            return value.sum(), value
+
+        gradients, value = jax.grad(total, floating, has_aux=True)(*given)
+        return value, gradients
+
+    if work.gradient:
+        both = jax.jit(with_gradients)
+
+        def call() -> object:
+            value, gradients = both(*arguments)
+            jax.block_until_ready(gradients)
+            return value.block_until_ready()
+
+        return _warm(call)
+    function = jax.jit(compute)
+    return _warm(lambda: function(*arguments).block_until_ready())
+
+
+def _numpy(work: Work) -> Call:
+    assert work.numpy is not None
+    return _warm(functools.partial(work.numpy, *work.arguments()))
+
+
+def _copy(nbytes: int) -> Call:
+    """Half of `nbytes` read, half written."""
+    import torch
+
+    source, target = torch.ones(nbytes // 8), torch.ones(nbytes // 8)
+    return _warm(lambda: target.copy_(source))
+
+
+def sides_of(work: Work, threads: int) -> tuple[Side, ...]:
+    """Everyone who has this computation, at this number of threads."""
+    ours = functools.partial(our_threads, threads)
+    out = [Side(OURS, functools.partial(_kernelrt, work), ours)]
+    if work.torch is not None:
+        peer = functools.partial(torch_side.threads, threads)
+        out.append(Side("torch", functools.partial(_torch, work), peer, ("torch",)))
+    if work.jax is not None and threads > 1:
+        # Its threads are chosen when the process starts.
+        out.append(Side("jax.jit", functools.partial(_jax, work), needs=("jax",)))
+    if work.numpy is not None:
+        limit = functools.partial(_blas_threads, threads)
+        out.append(Side("numpy", functools.partial(_numpy, work), limit, ("threadpoolctl",)))
+    if work.copied:
+        make = functools.partial(_copy, work.copied)
+        peer = functools.partial(torch_side.threads, threads)
+        out.append(Side("copy", make, peer, ("torch",), limit=True))
+    return tuple(out)
+
+
+def cases_of(works: tuple[Work, ...]) -> tuple[Case, ...]:
+    """A case for each computation and number of threads."""
+    return tuple(
+        Case(
+            f"{work.name}-{threads}",
+            f"{work.title}, {threads} thread{'s' if threads > 1 else ''}",
+            sides_of(work, threads),
+            tolerance=work.tolerance,
+            aim=work.aim,
+        )
+        for work in works
+        for threads in work.threads
+    )
