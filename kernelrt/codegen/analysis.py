@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.ir.local import most_elements
 from kernelrt.ir.ops import ALU, INSTRUCTIONS, Op
-from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
@@ -15,8 +15,10 @@ from kernelrt.ir.uop import UOp, const, toposort
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Analysis", "Cost", "kernel_cost", "merge_reductions", "stride"]
+__all__ = ["CLOSING", "Analysis", "Cost", "is_empty_load", "kernel_cost", "stride"]
 
+#: What computes a result over RANGEs of its own.
+CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
 #: Rough cost, in vector instructions, of ops that are more than one.
 OP_COST = {**INSTRUCTIONS, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0}
 
@@ -40,6 +42,11 @@ class Analysis:
         Node -> ranges its value varies with (a REDUCE has closed over its own).
     reduces : list of UOp
         The REDUCE nodes, operands first.
+    locals : list of UOp
+        The LOCAL nodes, operands first.
+    passes : dict
+        RANGEs -> the REDUCEs and LOCALs that close over them, operands first: one walk of these
+        loops computes them all.
     ranges : list of UOp
         The RANGE nodes.
     """
@@ -49,14 +56,18 @@ class Analysis:
         self.nodes = list(toposort([sink]))
         self.deps: dict[UOp, frozenset[UOp]] = {}
         self.reduces = [u for u in self.nodes if u.op is Op.REDUCE]
+        self.locals = [u for u in self.nodes if u.op is Op.LOCAL]
         self.ranges = [u for u in self.nodes if u.op is Op.RANGE]
+        self.passes: dict[tuple[UOp, ...], list[UOp]] = {}
         for u in self.nodes:
             self.deps[u] = self._deps_of(u)
+            if u.op in CLOSING:
+                self.passes.setdefault(u.src[1:], []).append(u)
 
     def _deps_of(self, u: UOp) -> frozenset[UOp]:
         if u.op is Op.RANGE:
             return frozenset({u})
-        if u.op is Op.REDUCE:
+        if u.op in CLOSING:
             return self.deps[u.src[0]] - frozenset(u.src[1:])
         out: frozenset[UOp] = frozenset()
         for s in u.src:
@@ -73,13 +84,39 @@ class Analysis:
         return list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
 
     def loads(self, root: UOp) -> list[UOp]:
-        """LOADs whose values reach `root` without passing through a REDUCE."""
-        found = toposort([root], stop=lambda u: u.op is Op.REDUCE and u is not root)
+        """LOADs whose values reach `root` without passing through a REDUCE or a LOCAL."""
+        found = toposort([root], stop=lambda u: u.op in CLOSING and u is not root)
         return [u for u in found if u.op is Op.LOAD]
+
+    def closing(self, roots: Iterable[UOp]) -> list[UOp]:
+        """REDUCEs and LOCALs that `roots` use, operands first, not those inside others."""
+        found = toposort(roots, stop=lambda u: u.op in CLOSING or is_empty_load(u))
+        return [u for u in found if u.op in CLOSING]
+
+    def stride(self, access: UOp, r: UOp) -> int | None:
+        """Elements between neighbours along `r` of a LOAD or STORE; None where not constant.
+
+        For each place of the loops that a LOCAL varies with there is an array of its own. These
+        lie side by side where its element is one vector.
+        """
+        step = stride(access.src[1], r)
+        if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
+            return 1 if step == 0 else None
+        return step
 
     def weight(self, roots: Iterable[UOp]) -> int:
         """Instructions per element of `roots`, nested REDUCEs not counted."""
         return sum(OP_COST.get(u.op, 1) for u in self.order(roots) if u.op in ALU)
+
+
+def is_empty_load(u: UOp) -> bool:
+    """Whether `u` reads memory without elements, so that no address is needed."""
+    if u.op is not Op.LOAD:
+        return False
+    source = u.src[0]
+    if source.op is Op.LOCAL:
+        return most_elements(source.src[1:]) == 0
+    return bool(source.arg[1] == 0)
 
 
 def stride(index: UOp, r: UOp) -> int | None:
@@ -94,77 +131,6 @@ def stride(index: UOp, r: UOp) -> int | None:
     return step
 
 
-def merge_reductions(sink: UOp) -> UOp:
-    """`sink` with independent REDUCEs over equal extents sharing one loop.
-
-    Sharing ranges is what fuses: afterwards the code generator runs the REDUCEs that close over
-    the same ranges in one pass, and what both read is one node.
-    """
-    # What is nested varies with the loops around it, so that it may match once these do.
-    while shared := _shared_ranges(Analysis(sink)):
-        sink = substitute([sink], shared)[0]
-    return sink
-
-
-class _Pass:
-    """REDUCEs that will run in one loop nest."""
-
-    def __init__(self, closed: tuple[UOp, ...]) -> None:
-        self.closed = closed
-        self.reduces: list[UOp] = []
-        #: Passes whose results these REDUCEs use, directly or not.
-        self.needs: set[_Pass] = set()
-
-
-def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
-    """Ranges to exchange for others, so that REDUCEs that may share a loop nest do."""
-    passes: dict[tuple[UOp, ...], _Pass] = {}
-    below: dict[UOp, frozenset[_Pass]] = {}
-    for u in info.nodes:
-        under = frozenset[_Pass]().union(*(below[s] for s in u.src))
-        if u.op is Op.REDUCE:
-            own = passes.setdefault(u.src[1:], _Pass(u.src[1:]))
-            own.reduces.append(u)
-            own.needs |= under
-            under |= {own}
-        below[u] = under
-    for each in passes.values():
-        each.needs = _all_needed(each)
-    alike: dict[object, list[_Pass]] = {}
-    shared: dict[UOp, UOp] = {}
-    for each in passes.values():
-        key = (info.deps[each.reduces[0]], tuple(r.src[0] for r in each.closed))
-        kept = alike.setdefault(key, [])
-        # One that needs the other comes after it; neither may, by way of any pass.
-        fit = next((k for k in kept if each not in k.needs and k not in each.needs), None)
-        if fit is None:
-            kept.append(each)
-            continue
-        shared.update(zip(each.closed, fit.closed, strict=True))
-        _join(fit, each, passes.values())
-    return shared
-
-
-def _all_needed(each: _Pass) -> set[_Pass]:
-    """What a pass needs, and what that needs, where passes are joined already."""
-    found: set[_Pass] = set()
-    pending = list(each.needs)
-    while pending:
-        needed = pending.pop()
-        if needed not in found:
-            found.add(needed)
-            pending += needed.needs
-    return found
-
-
-def _join(kept: _Pass, gone: _Pass, passes: Iterable[_Pass]) -> None:
-    """Let `kept` do what `gone` did: whoever needed either needs both, and all that they need."""
-    kept.needs |= gone.needs
-    for other in passes:
-        if kept in other.needs or gone in other.needs:
-            other.needs |= {kept, gone} | kept.needs
-
-
 def kernel_cost(info: Analysis) -> Cost:
     """Flops of every node times how often it runs, and each byte touched once per buffer."""
     flops = const(0, dt.int64)
@@ -175,7 +141,7 @@ def kernel_cost(info: Analysis) -> Cost:
             flops = flops + _trips(info.deps[u.src[0]])
     touched: dict[tuple[UOp, bool], UOp] = {}
     for u in info.nodes:
-        if u.op in (Op.LOAD, Op.STORE):
+        if u.op in (Op.LOAD, Op.STORE) and u.src[0].op is Op.PARAM:
             param = u.src[0]
             size = const(param.arg[1] * param.dtype.itemsize, dt.int64)
             walked = _trips(info.deps[u.src[1]]) * param.dtype.itemsize

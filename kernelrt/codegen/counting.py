@@ -1,16 +1,18 @@
 """What a choice of tiles costs: cycles of the loops that reduce, instructions of the whole text.
 
-REDUCEs over the same RANGEs run in one loop nest, a :class:`Nest`, and are counted together.
+REDUCEs and LOCALs over the same RANGEs run in one loop nest, a :class:`Nest`, and are counted
+together.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelrt.codegen.analysis import stride
+from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
+from kernelrt.codegen.tiles import ONE, extent, parts
+from kernelrt.ir.local import local_bytes
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import toposort
 
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiles import Tile
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Counter", "Nest", "Tile", "extent", "is_fixed"]
+__all__ = ["Counter", "Nest"]
 
 #: Instructions that a node becomes, where that is not one.
 _WRITTEN = {
@@ -36,30 +39,15 @@ _LOOP = 6
 _SPILL = 1e30
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """How many elements of a range one iteration covers, in vectors of how many lanes."""
-
-    factor: int = 1
-    lanes: int = 1
-
-    def positions(self) -> tuple[tuple[int, int], ...]:
-        """Offset and lanes of each place along the tile."""
-        return tuple(
-            (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
-        )
-
-
-_ONE = Tile()
-
-
 class Nest:
-    """REDUCEs that close over the same RANGEs; one loop nest computes them.
+    """REDUCEs and LOCALs that close over the same RANGEs; one loop nest computes them.
 
     Attributes
     ----------
-    reduces : list of UOp
-        The REDUCE nodes.
+    nodes : list of UOp
+        All of them.
+    reduces, fills : list of UOp
+        The REDUCE nodes, and the LOCAL nodes.
     closed : tuple of UOp
         The RANGEs they close over, outermost first.
     deps : frozenset of UOp
@@ -67,20 +55,28 @@ class Nest:
     ranges : frozenset of UOp
         Both.
     loads : list of UOp
-        LOADs in the loop, those of nested REDUCEs left out.
+        LOADs in the loop, those of what is nested in it left out.
     work : float
         Instructions for one element of each REDUCE.
+    filling : int
+        Instructions for one element of all LOCALs, beside what the REDUCEs compute as well.
     """
 
-    def __init__(self, info: Analysis, reduces: list[UOp]) -> None:
-        self.reduces = reduces
-        self.closed = reduces[0].src[1:]
-        self.deps = info.deps[reduces[0]]
+    def __init__(self, info: Analysis, nodes: list[UOp]) -> None:
+        self.nodes = nodes
+        self.reduces = [u for u in nodes if u.op is Op.REDUCE]
+        self.fills = [u for u in nodes if u.op is Op.LOCAL]
+        self.closed = nodes[0].src[1:]
+        self.deps = info.deps[nodes[0]]
         self.ranges = self.deps | set(self.closed)
-        self.loads = list(dict.fromkeys(x for u in reduces for x in info.loads(u.src[0])))
+        self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add; others what their values take as well.
-        values = [u.src[0] for u in reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL]
-        self.work = 1.0 + info.weight(values) / len(reduces)
+        values = [
+            u.src[0] for u in self.reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL
+        ]
+        folding = info.weight(values)
+        self.work = 1.0 + folding / max(1, len(self.reduces))
+        self.filling = info.weight([*values, *(u.src[0] for u in self.fills)]) - folding
 
 
 class _Spread(NamedTuple):
@@ -119,16 +115,16 @@ class Counter:
 
     def stride(self, access: UOp, r: UOp) -> int | None:
         """Stride along `r` of a LOAD or STORE."""
-        key = (access.src[1], r)
+        key = (access, r)
         if key not in self._strides:
-            self._strides[key] = stride(*key)
+            self._strides[key] = self.info.stride(access, r)
         return self._strides[key]
 
     # Cycles ---------------------------------------------------------------------------------
 
     def cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nest`."""
-        key = (nest, tuple(tiles.get(r, _ONE) for r in (*nest.deps, *nest.closed)))
+        key = (nest, tuple(tiles.get(r, ONE) for r in (*nest.deps, *nest.closed)))
         found = self._cycles.get(key)
         if found is None:
             found = self._cycles[key] = self._count_cycles(nest, tiles)
@@ -137,33 +133,36 @@ class Counter:
     def _count_cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         members = len(nest.reduces)
         along = self.vector_of(nest.closed, tiles)
-        accumulators = members * self._count(nest.deps, tiles, along)
+        results = self._count(nest.deps, tiles, along)
+        accumulators = members * results
         depth = 1
         for r in nest.closed:
-            depth *= len(tiles.get(r, _ONE).positions())
+            depth *= len(tiles.get(r, ONE).positions())
         loads, shuffles, held = self._loads(nest, tiles, along)
         spilled = accumulators + held + self.reserved >= self.registers
         arithmetic = accumulators * depth * nest.work / self.rate
-        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators)))
+        arithmetic += results * depth * nest.filling / self.rate
+        stores = results * depth * len(nest.fills)
+        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators))) if members else 0.0
         # The units work side by side; what is not the bottleneck still costs slots.
-        units = (arithmetic, loads / 2, shuffles, latency)
+        units = (arithmetic, loads / 2, stores, shuffles, latency)
         step = max(units) + 0.1 * sum(units) + 1.0
         iterations = 1.0
         for r in (*nest.deps, *nest.closed):
-            iterations *= -(-extent(r) // tiles.get(r, _ONE).factor)
+            iterations *= -(-extent(r) // tiles.get(r, ONE).factor)
         cost = step * iterations
         if along is not None:
-            results = math.prod(extent(r) for r in nest.deps) * members
-            packed = max((tiles.get(r, _ONE).lanes for r in nest.deps), default=1)
+            singles = math.prod(extent(r) for r in nest.deps) * members
+            packed = max((tiles.get(r, ONE).lanes for r in nest.deps), default=1)
             # Folding pairs costs three instructions a result; a lone vector, two a round.
             folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
-            cost += results * folding
+            cost += singles * folding
         # One accumulator each has to be had, come what may.
         return cost + (_SPILL if spilled and accumulators > members else 0.0)
 
     def vector_of(self, ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
         """The one of `ranges` that carries vectors."""
-        return next((r for r in ranges if tiles.get(r, _ONE).lanes > 1), None)
+        return next((r for r in ranges if tiles.get(r, ONE).lanes > 1), None)
 
     def _count(
         self, ranges: Iterable[UOp], tiles: Mapping[UOp, Tile], along: UOp | None
@@ -171,7 +170,7 @@ class Counter:
         """Registers that one value over `ranges` takes."""
         total = 1
         for r in ranges:
-            tile = tiles.get(r, _ONE)
+            tile = tiles.get(r, ONE)
             lone = along is not None and r is not along
             total *= tile.factor if lone else len(tile.positions())
         return total
@@ -218,7 +217,7 @@ class Counter:
 
     def _is_block(self, x: UOp, k: UOp, vector: UOp, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether a strided load can be had by transposing a block along the reduction."""
-        tile = tiles.get(k, _ONE)
+        tile = tiles.get(k, ONE)
         return (
             len(x.src) == 2
             and self.stride(x, k) == 1
@@ -227,6 +226,14 @@ class Counter:
             and tile.factor & (tile.factor - 1) == 0
             and self.stride(x, vector) is not None
         )
+
+    def local_bytes(self, tiles: Mapping[UOp, Tile]) -> int:
+        """Memory of the local arrays: one for each element of the tile around."""
+        total = 0
+        for u in self.info.locals:
+            around = math.prod(tiles.get(r, ONE).factor for r in self.info.deps[u])
+            total += around * local_bytes(u.dtype, u.src[1:])
+        return total
 
     # Text -----------------------------------------------------------------------------------
 
@@ -248,7 +255,7 @@ class Counter:
         for nest in nests:
             opened = self._around(nest, order, closers)
             ranges = (*opened, *nest.closed)
-            key = (nest, ranges, tuple(tiles.get(r, _ONE) for r in ranges))
+            key = (nest, ranges, tuple(tiles.get(r, ONE) for r in ranges))
             found = self._written.get(key)
             if found is None:
                 found = self._written[key] = self._written_nest(nest, opened, tiles)
@@ -259,7 +266,7 @@ class Counter:
         self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
         """Instructions of STOREs under the same loops, without the REDUCEs they use."""
-        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in opened}
+        spread = {r: _spread(r, tiles.get(r, ONE)) for r in opened}
         vector = self.vector_of(opened, tiles)
         total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
         for store in stores:
@@ -273,10 +280,10 @@ class Counter:
     ) -> int:
         """Instructions of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
         inside = [*opened, *nest.closed]
-        spread = {r: _spread(r, tiles.get(r, _ONE)) for r in inside}
+        spread = {r: _spread(r, tiles.get(r, ONE)) for r in inside}
         along = self.vector_of(nest.closed, tiles)
         vector = along or self.vector_of(opened[::-1], tiles)
-        values = [u.src[0] for u in nest.reduces]
+        values = [u.src[0] for u in nest.nodes]
         # The combination, beside what is combined, and at the end the lanes' with each other.
         once = self._repeats(nest.ranges, inside, spread, vector, True)
         if along is not None:
@@ -332,7 +339,7 @@ class Counter:
         return frozenset(
             r
             for r in opened
-            if r is not vector and tiles.get(r, _ONE).lanes == 1 and tiles.get(r, _ONE).factor >= 4
+            if r is not vector and tiles.get(r, ONE).lanes == 1 and tiles.get(r, ONE).factor >= 4
         )
 
     def _body(
@@ -358,7 +365,7 @@ class Counter:
                 out.append((x, _LANE, False))
                 lone += x.src[1:]
         for indices, wide in ((shared, True), (lone, False)):
-            below = toposort(indices, stop=lambda u: u.op is Op.REDUCE)
+            below = toposort(indices, stop=lambda u: u.op in CLOSING)
             nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
             out += [(u, _WRITTEN.get(u.op, 1), wide) for u in nodes]
         return out
@@ -390,23 +397,6 @@ class Counter:
 
 
 def _spread(r: UOp, tile: Tile) -> _Spread:
-    if is_fixed(r):
-        trips, rest = divmod(extent(r), tile.factor)
-        steps = [tile.factor] * bool(trips) + [rest] * bool(rest)
-    else:
-        steps = [tile.factor]
-        while steps[-1] > tile.lanes:
-            steps.append(max(tile.lanes, steps[-1] // 2 // tile.lanes * tile.lanes))
-        steps += [tile.lanes] * (tile.lanes > 1)
-    places = sum(-(-step // tile.lanes) for step in steps)
-    return _Spread(max(1, len(steps)), max(1, places), max(1, sum(steps)))
-
-
-def extent(r: UOp) -> int:
-    """The greatest number of iterations of a RANGE, at least 1."""
-    return max(1, r.src[0].vmax)
-
-
-def is_fixed(r: UOp) -> bool:
-    """Whether the number of iterations of a RANGE is known."""
-    return r.src[0].op is Op.CONST
+    tiles = [part.tile for part in parts(r, tile)]
+    places = sum(len(t.positions()) for t in tiles)
+    return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)))

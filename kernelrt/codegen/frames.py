@@ -18,12 +18,11 @@ from kernelrt.codegen.llvm import Text, Value
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from kernelrt.codegen.memory import Held
+    from kernelrt.codegen.tiles import Position, Tile
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Frame", "Loops", "Position", "Segment"]
-
-#: A place on a range inside the current tile: offset from the loop variable, and lanes.
-Position = tuple[int, int]
+__all__ = ["Frame", "Frames", "Segment"]
 
 
 @dataclass(slots=True)
@@ -34,10 +33,8 @@ class Segment:
     ----------
     start, stop : Value
         First and past-the-last value of the loop variable.
-    step : int
-        Elements an iteration advances.
-    positions : tuple of Position
-        Tile along the range.
+    tile : Tile
+        What one iteration covers.
     trips : int or None
         Iterations when known; 1 means that no loop is needed.
     masked : Value or None
@@ -46,8 +43,7 @@ class Segment:
 
     start: Value
     stop: Value
-    step: int
-    positions: tuple[Position, ...]
+    tile: Tile
     trips: int | None
     masked: Value | None = None
 
@@ -61,11 +57,13 @@ class Frame:
     base: Value | None = None
     positions: tuple[Position, ...] = ((0, 1),)
     mask: Value | None = None
+    #: Arrays that were filled here: LOCAL -> those of its places in the tile.
+    arrays: dict[UOp, list[Held]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     memo: dict[object, Value] = field(default_factory=dict)
 
 
-class Loops:
+class Frames:
     """The stack of open loops, and how a loop is opened and closed."""
 
     def __init__(self, text: Text) -> None:
@@ -150,7 +148,7 @@ class Loops:
     ) -> list[Value]:
         parent, label = self.top, self.label("once")
         # A block of its own: code hoisted into the parent may still change the parent's block.
-        frame = Frame(r, label, segment.start, segment.positions)
+        frame = Frame(r, label, segment.start, segment.tile.positions())
         out = self._body(frame, carried, body)
         parent.lines += [f"  br label %{label}", f"{label}:", *frame.lines]
         parent.block = frame.block
@@ -178,14 +176,14 @@ class Loops:
         text, parent = self.text, self.top
         head, done = self.label("loop"), self.label("done")
         index = Value(text.name("i"), 1, dt.int64)
-        frame = Frame(r, head, index, segment.positions)
+        frame = Frame(r, head, index, segment.tile.positions())
         phis = [Value(text.name("acc"), v.lanes, v.dtype) for v in carried]
         if segment.masked is not None:
             with_mask = Value(text.name("rest"), 1, dt.int64)
             frame.mask = self._mask(frame, with_mask, segment, index)
         out = self._body(frame, phis, body)
         following, more = text.name("i"), text.name("c")
-        frame.lines.append(f"  {following} = add nsw i64 {index.text}, {segment.step}")
+        frame.lines.append(f"  {following} = add nsw i64 {index.text}, {segment.tile.factor}")
         frame.lines.append(f"  {more} = icmp slt i64 {following}, {segment.stop.text}")
         frame.lines.append(f"  br i1 {more}, label %{head}, label %{done}")
         before = parent.block
@@ -230,7 +228,7 @@ class Loops:
 
     def _mask(self, frame: Frame, rest: Value, segment: Segment, index: Value) -> Value:
         """Which lanes of a last vector hold elements."""
-        lanes = segment.positions[0][1]
+        lanes = segment.tile.lanes
         frame.lines.append(f"  {rest.text} = sub i64 {segment.stop.text}, {index.text}")
         outer, self.text.lines = self.text.lines, frame.lines
         try:

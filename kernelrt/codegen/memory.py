@@ -2,30 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
-from kernelrt.codegen.analysis import stride
-from kernelrt.codegen.llvm import Value, memory_type, vector
+from kernelrt.codegen.analysis import is_empty_load, stride
+from kernelrt.codegen.llvm import Value, memory_type, register_type, vector
+from kernelrt.codegen.tiles import lane_within, lanes_of
+from kernelrt.codegen.transposed import transpose
+from kernelrt.errors import CompileError
+from kernelrt.ir.local import flat_index, local_bytes, local_itemsize, most_elements
 from kernelrt.ir.ops import Op
-from kernelrt.ir.status import LARGEST, LEAST, MOST_CHECKS, NUMBER_BITS
 from kernelrt.ir.terms import linear
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernelrt.codegen.emitter import Emitter, Place
-    from kernelrt.codegen.frames import Position
+    from kernelrt.codegen.emitter import Emitter
+    from kernelrt.codegen.tiles import Place, Position
+    from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Memory"]
+__all__ = ["Array", "Held", "Memory"]
 
+#: Bytes that local arrays are aligned to: a line of the cache, and the widest vector.
+_ALIGN = 64
 #: Up to this distance between neighbours a whole run is loaded rather than single elements.
 WIDEST_STEP = 4
 
-#: A vector, and which (row, column) of a block each of its lanes holds.
-_Labelled = tuple[Value, list[tuple[int, int]]]
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Memory that is indexed.
+
+    Attributes
+    ----------
+    pointer : str
+        Where it begins.
+    type : str
+        LLVM type of an element.
+    align : int
+        Bytes that every element is aligned to.
+    width : int
+        Elements side by side for each index, one for each lane of a loop outside.
+    lane : int
+        Which of these are meant, or the first.
+    """
+
+    pointer: str
+    type: str
+    align: int
+    width: int = 1
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A local array, and the place of the tile around that its values are for."""
+
+    place: Place
+    array: Array
 
 
 class Memory:
@@ -36,6 +73,9 @@ class Memory:
         self.text = emitter.text
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._linear: dict[UOp, tuple[dict[UOp, int], int]] = {}
+        self._flat: dict[UOp, UOp] = {}
+        #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
+        self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
 
     # Arguments ---------------------------------------------------------------------------
 
@@ -48,10 +88,10 @@ class Memory:
         return self._argument("i64", "%vals", number)
 
     def _argument(self, ty: str, table: str, number: int) -> Value:
-        memo = self.emitter.loops.stack[0].memo
+        memo = self.emitter.frames.stack[0].memo
         key = (table, number)
         if key not in memo:
-            with self.emitter.loops.at(0):
+            with self.emitter.frames.at(0):
                 slot = self.text.emit(f"getelementptr {ty}, ptr {table}, i64 {number}")
                 name = self.text.emit(f"load {ty}, ptr {slot}, !invariant.load !0")
             memo[key] = Value(name, 1, dt.int64)
@@ -74,14 +114,14 @@ class Memory:
         emitter = self.emitter
         parts: list[tuple[int, UOp, int]] = []
         for term, factor in terms.items():
-            parts.append((emitter.loops.level(emitter.info.deps[term]), term, factor))
+            parts.append((emitter.frames.level(emitter.info.deps[term]), term, factor))
             if term.op is Op.RANGE:
                 constant += factor * place[term][0]
         parts.sort(key=lambda p: (p[0], p[1].op, p[1].arg if p[1].op is Op.RANGE else 0))
         total: Value | None = None
         done: tuple[object, ...] = ()
         for depth, term, factor in parts:
-            with emitter.loops.at(depth):
+            with emitter.frames.at(depth):
                 total, done = self._plus(total, done, term, factor, place)
         return total, constant
 
@@ -96,7 +136,7 @@ class Memory:
         """`total` + `term` * `factor`, in the loop that is on top."""
         emitter = self.emitter
         if term.op is Op.RANGE:
-            frame = emitter.loops.frame_of(term)
+            frame = emitter.frames.frame_of(term)
             assert frame is not None
             assert frame.base is not None
             part, key = frame.base, (term, factor)
@@ -114,7 +154,7 @@ class Memory:
             part = emitter.value(term, scalar)
             key = (emitter.key(term, scalar), factor)  # type: ignore[assignment]
         done = (*done, key)
-        memo = emitter.loops.top.memo
+        memo = emitter.frames.top.memo
         found = memo.get(("sum", done))
         if found is None:
             text = part.text
@@ -126,39 +166,102 @@ class Memory:
         return found, done
 
     def _address(
-        self, param: UOp, index: UOp, place: Mapping[UOp, Position], gate: Value | None = None
+        self, array: Array, index: UOp, place: Mapping[UOp, Position], gate: Value | None = None
     ) -> str:
         """Pointer to the element at `index`; to the first element where a scalar gate is false."""
-        base = self.pointer(param).text
-        ty = memory_type(param.dtype)
+        base = array.pointer
         total, constant = self._index(index, place)
+        row = array.type if array.width == 1 else f"[{array.width} x {array.type}]"
         if gate is not None:
             text = str(constant) if total is None else total.text
             if total is not None and constant:
                 text = self.text.emit(f"add i64 {text}, {constant}")
             text = self.text.emit(f"select i1 {gate.text}, i64 {text}, i64 0")
-            return self.text.emit(f"getelementptr {ty}, ptr {base}, i64 {text}")
+            total, constant = Value(text, 1, dt.int64), 0
         if total is not None:
-            base = self.text.emit(f"getelementptr {ty}, ptr {base}, i64 {total.text}")
-        if constant:
-            base = self.text.emit(f"getelementptr {ty}, ptr {base}, i64 {constant}")
+            base = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
+        offset = constant * array.width + array.lane
+        if offset:
+            base = self.text.emit(f"getelementptr {array.type}, ptr {base}, i64 {offset}")
         return base
+
+    # Arrays -----------------------------------------------------------------------------------
+
+    def allocations(self) -> list[str]:
+        """What the function's entry has to begin with: the memory of local arrays."""
+        return [
+            f"  {name} = alloca [{nbytes} x i8], align {_ALIGN}"
+            for name, nbytes in self._allocated.values()
+        ]
+
+    def hold(self, local: UOp, places: list[Place]) -> None:
+        """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
+        kind = _local_type(local.dtype)
+        held = []
+        for number, place in enumerate(places):
+            lanes = lanes_of(place)
+            nbytes = lanes * local_bytes(local.dtype, local.src[1:])
+            name, most = self._allocated.get((local, number), ("", 0))
+            self._allocated[local, number] = name or self.text.name("local"), max(nbytes, most)
+            pointer = self._allocated[local, number][0]
+            held.append(Held(place, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
+        self.emitter.frames.top.arrays[local] = held
+
+    def _array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
+        """The memory of a PARAM, or of a LOCAL at `place`."""
+        if source.op is Op.PARAM:
+            dtype = source.dtype
+            return Array(self.pointer(source).text, memory_type(dtype), dtype.itemsize)
+        deps = self.emitter.info.deps[source]
+        frames = self.emitter.frames
+        within = self.emitter.restrict(place, deps)
+        for held in frames.stack[frames.level(deps)].arrays.get(source, ()):
+            if held.place == within:
+                return held.array
+            if lanes_of(within) == 1:
+                lane = lane_within(held.place, within)
+                if lane is not None:
+                    return replace(held.array, lane=lane)
+        raise CompileError(f"{source!r} was asked for outside its tile")
+
+    def _step(self, u: UOp, r: UOp, place: Mapping[UOp, Position]) -> int | None:
+        """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""
+        source = u.src[0]
+        step = self.stride(u.src[1], r)
+        if source.op is Op.PARAM or step is None:
+            return step
+        if r in self.emitter.info.deps[source]:
+            wide = place[r][1] > 1 and self._is_held(source, place)
+            return 1 if step == 0 and wide else None
+        return step * self._array(source, place).width
+
+    def _is_held(self, local: UOp, place: Mapping[UOp, Position]) -> bool:
+        """Whether each element of `local` is had as the vector at `place`."""
+        deps = self.emitter.info.deps[local]
+        within = self.emitter.restrict(place, deps)
+        frames = self.emitter.frames
+        arrays = frames.stack[frames.level(deps)].arrays.get(local, ())
+        return any(held.place == within for held in arrays)
+
+    def _read(self, array: Array, raw: str, dtype: DType, lanes: int) -> Value:
+        """What was loaded from `array`, as it is in a register."""
+        if array.type == register_type(dtype):
+            return Value(raw, lanes, dtype)
+        return self.text.from_memory(raw, dtype, lanes)
 
     # Loads ------------------------------------------------------------------------------------
 
     def load(self, u: UOp, place: Place) -> Value:
         """A LOAD at `place`: one element, consecutive ones, or gathered ones."""
-        param, index = u.src[0], u.src[1]
         gate = u.src[2] if len(u.src) > 2 else None
-        if param.arg[1] == 0:
+        if is_empty_load(u):
             return self.text.constant(0, u.dtype)
         along = self._vector_range(place)
         if along is None:
             return self._load_one(u, place)
-        _, lanes = place[along]
-        step = self.stride(index, along)
+        step = self._step(u, along, place)
         if step == 1:
-            return self._load_run(u, place, lanes)
+            return self._load_run(u, place)
         if gate is None and step:
             block = self._load_block(u, place, along)
             if block is not None:
@@ -171,31 +274,32 @@ class Memory:
         return next((r for r, (_, lanes) in place.items() if lanes > 1), None)
 
     def _load_one(self, u: UOp, place: Place) -> Value:
-        ty = memory_type(u.dtype)
-        if len(u.src) < 3:
-            address = self._address(u.src[0], u.src[1], place)
-            return self.text.from_memory(self.text.emit(f"load {ty}, ptr {address}"), u.dtype, 1)
-        gate = self.emitter.value(u.src[2], place)
-        address = self._address(u.src[0], u.src[1], place, gate)
-        raw = self.text.emit(f"load {ty}, ptr {address}")
-        value = self.text.from_memory(raw, u.dtype, 1)
+        gate = self.emitter.value(u.src[2], place) if len(u.src) > 2 else None
+        array = self._array(u.src[0], place)
+        address = self._address(array, u.src[1], place, gate)
+        raw = self.text.emit(f"load {array.type}, ptr {address}")
+        value = self._read(array, raw, u.dtype, 1)
+        if gate is None:
+            return value
         zero = self.text.constant(0, u.dtype)
         return alu(self.text, Op.WHERE, u.dtype, [gate, value, zero])
 
-    def _load_run(self, u: UOp, place: Place, lanes: int) -> Value:
+    def _load_run(self, u: UOp, place: Place) -> Value:
         """Consecutive elements, under a mask where some lanes must not be touched."""
-        ty = vector(memory_type(u.dtype), lanes)
-        align = u.dtype.itemsize
+        lanes = lanes_of(place)
         mask = self.emitter.mask_of(place)
         if len(u.src) > 2:
             gate = self.text.splat(self.emitter.value(u.src[2], place), lanes)
             mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
-        address = self._address(u.src[0], u.src[1], place)
+        array = self._array(u.src[0], place)
+        ty = vector(array.type, lanes)
+        address = self._address(array, u.src[1], place)
         if mask is None:
-            raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
+            raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         else:
-            raw = self.text.masked_load(f"v{lanes}{_suffix(u)}.p0", ty, address, align, mask)
-        return self.text.from_memory(raw, u.dtype, lanes)
+            suffix = f"v{lanes}{_suffix(array.type)}.p0"
+            raw = self.text.masked_load(suffix, ty, address, array.align, mask)
+        return self._read(array, raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
         """Every second or third element, or backwards: the whole run is loaded, then picked from.
@@ -205,8 +309,9 @@ class Memory:
         offset, lanes = place[along]
         span = (lanes - 1) * abs(step) + 1
         first = offset if step > 0 else offset + lanes - 1
-        address = self._address(u.src[0], u.src[1], {**place, along: (first, 1)})
-        scalar, align = memory_type(u.dtype), u.dtype.itemsize
+        array = self._array(u.src[0], place)
+        address = self._address(array, u.src[1], {**place, along: (first, 1)})
+        scalar, align = array.type, array.align
         # Two overlapping loads of a natural width cover the run.
         width = 1 << (span.bit_length() - 1)
         ty = vector(scalar, width)
@@ -221,7 +326,7 @@ class Memory:
         text = self.text.emit(
             f"shufflevector {ty} {ends[0]}, {ty} {ends[-1]}, <{lanes} x i32> <{mask}>"
         )
-        return self.text.from_memory(text, u.dtype, lanes)
+        return self._read(array, text, u.dtype, lanes)
 
     def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
         """Elements that lie apart, one by one."""
@@ -234,208 +339,119 @@ class Memory:
     def _load_block(self, u: UOp, place: Place, along: UOp) -> Value | None:
         """A block that is contiguous along another unrolled range: loaded by rows, transposed."""
         emitter = self.emitter
-        across = self._contiguous_tile(u.src[1], place, along)
+        across = self._contiguous_tile(u, place, along)
         if across is None:
             return None
-        frame = emitter.loops.frame_of(across)
+        frame = emitter.frames.frame_of(across)
         assert frame is not None
         width = len(frame.positions)
         offset, lanes = place[along]
-        ty = vector(memory_type(u.dtype), width)
         rows = []
         for i in range(lanes):
             row = {**place, along: (offset + i, 1), across: (0, 1)}
-            address = self._address(u.src[0], u.src[1], row)
-            raw = self.text.emit(f"load {ty}, ptr {address}, align {u.dtype.itemsize}")
-            rows.append(self.text.from_memory(raw, u.dtype, width))
-        memo = emitter.loops.top.memo
-        for i, column in enumerate(self._transpose(rows)):
+            array = self._array(u.src[0], row)
+            ty = vector(array.type, width)
+            address = self._address(array, u.src[1], row)
+            raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+            rows.append(self._read(array, raw, u.dtype, width))
+        memo = emitter.frames.top.memo
+        for i, column in enumerate(transpose(self.text, rows)):
             memo[emitter.key(u, {**place, across: (i, 1)})] = column
         return memo[emitter.key(u, place)]
 
-    def _contiguous_tile(self, index: UOp, place: Place, along: UOp) -> UOp | None:
+    def _contiguous_tile(self, u: UOp, place: Place, along: UOp) -> UOp | None:
         """An unrolled range with unit stride that is worth loading whole, if there is one."""
         if self.emitter.mask_of(place) is not None:
             return None
         for r in place:
-            frame = self.emitter.loops.frame_of(r)
+            frame = self.emitter.frames.frame_of(r)
             if (
                 r is not along
                 and frame is not None
-                and frame is self.emitter.loops.top
+                and frame is self.emitter.frames.top
                 and len(frame.positions) >= 4
                 and len(frame.positions) & (len(frame.positions) - 1) == 0
                 and all(lanes == 1 for _, lanes in frame.positions)
-                and self.stride(index, r) == 1
+                and self._step(u, r, {**place, r: (0, 1)}) == 1
             ):
                 return r
         return None
-
-    def _transpose(self, rows: list[Value]) -> list[Value]:
-        """Columns of a block given by rows; the number of columns is a power of two.
-
-        Each round puts the even lanes of two neighbouring rows into one vector and the odd lanes
-        into another. That moves the lowest bit of the column number from the lanes to the
-        vectors, and the lowest bit of the row number to the top of the lanes.
-        """
-        height, width = len(rows), rows[0].lanes
-        full = 1 << (height - 1).bit_length()
-        block = [(row, [(r, c) for c in range(width)]) for r, row in enumerate(rows)]
-        block += [(rows[-1], [(r, c) for c in range(width)]) for r in range(height, full)]
-        for _ in range(min(full, width).bit_length() - 1):
-            block = self._round(block, 0) + self._round(block, 1)
-        return [self._column(block, c, height) for c in range(width)]
-
-    def _round(self, block: list[_Labelled], parity: int) -> list[_Labelled]:
-        out = []
-        for (a, names_a), (b, names_b) in zip(block[0::2], block[1::2], strict=True):
-            lanes = range(parity, a.lanes, 2)
-            picked = self.text.shuffle(a, b, [*lanes, *(a.lanes + i for i in lanes)])
-            out.append((picked, [names_a[i] for i in lanes] + [names_b[i] for i in lanes]))
-        return out
-
-    def _column(self, block: list[_Labelled], column: int, height: int) -> Value:
-        """One column, from the few vectors that hold its parts."""
-        parts = []
-        for value, names in block:
-            lanes = [i for i, (r, c) in enumerate(names) if c == column and r < height]
-            if lanes:
-                whole = lanes == list(range(value.lanes))
-                part = value if whole else self.text.shuffle(value, None, lanes)
-                parts.append((names[lanes[0]][0], part))
-        vectors = [part for _, part in sorted(parts, key=lambda p: p[0])]
-        while len(vectors) > 1:
-            vectors = [
-                self._join(*vectors[i : i + 2]) if i + 1 < len(vectors) else vectors[i]
-                for i in range(0, len(vectors), 2)
-            ]
-        return vectors[0]
-
-    def _join(self, a: Value, b: Value) -> Value:
-        """Two vectors end to end."""
-        lanes = max(a.lanes, b.lanes)
-        if lanes == 1:
-            return self.text.pack([a, b])
-        first, second = self._extend(a, lanes), self._extend(b, lanes)
-        picks = [*range(a.lanes), *(lanes + i for i in range(b.lanes))]
-        return self.text.shuffle(first, second, picks)
-
-    def _extend(self, value: Value, lanes: int) -> Value:
-        if value.lanes == lanes:
-            return value
-        if value.lanes == 1:
-            return self.text.splat(value, lanes)
-        open_lanes = [-1] * (lanes - value.lanes)
-        return self.text.shuffle(value, None, [*range(value.lanes), *open_lanes])
 
     # Stores -------------------------------------------------------------------------------------
 
     def store(self, u: UOp, value: Value, place: Place) -> None:
         """A STORE at `place`; with Op.ADD what is there is read and added to first."""
-        along = self._vector_range(place)
-        lanes = 1 if along is None else place[along][1]
-        contiguous = along is None or self.stride(u.src[1], along) == 1
-        if contiguous:
-            self._store_run(u, self.text.splat(value, lanes), place)
+        array = self._array(u.src[0], place)
+        self._write(array, u.src[1], value, place, adds=u.arg is Op.ADD)
+
+    def fill(self, local: UOp, value: Value, place: Place) -> None:
+        """The element of the LOCAL `local` that its own ranges are at."""
+        if most_elements(local.src[1:]) == 0:
             return
-        assert along is not None
-        offset = place[along][0]
+        array = self._array(local, place)
+        index = self._flat.get(local)
+        if index is None:
+            index = self._flat[local] = flat_index(local.src[1:])
+        if array.width > 1:
+            # Lanes past the end are filled as well: no one who reads the vector has to leave any.
+            self._put(array, value, self._address(array, index, place), None, adds=False)
+            return
+        self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
+
+    def _write(
+        self, array: Array, index: UOp, value: Value, place: Place, *, adds: bool = False
+    ) -> None:
+        """Elements at `place`, each into the element at `index` there."""
+        along = self._vector_range(place)
         mask = self.emitter.mask_of(place)
+        lanes = lanes_of(place)
+        if along is None or self.stride(index, along) == 1:
+            value = self.text.splat(value, lanes)
+            mask = mask if lanes > 1 else None
+            self._put(array, value, self._address(array, index, place), mask, adds=adds)
+            return
+        offset = place[along][0]
         for i in range(lanes):
             single = {**place, along: (offset + i, 1)}
             lane = self.text.lane(value, i)
             if mask is None:
-                self._store_run(u, lane, single)
+                self._put(array, lane, self._address(array, index, single), None, adds=adds)
             else:
-                self._store_lane(u, lane, single, self.text.lane(mask, i))
+                self._put_if(array, index, lane, single, self.text.lane(mask, i), adds=adds)
 
-    def _store_lane(self, u: UOp, value: Value, place: Place, exists: Value) -> None:
-        self.emitter.loops.branch_if(exists, lambda: self._store_run(u, value, place))
+    def _put_if(
+        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *, adds: bool
+    ) -> None:
+        def put() -> None:
+            self._put(array, value, self._address(array, index, place), None, adds=adds)
 
-    def _store_run(self, u: UOp, value: Value, place: Place) -> None:
-        param, index = u.src[0], u.src[1]
-        lanes = value.lanes
-        ty = vector(memory_type(param.dtype), lanes)
-        align = param.dtype.itemsize
-        mask = self.emitter.mask_of(place) if lanes > 1 else None
-        address = self._address(param, index, place)
-        self._put(u, value, address, ty, align, mask)
+        self.emitter.frames.branch_if(exists, put)
 
     def _put(
-        self, u: UOp, value: Value, address: str, ty: str, align: int, mask: Value | None
+        self, array: Array, value: Value, address: str, mask: Value | None, *, adds: bool
     ) -> None:
-        lanes = value.lanes
-        dtype = u.src[0].dtype
-        suffix = f"v{lanes}{_suffix(u.src[0])}.p0"
-        if u.arg is Op.ADD:
+        lanes, dtype = value.lanes, value.dtype
+        ty, align = vector(array.type, lanes), array.align
+        suffix = f"v{lanes}{_suffix(array.type)}.p0"
+        if adds:
             if mask is None:
                 raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
             else:
                 raw = self.text.masked_load(suffix, ty, address, align, mask)
             old = self.text.from_memory(raw, dtype, lanes)
             value = alu(self.text, Op.ADD, dtype, [old, value])
-        narrow = self.text.to_memory(value)
+        held = array.type == register_type(dtype)
+        narrow = value.text if held else self.text.to_memory(value)
         if mask is None:
             self.text.lines.append(f"  store {ty} {narrow}, ptr {address}, align {align}")
         else:
             self.text.masked_store(suffix, ty, narrow, address, align, mask)
 
-    # Checked indices ------------------------------------------------------------------------------
 
-    def bound(self, u: UOp, index: Value, value: Value, place: Place) -> Value:
-        """`value` where `index` is in range, else 0 and a mark in the status word."""
-        text, emitter = self.text, self.emitter
-        size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
-        index, size = text.align([index, size])[0]
-        inside = Value(
-            text.emit(f"icmp ult {text.type_of(index)} {index.text}, {size.text}"),
-            index.lanes,
-            dt.bool_,
-        )
-        outside = alu(text, Op.NOT, dt.bool_, [inside])
-        mask = emitter.mask_of(place)
-        if mask is not None and outside.lanes > 1:
-            outside = alu(text, Op.AND, dt.bool_, [outside, mask])
-        failed = outside
-        if outside.lanes > 1:
-            any_lane = text.call(
-                f"llvm.vector.reduce.or.v{outside.lanes}i1",
-                "i1",
-                (f"<{outside.lanes} x i1>", outside.text),
-            )
-            failed = Value(any_lane, 1, dt.bool_)
-        emitter.loops.branch_if(failed, lambda: self._report(u, index, outside))
-        zero = text.constant(0, value.dtype, value.lanes)
-        return alu(text, Op.WHERE, value.dtype, text.align([inside, value, zero])[0])
-
-    def _report(self, u: UOp, index: Value, outside: Value) -> None:
-        """Say in the status word which check failed, and for which index."""
-        text = self.text
-        status = self.pointer(u.src[2]).text
-        number = index
-        if index.lanes > 1:
-            lane = self._first(outside)
-            at = text.emit(f"extractelement {text.type_of(index)} {index.text}, i64 {lane}")
-            number = Value(at, 1, index.dtype)
-        least, largest = (text.constant(v, dt.int64) for v in (LEAST, LARGEST))
-        number = alu(text, Op.MAX, dt.int64, [number, least])
-        number = alu(text, Op.MIN, dt.int64, [number, largest])
-        shifted = text.emit(f"shl i64 {number.text}, {NUMBER_BITS}")
-        code = text.emit(f"or i64 {shifted}, {min(u.arg[0] + 1, MOST_CHECKS)}")
-        # Atomic, for chunks that run at the same time; which of them is heard does not matter.
-        text.lines.append(f"  store atomic i64 {code}, ptr {status} monotonic, align 8")
-
-    def _first(self, mask: Value) -> str:
-        """The number of the first lane that holds."""
-        text, lanes = self.text, mask.lanes
-        bits = text.emit(f"bitcast <{lanes} x i1> {mask.text} to i{lanes}")
-        count = text.call(
-            f"llvm.cttz.i{lanes}", f"i{lanes}", (f"i{lanes}", bits), ("i1", "true")
-        )
-        return text.emit(f"zext i{lanes} {count} to i64") if lanes < 64 else count
+def _local_type(dtype: DType) -> str:
+    """LLVM type of an element of a local array: that of a register, but a byte for bool."""
+    return memory_type(dtype) if dtype.is_bool else register_type(dtype)
 
 
-def _suffix(u: UOp) -> str:
-    names = {"float": "f32", "double": "f64"}
-    ty = memory_type(u.dtype)
-    return names.get(ty, ty)
+def _suffix(ty: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(ty, ty)

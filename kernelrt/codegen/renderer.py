@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
+from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.emitter import Emitter
+from kernelrt.codegen.loops import build
+from kernelrt.codegen.loops_spec import verify_loops
+from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
+from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.tiling import choose
 from kernelrt.device.program import CORE_ID, ProgramSpec
 from kernelrt.ir.fingerprint import fingerprint
@@ -18,6 +22,9 @@ from kernelrt.ir.shape import as_dim
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kernelrt.codegen.analysis import Cost
+    from kernelrt.codegen.loops import LoopNest
+    from kernelrt.codegen.tiling import Tiling
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
@@ -53,10 +60,10 @@ class LLVMRenderer:
         given = Analysis(ast)
         variables = [u for u in given.nodes if u.op is Op.VAR]
         cost = kernel_cost(given)
-        info = Analysis(rewrite([merge_reductions(ast)], MATH)[0])
-        tiling = choose(info, self._device, cost)
+        info, tiling, nest, _ = self._nest(ast, cost)
         name = _name(ast)
-        source = Emitter(info, tiling, self._device, variables).write(name) + self._attributes()
+        emitter = Emitter(info, self._device, variables)
+        source = emitter.write(name, nest) + self._attributes()
         program = ProgramSpec(name, source, self._device, ast)
         for variable in variables:
             program.add_var(variable)
@@ -65,12 +72,41 @@ class LLVMRenderer:
         program.set_work_sizes((tiling.chunks, 1, 1))
         slots = [u.arg[0] for u in given.nodes if u.op is Op.PARAM]
         outs = {u.src[0].arg[0] for u in given.nodes if u.op is Op.STORE}
-        ins = {u.src[0].arg[0] for u in given.nodes if u.op is Op.LOAD}
+        loaded = (u.src[0] for u in given.nodes if u.op is Op.LOAD)
+        ins = {source.arg[0] for source in loaded if source.op is Op.PARAM}
         status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.may_fail = bool(status)
         return program
+
+    def outline(self, ast: UOp) -> str:
+        """The loops of the kernel `ast`, and what is done in them, for people to read.
+
+        Examples
+        --------
+        >>> from kernelrt import dtype
+        >>> from kernelrt.device.spec import DeviceSpec
+        >>> from kernelrt.ir import UOp, const
+        >>> i = UOp(Op.RANGE, dtype.int64, (const(96, dtype.int64),), 0)
+        >>> x, y = (UOp(Op.PARAM, dtype.float32, (), (slot, 96)) for slot in (1, 0))
+        >>> value = UOp(Op.LOAD, dtype.float32, (x, i)) * 2
+        >>> ast = UOp(Op.SINK, value.dtype, (UOp(Op.STORE, value.dtype, (y, i, value)),))
+        >>> print(LLVMRenderer(DeviceSpec.avx2()).outline(ast))
+        for i in 96 by 32: vectors of 8
+            p0[i] = p1[i] * 2.0
+        """
+        _, _, nest, written = self._nest(ast, kernel_cost(Analysis(ast)))
+        return outline(nest, written)
+
+    def _nest(self, ast: UOp, cost: Cost) -> tuple[Analysis, Tiling, LoopNest, dict[UOp, UOp]]:
+        """The loops of `ast`; and its nodes before and after functions became polynomials."""
+        written: dict[UOp, UOp] = {}
+        info = Analysis(rewrite([merge_passes(ast)], MATH, written)[0])
+        tiling = choose(info, self._device, cost)
+        nest = build(info, tiling)
+        verify_loops(nest, info)
+        return info, tiling, nest, written
 
     def _attributes(self) -> str:
         width = self._device.vector_bits

@@ -12,8 +12,10 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.counting import Counter, Nest, Tile, extent, is_fixed
+from kernelrt.codegen.counting import Counter, Nest
+from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.errors import CompileError
+from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
 
@@ -45,7 +47,7 @@ class Tiling:
 
     def tile(self, r: UOp) -> Tile:
         """The tile of `r`; one element where none was chosen."""
-        return self.tiles.get(r, Tile())
+        return self.tiles.get(r, ONE)
 
 
 #: Reductions of so few elements are written out in full.
@@ -97,10 +99,7 @@ class _Chooser:
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.cache = target.l2_bytes
         self.count = Counter(info, target, self.lanes)
-        groups: dict[tuple[UOp, ...], list[UOp]] = {}
-        for u in info.reduces:
-            groups.setdefault(u.src[1:], []).append(u)
-        self.nests = [Nest(info, group) for group in groups.values()]
+        self.nests = [Nest(info, nodes) for nodes in info.passes.values()]
         self.tiling = Tiling()
 
     def _itemsize(self) -> int:
@@ -125,26 +124,34 @@ class _Chooser:
             self._transposing(stores, along)
         elif along is not None:
             self._outermost(along)
-        self._check()
+        self._shrink()
         return self.tiling
 
-    def _check(self) -> None:
-        """A place has lanes along one range: neither a nest nor the stores may have two."""
-        for ranges in (self.tiling.order, *(nest.closed for nest in self.nests)):
-            if sum(self.tiling.tile(r).lanes > 1 for r in ranges) > 1:
-                raise CompileError(f"vectors along several of {ranges}; tiling.py chose wrongly")
+    def _shrink(self) -> None:
+        """Smaller tiles around local arrays that would not fit; with none at all they do."""
+        tiles = self.tiling.tiles
+        around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
+        while self.count.local_bytes(tiles) > LOCAL_BYTES:
+            tiled = [r for r in around if self.tiling.tile(r).factor > 1]
+            if not tiled:
+                raise CompileError(f"its local arrays take more than {LOCAL_BYTES} bytes")
+            r = max(tiled, key=lambda r: tiles[r].factor)
+            factor = tiles[r].factor // 2
+            tiles[r] = Tile(factor, min(tiles[r].lanes, factor))
 
     def _is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
-        return self._written(tiles) <= MOST_INSTRUCTIONS
+        fits = self.count.local_bytes(tiles) <= LOCAL_BYTES
+        return fits and self._written(tiles) <= MOST_INSTRUCTIONS
 
     def _written(self, tiles: Mapping[UOp, Tile]) -> int:
         return self.count.instructions(self.nests, self.tiling.order, tiles)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
-        """Ranges that a REDUCE varies with go outside those it is constant under."""
+        """Ranges that a REDUCE or LOCAL varies with go outside those it is constant under."""
 
         def constant_under(r: UOp) -> int:
-            return sum(r not in self.info.deps[u] for u in self.info.reduces)
+            closing = (*self.info.reduces, *self.info.locals)
+            return sum(r not in self.info.deps[u] for u in closing)
 
         return sorted(ranges, key=lambda r: (constant_under(r), r.arg))
 
@@ -163,9 +170,7 @@ class _Chooser:
         if r is None:
             yield Tile()
             return
-        # More vectors an iteration where an element is cheap.
-        weight = sum(self.info.weight([s.src[2]]) for s in stores)
-        vectors = 4 if weight <= 12 else 2 if weight <= 40 else 1
+        vectors = self._vectors(sum(self.info.weight([s.src[2]]) for s in stores))
         size = extent(r)
         lanes = min(self.lanes, size)
         factor = lanes * max(1, min(vectors, size // lanes))
@@ -178,6 +183,10 @@ class _Chooser:
         while lanes > 1:
             lanes //= 2
             yield Tile(lanes, lanes)
+
+    def _vectors(self, weight: int) -> int:
+        """Vectors an iteration: more where an element is cheap."""
+        return 4 if weight <= 12 else 2 if weight <= 40 else 1
 
     # Reductions ---------------------------------------------------------------------------------
 
@@ -230,13 +239,33 @@ class _Chooser:
 
     def _candidates(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""
+        if not nest.reduces:
+            yield from self._to_fill(nest, along)
+            return
         outer = [r for r in self.tiling.order if r in nest.deps and r is not along]
-        stored = along if along in nest.deps else None
+        stored = along if along in nest.deps else self._filled(nest)
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
-        for k in nest.closed:
-            if any(self.count.stride(x, k) == 1 for x in nest.loads):
+        # The elements of an array are put side by side.
+        for k in nest.closed[-1:] if nest.fills else nest.closed:
+            if nest.fills or any(self.count.stride(x, k) == 1 for x in nest.loads):
                 yield from self._with_reduce_vector(nest, k, outer, stored)
+        yield {}
+
+    def _filled(self, nest: Nest) -> UOp | None:
+        """The range along which the array that `nest` computes an element of is filled."""
+        inner = (other.closed[-1] for other in self.nests if not other.reduces)
+        return next((r for r in inner if r in nest.deps), None)
+
+    def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
+        """Tiles of arrays' own ranges: vectors, where none go along the loops around."""
+        k = nest.closed[-1]
+        around = any(self.tiling.tile(r).lanes > 1 for r in nest.deps)
+        lanes = min(self.lanes, extent(k))
+        if along not in nest.deps and not around:
+            for vectors in (1, 2, 4):
+                if vectors * lanes <= extent(k) and vectors <= self._vectors(nest.filling):
+                    yield {k: Tile(vectors * lanes, lanes)}
         yield {}
 
     def _with_vector(self, nest: Nest, along: UOp, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
@@ -277,7 +306,7 @@ class _Chooser:
                 if along is None:
                     yield {**inner, **unrolled}
                     continue
-                for width in (1, 2, 4, 8, 16):
+                for width in (1,) if nest.fills else (1, 2, 4, 8, 16):
                     if width <= extent(along):
                         yield {**inner, **unrolled, along: Tile(width, width)}
 
@@ -320,7 +349,7 @@ class _Chooser:
         """Bytes behind the reductions' LOADs whose ranges are `wanted`."""
         params = {
             x.src[0] for nest in self.nests for x in nest.loads if wanted(self.info.deps[x])
-        }
+        } - set(self.info.locals)
         return sum(p.arg[1] * p.dtype.itemsize for p in params)
 
     def _tiles(self, r: UOp) -> int:

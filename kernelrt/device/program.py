@@ -239,6 +239,9 @@ class Renderer(Protocol):
     def render(self, ast: UOp) -> ProgramSpec:
         """Give the program of a kernel AST. Raises SpecError where the AST is not legal."""
 
+    def outline(self, ast: UOp) -> str:
+        """Give the loops of a kernel AST as text for people."""
+
 
 class Compiler(Protocol):
     """Turns sources into objects."""

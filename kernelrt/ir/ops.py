@@ -92,6 +92,7 @@ class Op(enum.IntEnum):
     DETACH = enum.auto()
     # Kernel ops
     REDUCE = enum.auto()
+    LOCAL = enum.auto()
     LOAD = enum.auto()
     STORE = enum.auto()
     SINK = enum.auto()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
+from kernelrt.ir.local import LOCAL_BYTES, local_bytes
 from kernelrt.ir.ops import COMPARE, REDUCERS, Op
 from kernelrt.ir.shape import same, window_count
 from kernelrt.ir.uop import Dim, UOp, toposort
@@ -50,6 +51,7 @@ def verify_kernel(sink: UOp) -> None:
     for node in nodes:
         _apply(KERNEL, "kernel", node)
     _closed_ranges(nodes)
+    _local_arrays(nodes)
     _distinct_numbers(nodes)
 
 
@@ -358,8 +360,9 @@ def _range(u: UOp) -> str | None:
 
 
 def _address(u: UOp) -> str | None:
-    if u.src[0].op is not Op.PARAM:
-        return f"{u.op.name} goes through {u.src[0]!r}; it must be a PARAM"
+    if u.src[0].op is not Op.PARAM and (u.op is Op.STORE or u.src[0].op is not Op.LOCAL):
+        wanted = "a PARAM" if u.op is Op.STORE else "a PARAM or a LOCAL"
+        return f"{u.op.name} goes through {u.src[0]!r}; it must be {wanted}"
     if u.src[1].dtype is not dt.int64:
         return f"its index is {u.src[1].dtype.name}; it must be int64"
     return None
@@ -390,8 +393,14 @@ def _store_mode(u: UOp) -> str | None:
 def _reduce(u: UOp) -> str | None:
     if u.arg not in REDUCERS:
         return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN"
+    return _closes(u)
+
+
+def _closes(u: UOp) -> str | None:
     if any(r.op is not Op.RANGE for r in u.src[1:]):
         return "closes over something that is no RANGE"
+    if len(set(u.src[1:])) < len(u.src[1:]):
+        return "closes over a RANGE twice"
     return None
 
 
@@ -422,24 +431,28 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.RANGE: (_operands(1), _is(dt.int64), _range),
     Op.LOAD: (_operands(2, 3), _keeps_type, _address, _gate),
     Op.REDUCE: (_at_least(2), _keeps_type, _reduce),
+    Op.LOCAL: (_at_least(2), _keeps_type, _closes),
     Op.BOUND: (_operands(3, 4), _bound),
     Op.STORE: (_at_least(3), _address, _stores_type, _store_mode),
     Op.SINK: (_at_least(1), _sink),
 }
 
 
+_CLOSING = (Op.REDUCE, Op.LOCAL)
+
+
 def _closed_ranges(nodes: list[UOp]) -> None:
-    """A REDUCE's ranges occur nowhere outside it, and no two REDUCEs share one.
+    """Ranges of a REDUCE or LOCAL occur nowhere outside it, and no two of these share one.
 
     A STORE that adds names every other range below it.
     """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
-        for r in node.src[1:] if node.op is Op.REDUCE else ():
+        for r in node.src[1:] if node.op in _CLOSING else ():
             if r in owner:
                 raise SpecError(
                     f"kernel stage: {node!r}: RANGE {r.arg} also belongs to {owner[r]!r}; each "
-                    "REDUCE closes over ranges of its own"
+                    f"{node.op.name} closes over ranges of its own"
                 )
             owner[r] = node
     open_ranges: dict[UOp, frozenset[UOp]] = {}
@@ -448,7 +461,7 @@ def _closed_ranges(nodes: list[UOp]) -> None:
         inner = nothing.union(*(open_ranges[s] for s in node.src)) if node.src else nothing
         if node in owner:
             inner = frozenset({node})
-        elif node.op is Op.REDUCE:
+        elif node.op in _CLOSING:
             inner -= frozenset(node.src[1:])
         elif node.op is Op.STORE and inner:
             loop = next(iter(inner))
@@ -459,6 +472,21 @@ def _closed_ranges(nodes: list[UOp]) -> None:
     for node in nodes:
         if node.op is Op.STORE and node.arg is Op.ADD:
             _names_its_loops(node, owner)
+
+
+def _local_arrays(nodes: list[UOp]) -> None:
+    """LOCALs are read by LOADs alone, and fit the memory that there is for them."""
+    for node in nodes:
+        for number, operand in enumerate(node.src):
+            if operand.op is Op.LOCAL and (node.op is not Op.LOAD or number):
+                raise SpecError(
+                    f"kernel stage: {node!r}: uses {operand!r} as a number; LOAD an element of it"
+                )
+    taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
+    if taken > LOCAL_BYTES:
+        raise SpecError(
+            f"kernel stage: its LOCALs take up to {taken} bytes; at most {LOCAL_BYTES} fit"
+        )
 
 
 def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:

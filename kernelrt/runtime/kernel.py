@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import whole
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
-from kernelrt.errors import CopyError, PlanBuildError
+from kernelrt.errors import CompileError, CopyError, PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
@@ -151,6 +151,33 @@ class CachedKernel:
     def is_split(self) -> bool:
         """Whether it takes a ``core_id``."""
         return self.var_names[-1:] == (CORE_ID,)
+
+    def loops(self) -> str:
+        """Tell what the kernel does: its loops, their tiles, and what is computed in them.
+
+        Raises
+        ------
+        CompileError
+            The kernel was not made from its AST.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> twice = krt.jit(lambda x: x * 2)
+        >>> [kernel] = twice.plan(krt.ones(3)).kernels
+        >>> print(kernel.loops())
+        for i in 3 by 3: vectors of 3
+            p0[i] = p1[i] * 2.0
+        """
+        from kernelrt.device.registry import opened
+
+        renderer = opened(self.device).renderer
+        if renderer is None or not self.ast.src:
+            raise CompileError(
+                f"kernel {self.entry_point!r} was given as code; only those that kernelrt made "
+                "from a graph have loops to show"
+            )
+        return renderer.outline(self.ast)
 
     @classmethod
     def from_program(cls, spec: ProgramSpec, program: Program) -> Self:

@@ -51,6 +51,10 @@ class Build:
         return UOp(Op.REDUCE, value.dtype, (value, *ranges), op)
 
     @staticmethod
+    def local(value: UOp, *ranges: UOp) -> UOp:
+        return UOp(Op.LOCAL, value.dtype, (value, *ranges))
+
+    @staticmethod
     def sink(*stores: UOp) -> UOp:
         return UOp(Op.SINK, stores[0].dtype, stores)
 
@@ -82,6 +86,12 @@ def runner(spec: DeviceSpec) -> Run:
 @pytest.fixture(scope="session")
 def run() -> Run:
     """:func:`runner` for this machine."""
+    return runner(host())
+
+
+@pytest.fixture
+def run_anew() -> Run:
+    """:func:`runner` for this machine that has compiled nothing yet."""
     return runner(host())
 
 

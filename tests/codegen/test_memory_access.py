@@ -122,7 +122,8 @@ def test_reductions_over_columns_run_outside_the_rows(run, build, rng):
 
 
 def test_two_reductions_of_one_row_share_a_pass(run, build, rng):
-    from kernelrt.codegen.analysis import Analysis, merge_reductions
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.merging import merge_passes
 
     m, k = 20, 70
     i, r, s = build.range(m, 0), build.range(k, 1), build.range(k, 2)
@@ -133,7 +134,7 @@ def test_two_reductions_of_one_row_share_a_pass(run, build, rng):
     ast = build.sink(
         build.store(build.param(0, m), i, total), build.store(build.param(1, m), i, squares)
     )
-    assert len({u.src[1] for u in Analysis(merge_reductions(ast)).reduces}) == 1
+    assert len({u.src[1] for u in Analysis(merge_passes(ast)).reduces}) == 1
     data = rng.standard_normal((m, k)).astype(np.float32)
     out = np.zeros((2, m), np.float32)
     run(ast, [out[0], out[1], data])

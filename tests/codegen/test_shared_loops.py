@@ -7,7 +7,8 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen.analysis import Analysis, kernel_cost, merge_reductions
+from kernelrt.codegen.analysis import Analysis, kernel_cost
+from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.tiling import choose
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op
@@ -89,7 +90,7 @@ def test_vectors_of_a_nest_run_along_one_range(build):
     first = build.reduce(Op.ADD, build.load(a, i) * build.load(a, i), i, j)
     second = build.reduce(Op.ADD, build.load(b, p * 32 + q) * build.load(a, p), p, q)
     zero = i.const_like(0)
-    ast = merge_reductions(build.sink(build.store(build.param(0, 1), zero, first + second)))
+    ast = merge_passes(build.sink(build.store(build.param(0, 1), zero, first + second)))
     info = Analysis(ast)
     assert len({u.src[1:] for u in info.reduces}) == 1
     tiling = choose(info, DeviceSpec.avx512(), kernel_cost(info))

@@ -371,3 +371,14 @@ def test_a_name_is_text(name):
 def test_slots_are_integers(buf_count, outs):
     with pytest.raises(DTypeError, match="expected an integer"):
         CachedKernel.from_function(4096, buf_count, outs)
+
+
+def test_a_kernel_shows_its_loops():
+    kernel = KernelCache().get(ast_of(2.0))
+    assert kernel.loops().splitlines()[-1].strip() == "p0[i] = p1[i] * 2.0"
+    assert kernel.loops().startswith("for i in 16")
+
+
+def test_code_that_was_given_has_no_loops_to_show():
+    with pytest.raises(CompileError, match="given as code"):
+        plan_kernels.add(16).loops()

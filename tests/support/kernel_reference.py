@@ -100,7 +100,7 @@ class KernelRun:
         loops = sorted((n for n in nodes if n.op is Op.RANGE), key=lambda n: int(n.arg))
         assert [n.arg for n in loops] == list(range(len(loops))), "RANGE numbers have gaps"
         self.axis = {n: k for k, n in enumerate(loops)}
-        self.closed = {r for n in nodes if n.op is Op.REDUCE for r in n.src[1:]}
+        self.closed = {r for n in nodes if n.op in (Op.REDUCE, Op.LOCAL) for r in n.src[1:]}
         self.nodes = nodes
         self.value: dict[UOp, Array] = {}
 
@@ -141,6 +141,8 @@ class KernelRun:
             size = self._size(node)
             return np.arange(size, dtype=kind).reshape(self._shape({self.axis[node]: size}))
         values = [self.value[s] for s in node.src if s.op is not Op.PARAM]
+        if node.op is Op.LOAD and node.src[0].op is Op.LOCAL:
+            return self._element(node, *values)
         if node.op is Op.LOAD:
             return self._load(node, *values)
         if node.op is Op.BOUND:
@@ -149,11 +151,38 @@ class KernelRun:
             return np.where(inside, values[-1] if len(values) > 2 else values[0], 0)
         if node.op is Op.REDUCE:
             axes = tuple(self.axis[r] for r in node.src[1:])
-            full = list(values[0].shape)
-            for r in node.src[1:]:
-                full[self.axis[r]] = self._size(r)
-            return reduce_axes(node, np.broadcast_to(values[0], full), axes, node.arg, True)
+            whole = self._over(values[0], node.src[1:])
+            return reduce_axes(node, whole, axes, node.arg, True)
+        if node.op is Op.LOCAL:
+            return self._over(values[0], node.src[1:])
         return elementwise(node, values)
+
+    def _over(self, value: Array, loops: Sequence[UOp]) -> Array:
+        """`value` for every iteration of `loops`."""
+        full = list(value.shape)
+        for r in loops:
+            full[self.axis[r]] = self._size(r)
+        return np.broadcast_to(value, full)
+
+    def _element(self, node: UOp, held: Array, index: Array, gate: Array | None = None) -> Array:
+        """Elements of a LOCAL: of the array for each iteration of the loops around."""
+        own = [self.axis[r] for r in node.src[0].src[1:]]
+        outer = tuple(1 if k in own else n for k, n in enumerate(held.shape))
+        rows = np.moveaxis(held, own, range(held.ndim - len(own), held.ndim))
+        rows = rows.reshape(*outer, -1)
+        if gate is not None:
+            index, gate = np.broadcast_arrays(index, gate)
+            index = np.where(gate, index, 0)
+            if not gate.any():
+                return np.zeros(index.shape, held.dtype)
+        shape = np.broadcast_shapes(outer, index.shape)
+        if 0 in shape:
+            return np.zeros(shape, held.dtype)
+        assert index.min() >= 0, "index below the array"
+        assert index.max() < rows.shape[-1], "index beyond the array"
+        rows = np.broadcast_to(rows, (*shape, rows.shape[-1]))
+        value = np.take_along_axis(rows, np.broadcast_to(index, shape)[..., None], -1)[..., 0]
+        return value if gate is None else np.where(gate, value, held.dtype.type(0))
 
     def _load(self, node: UOp, index: Array, gate: Array | None = None) -> Array:
         memory = self.buffers[node.src[0].arg[0]]

@@ -6,6 +6,7 @@ from support.graphs import Memory, iota, mul, reduce, reshape, softmax, windows
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.spec import KERNEL, TENSOR, verify_kernel, verify_tensor
 from kernelrt.schedule import schedule
 
@@ -76,7 +77,16 @@ def store(value: UOp, index: UOp = R, param: UOp = P, *loops: UOp, mode: Op | No
     return UOp(Op.STORE, value.dtype, (param, index, value, *loops), mode)
 
 
+T = UOp(Op.RANGE, INT, (const(6, INT),), 2)
 SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
+
+
+ROW = UOp(Op.LOCAL, F, (UOp(Op.LOAD, F, (Q, S)), S))
+LONG = UOp(Op.RANGE, INT, (const(LOCAL_BYTES // 4 + 1, INT),), 2)
+
+
+def element(array: UOp, index: UOp = ZERO) -> UOp:
+    return UOp(Op.LOAD, array.dtype, (array, index))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +94,17 @@ SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
     [
         ((LOAD,), "no STORE"),
         ((store(LOAD, R, LOAD),), "must be a PARAM"),
+        ((store(element(ROW), R, ROW),), "must be a PARAM"),
+        ((store(ROW),), "as a number; LOAD an element"),
+        ((store(element(Q, UOp(Op.LOCAL, INT, (S, S)))),), "as a number; LOAD an element"),
+        ((store(element(LOAD)),), "must be a PARAM or a LOCAL"),
+        ((store(element(ROW, S)),), "used outside its"),
+        ((store(element(ROW.replace(src=(LOAD, ZERO)))),), "no RANGE"),
+        ((store(element(ROW.replace(src=(LOAD,)))),), "takes 2 operands or more"),
+        ((store(element(ROW.replace(src=(LOAD, S, S)))),), "a RANGE twice"),
+        ((store(element(ROW.replace(dtype=dt.float64)).cast(F)),), "LOCAL keeps the type"),
+        ((store(SUM), store(element(ROW))), "also belongs"),
+        ((store(element(UOp(Op.LOCAL, F, (LOAD, LONG)))),), f"take up to {LOCAL_BYTES + 4} bytes"),
         ((store(const(1, INT)),), "puts int64 into memory of float32"),
         ((store(LOAD, LOAD),), "must be int64"),
         ((store(UOp(Op.LOAD, F, (Q, R, R))),), "its gate is int64"),
@@ -111,7 +132,7 @@ def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
 
 
 def test_a_kernel_is_a_sink() -> None:
-    verify_kernel(UOp(Op.SINK, F, (store(SUM),)))
+    verify_kernel(UOp(Op.SINK, F, (store(SUM), store(element(ROW.replace(src=(T.cast(F), T)))))))
     with pytest.raises(SpecError, match="must be a SINK"):
         verify_kernel(store(LOAD))
 

@@ -30,6 +30,12 @@ class _Renderer:
 
         return LLVMRenderer(self.device).render(ast)
 
+    def outline(self, ast: UOp) -> str:
+        load("kernelrt.codegen")
+        from kernelrt.codegen import LLVMRenderer
+
+        return LLVMRenderer(self.device).outline(ast)
+
 
 def open_device() -> Device:
     """Open the CPU that this process runs on."""

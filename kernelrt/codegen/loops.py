@@ -1,0 +1,252 @@
+"""The loop nest of a kernel as plain data: what runs under which loops, in which order.
+
+The nest follows from a kernel AST and its tiles, and everything about loops is decided here: the
+emitter (emitter.py) walks it and writes. `loops_spec.py` says what a legal nest is, `loops_text.py`
+prints one as a person would write the kernel.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt.codegen.tiles import Part, Tile, is_fixed, parts
+from kernelrt.ir.ops import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiling import Tiling
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["Axis", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
+
+#: Accumulators that hide the latency of an addition: two units of four cycles.
+ACCUMULATORS = 8
+
+
+class Axis(enum.StrEnum):
+    """What a loop is for."""
+
+    #: One tile after the other.
+    SEQUENTIAL = enum.auto()
+    #: A run of it is one chunk, which may run beside the others.
+    CHUNK = enum.auto()
+    #: Its tile is carried by vectors.
+    VECTOR = enum.auto()
+    #: Its tile is all of it: no loop is left.
+    UNROLLED = enum.auto()
+    #: REDUCEs close over it.
+    REDUCE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The loop over one RANGE.
+
+    Attributes
+    ----------
+    range : UOp
+        The RANGE.
+    axis : Axis
+        What it is for.
+    tile : Tile
+        What one iteration covers.
+    parts : tuple of Part
+        Whole tiles, then what is left in smaller ones.
+    body : tuple of Item
+        What is done in it, in order.
+    share : int
+        Elements of a chunk, of a loop that is split.
+    """
+
+    range: UOp
+    axis: Axis
+    tile: Tile
+    parts: tuple[Part, ...]
+    body: tuple[Item, ...]
+    share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done at each place of the tiles of some open loops.
+
+    Attributes
+    ----------
+    nodes : tuple of UOp
+        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a place come
+        before what is done with them, so that a kernel may update memory in place.
+    ranges : tuple of UOp
+        RANGEs whose places are gone through, outermost first.
+    """
+
+    nodes: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """REDUCEs and LOCALs that close over the same RANGEs: one walk computes them.
+
+    Their results are had for the whole tile of the loops around.
+
+    Attributes
+    ----------
+    folds : tuple of UOp
+        The REDUCEs.
+    fills : tuple of UOp
+        The LOCALs.
+    outer : tuple of UOp
+        RANGEs that the results vary with.
+    closed : tuple of UOp
+        RANGEs that it walks, outermost first.
+    vector : UOp or None
+        The one of these that carries vectors; the lanes of an accumulator become one at the end,
+        and results that would be vectors along a loop around are had lane by lane.
+    lanes : int
+        Of these vectors.
+    unrolled : int
+        Places of one tile of `closed`.
+    loop : Loop
+        The outermost of its loops. The last item in the body of each is the next loop, in that of
+        the innermost a :class:`Step`.
+    """
+
+    folds: tuple[UOp, ...]
+    fills: tuple[UOp, ...]
+    outer: tuple[UOp, ...]
+    closed: tuple[UOp, ...]
+    vector: UOp | None
+    lanes: int
+    unrolled: int
+    loop: Loop
+
+    def copies(self, results: int) -> int:
+        """How many separate accumulators each of `results` has, to hide a chain's latency."""
+        return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
+
+
+#: What stands in a body.
+Item = Loop | Pass | Step
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """All loops of a kernel.
+
+    Attributes
+    ----------
+    body : tuple of Item
+        What the kernel does, in order.
+    """
+
+    body: tuple[Item, ...]
+
+
+def build(info: Analysis, tiling: Tiling) -> LoopNest:
+    """The nest of the kernel `info` with the tiles, order and chunks of `tiling`."""
+    return _Builder(info, tiling).build()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A body under construction."""
+
+    range: UOp | None
+    items: list[Item] = field(default_factory=list)
+    #: The RANGEs of the passes that it has.
+    passes: set[tuple[UOp, ...]] = field(default_factory=set)
+
+
+class _Builder:
+    def __init__(self, info: Analysis, tiling: Tiling) -> None:
+        self.info = info
+        self.tiling = tiling
+        self.stack = [_Open(None)]
+
+    def build(self) -> LoopNest:
+        self._stores(list(self.info.sink.src))
+        return LoopNest(tuple(self.stack[0].items))
+
+    def _stores(self, stores: list[UOp]) -> None:
+        """Stores under the loops that are open: first those that need no more of them."""
+        deps = self.info.deps
+        opened = [each.range for each in self.stack[1:] if each.range is not None]
+        here = [s for s in stores if deps[s] <= set(opened)]
+        if here:
+            self._need([s.src[2] for s in here])
+            self._need([s.src[1] for s in here])
+            ranges = tuple(r for r in opened if any(r in deps[s] for s in here))
+            self.stack[-1].items.append(Step(tuple(here), ranges))
+        rest = [s for s in stores if s not in here]
+        if not rest:
+            return
+        pending = self.info.deps_of(rest) - set(opened)
+        r = next(r for r in self.tiling.order if r in pending)
+        outside = [s for s in rest if r not in deps[s]]
+        if outside:
+            self._stores(outside)
+        self.stack.append(_Open(r))
+        self._stores([s for s in rest if r in deps[s]])
+        body = self.stack.pop()
+        self.stack[-1].items.append(self._loop(r, body.items, reduces=False))
+
+    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+        tile = self.tiling.tile(r)
+        runs = parts(r, tile)
+        if r is self.tiling.chunked:
+            if is_fixed(r):
+                # The last chunk takes what is left, so no other knows how many iterations it has.
+                runs = tuple(Part(part.tile, None) for part in runs)
+            return Loop(r, Axis.CHUNK, tile, runs, tuple(body), self.tiling.share)
+        axis = Axis.SEQUENTIAL
+        if reduces:
+            axis = Axis.REDUCE
+        elif tile.lanes > 1:
+            axis = Axis.VECTOR
+        elif all(part.trips == 1 for part in runs):
+            axis = Axis.UNROLLED
+        return Loop(r, axis, tile, runs, tuple(body))
+
+    def _need(self, roots: Iterable[UOp]) -> None:
+        """Have the passes that `roots` use, each in the innermost open loop it varies with."""
+        for u in self.info.closing(roots):
+            depth = self._level(self.info.deps[u])
+            outer = self.stack[depth]
+            if u.src[1:] not in outer.passes:
+                full, self.stack = self.stack, self.stack[: depth + 1]
+                outer.items.append(self._pass(u.src[1:]))
+                outer.passes.add(u.src[1:])
+                self.stack = full
+
+    def _level(self, deps: frozenset[UOp]) -> int:
+        for depth in range(len(self.stack) - 1, 0, -1):
+            if self.stack[depth].range in deps:
+                return depth
+        return 0
+
+    def _pass(self, closed: tuple[UOp, ...]) -> Pass:
+        nodes = self.info.passes[closed]
+        folds = tuple(u for u in nodes if u.op is Op.REDUCE)
+        fills = tuple(u for u in nodes if u.op is Op.LOCAL)
+        self.stack += (_Open(r) for r in closed)
+        self._need(u.src[0] for u in nodes)
+        last: Item = Step((*fills, *folds), closed)
+        for r in reversed(closed):
+            body = self.stack.pop()
+            last = loop = self._loop(r, [*body.items, last], reduces=bool(folds))
+        tiles = [self.tiling.tile(r) for r in closed]
+        return Pass(
+            folds,
+            fills,
+            tuple(sorted(self.info.deps[nodes[0]], key=lambda r: int(r.arg))),
+            closed,
+            next((r for r in closed if self.tiling.tile(r).lanes > 1), None),
+            max(tile.lanes for tile in tiles),
+            math.prod(len(tile.positions()) for tile in tiles),
+            loop,
+        )

@@ -1,0 +1,44 @@
+"""Local arrays of kernels: their elements, their order, and what memory they may take."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from kernelrt import dtype as dt
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import UOp, const
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.dtype import DType
+
+__all__ = ["LOCAL_BYTES", "flat_index", "local_bytes", "local_itemsize", "most_elements"]
+
+#: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
+#: that runs it, of which worker threads have a megabyte or more, and in the cache of its core.
+LOCAL_BYTES: Final = 256 * 1024
+
+
+def local_itemsize(dtype: DType) -> int:
+    """Bytes of an element of a local array: the narrow floats stay as wide as in a register."""
+    return 4 if dtype.is_float and dtype.itemsize < 4 else dtype.itemsize
+
+
+def most_elements(ranges: Iterable[UOp]) -> int:
+    """The greatest number of elements of an array over `ranges`."""
+    return math.prod(max(0, r.src[0].vmax) for r in ranges)
+
+
+def local_bytes(dtype: DType, ranges: Iterable[UOp]) -> int:
+    """Bytes that a LOCAL of values of `dtype` over its own `ranges` takes at most."""
+    return local_itemsize(dtype) * most_elements(ranges)
+
+
+def flat_index(ranges: Sequence[UOp]) -> UOp:
+    """The row-major index of the element of an array over `ranges` that they are at."""
+    total = const(0, dt.int64)
+    for r in ranges:
+        total = total * r.src[0] + r
+    return simplify(total)
