@@ -9,7 +9,9 @@ from libc.string cimport memcpy
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport ArrayHandle, Roster
 from kernelrt._krt cimport KRT_OK, krt_status
-from kernelrt._memory cimport BlockCache, Memory, Storage, StoredMemory, new_memory
+from kernelrt._memory cimport (
+    BlockCache, Memory, Storage, StoredMemory, new_memory, share_bytes,
+)
 from kernelrt._node cimport Node
 
 from kernelrt import errors
@@ -196,14 +198,14 @@ cdef class Prepared:
         cdef char *here
         cdef char *there
         for i in range(self.n_places):
-            if not self.places[i].written or not self.places[i].nbytes:
+            if not self.places[i].written:
                 continue
             here = self.places[i].data if data == NULL else data[i]
             for j in range(self.n_places):
                 there = self.places[j].data if data == NULL else data[j]
-                if (i != j and self.places[j].nbytes
-                        and here < there + self.places[j].nbytes
-                        and there < here + self.places[i].nbytes):
+                if i != j and share_bytes(
+                    here, self.places[i].nbytes, there, self.places[j].nbytes
+                ):
                     return True
         return False
 

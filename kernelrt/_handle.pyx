@@ -10,8 +10,10 @@ from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memcpy, memmove
 
+from kernelrt._memory cimport share_bytes
 from kernelrt._node cimport Node
 
+from kernelrt import dtype as dtypes
 from kernelrt import errors
 
 cnp.import_array()
@@ -39,7 +41,9 @@ cdef extern from *:
 MAX_DIMS = <int> DIMS
 
 # By DType.code: bool, uint8, int8, uint16, ... int64, float16, bfloat16, float32, float64.
-cdef int *ITEM_SIZES = [1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8]
+cdef int[N_CODES] ITEM_SIZES
+for _dtype in dtypes.ALL:
+    ITEM_SIZES[<int> _dtype.code] = _dtype.itemsize
 cdef int *NUMPY_TYPES = [
     cnp.NPY_BOOL, cnp.NPY_UINT8, cnp.NPY_INT8, cnp.NPY_UINT16, cnp.NPY_INT16, cnp.NPY_UINT32,
     cnp.NPY_INT32, cnp.NPY_UINT64, cnp.NPY_INT64, cnp.NPY_FLOAT16, -1, cnp.NPY_FLOAT32,
@@ -323,10 +327,6 @@ cdef bint has_lineage(ArrayHandle handle) except -1:
     return found is not False
 
 
-cdef bint meet(ArrayHandle a, ArrayHandle b) noexcept:
-    return a.data < b.data + b.nbytes and b.data < a.data + a.nbytes
-
-
 def copy_over(list pairs not None):
     cdef ArrayHandle target, source, other
     cdef Py_ssize_t i, j, n = len(pairs)
@@ -337,7 +337,8 @@ def copy_over(list pairs not None):
             return False
         for j in range(n):
             other, _ = pairs[j]
-            if meet(other, source) and not (i == j and source.data == target.data):
+            if (share_bytes(other.data, other.nbytes, source.data, source.nbytes)
+                    and not (i == j and source.data == target.data)):
                 return False
     for i in range(n):
         target, source = pairs[i]

@@ -58,3 +58,11 @@ cdef class Storage:
 
 # Uninitialised memory for a result, which nothing but the end of its life releases.
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)
+
+
+# Whether `m` bytes from `a` and `n` bytes from `b` have a byte in common; kernelrt.device.region
+# says it of bytes that may have no address yet.
+cdef inline bint share_bytes(
+    const char *a, Py_ssize_t m, const char *b, Py_ssize_t n
+) noexcept nogil:
+    return m > 0 and n > 0 and a < b + n and b < a + m

@@ -19,7 +19,7 @@ from kernelrt._handle cimport (
     numpy_type, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_sample, krt_status
-from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._memory cimport BlockCache, Memory, new_memory, share_bytes
 from kernelrt._modes cimport records_gradients
 from kernelrt._names cimport Names
 
@@ -705,7 +705,8 @@ cdef class Replay:
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept:
         cdef Py_ssize_t i
         for i in range(self.n_writes):
-            if data < self.writes[i].end and self.writes[i].begin < data + nbytes:
+            if share_bytes(data, nbytes, self.writes[i].begin,
+                           self.writes[i].end - self.writes[i].begin):
                 return True
         return False
 

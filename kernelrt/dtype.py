@@ -33,6 +33,7 @@ __all__ = [
     "Kind",
     "bfloat16",
     "bool_",
+    "contains",
     "float16",
     "float32",
     "float64",
@@ -126,9 +127,24 @@ class DType:
         return (1 << (self.bits - (1 if self.kind is Kind.INT else 0))) - 1
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether this is a floating type of memory only, computed with in a wider one."""
+        return self.kind is Kind.FLOAT and self.bits < 32
+
+    @property
     def accumulator(self) -> DType:
         """The type a sum of this type is accumulated in."""
-        return float32 if self in (float16, bfloat16) else self
+        return float32 if self.is_narrow else self
+
+    @property
+    def digits(self) -> int:
+        """Bits of the significand of a floating type, the leading one counted."""
+        return _FORMATS[self.name][0]
+
+    @property
+    def exponent_bits(self) -> int:
+        """Bits of the exponent of a floating type."""
+        return _FORMATS[self.name][1]
 
     def __repr__(self) -> str:
         return f"kernelrt.{self.name}"
@@ -150,6 +166,9 @@ float16: Final = DType("float16", Kind.FLOAT, 16, 9)
 bfloat16: Final = DType("bfloat16", Kind.FLOAT, 16, 10)
 float32: Final = DType("float32", Kind.FLOAT, 32, 11)
 float64: Final = DType("float64", Kind.FLOAT, 64, 12)
+
+#: Bits of significand and exponent (IEEE 754; bfloat16 is float32 cut short).
+_FORMATS: Final = {"float16": (11, 5), "bfloat16": (8, 8), "float32": (24, 8), "float64": (53, 11)}
 
 ALL: Final = (
     bool_, uint8, int8, uint16, int16, uint32, int32, uint64, int64,
@@ -256,6 +275,19 @@ def holds(dtype: DType, value: bool | float) -> bool:
     if dtype.is_float:
         return value != value or nearest(value, dtype) == value
     return dtype.min <= value <= dtype.max and value == int(value)
+
+
+def contains(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow or narrow.is_bool:
+        return True
+    if wide.is_bool or (narrow.is_float and not wide.is_float):
+        return False
+    if not wide.is_float:
+        return wide.min <= narrow.min and narrow.max <= wide.max
+    if narrow.is_float:
+        return wide.digits >= narrow.digits and wide.exponent_bits >= narrow.exponent_bits
+    return narrow.bits - (not narrow.is_unsigned) <= wide.digits
 
 
 def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:

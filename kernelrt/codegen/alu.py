@@ -342,14 +342,14 @@ def _cast_float(b: Text, x: Value, dst: DType, here: str, there: str) -> str:
     if dst is dt.float64:
         return b.emit(f"fpext {here} {x.text} to {there}")
     text = x.text
-    if dst in (dt.float16, dt.bfloat16):
+    if dst.is_narrow:
         return _round_narrow(b, text, dst, x.lanes, here)
     return b.emit(f"fptrunc {here} {text} to {there}") if here != there else text
 
 
 def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") -> str:
     """A float rounded to the precision of float16 or bfloat16, held as float."""
-    if dst not in (dt.float16, dt.bfloat16):
+    if not dst.is_narrow:
         return text
     if here == vector("double", lanes):
         text = _round_to_odd(b, text, lanes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.llvm import Value
-from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import start
 
 if TYPE_CHECKING:
     from kernelrt.codegen.llvm import Text
@@ -20,14 +20,7 @@ __all__ = ["across", "identity", "merge", "widen"]
 
 def identity(b: Text, u: UOp, lanes: int) -> Value:
     """What leaves any value as it is."""
-    # -0.0 is the neutral element of IEEE addition; 0.0 would turn a sum of -0.0 into 0.0.
-    number: int | float = {
-        Op.ADD: -0.0 if u.dtype.is_float else 0,
-        Op.MUL: 1,
-        Op.MAX: u.dtype.min,
-        Op.MIN: u.dtype.max,
-    }[u.arg]
-    return b.constant(number, u.dtype, lanes)
+    return b.constant(start(u.arg, u.dtype), u.dtype, lanes)
 
 
 def widen(b: Text, u: UOp, element: Value, lanes: int) -> Value:

@@ -45,7 +45,7 @@ def register_type(dtype: DType) -> str:
     """LLVM type of one element in a register."""
     if dtype is dt.bool_:
         return "i1"
-    if dtype in (dt.float16, dt.bfloat16):
+    if dtype.is_narrow:
         return "float"
     return _MEMORY[dtype]
 

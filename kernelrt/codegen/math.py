@@ -68,7 +68,7 @@ def decompose(u: UOp) -> UOp | None:
     function = _FUNCTIONS.get(u.op)
     if function is None or not u.dtype.is_float:
         return None
-    if u.dtype in (dt.float16, dt.bfloat16):
+    if u.dtype.is_narrow:
         return function(*(s.cast(dt.float32) for s in u.src)).cast(u.dtype)
     return function(*u.src)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
 
-__all__ = ["HOST", "Region", "RegionMap", "islands", "region_of"]
+__all__ = ["HOST", "Region", "RegionMap", "islands", "region_of", "taken_region"]
 
 _T = TypeVar("_T")
 
@@ -37,7 +37,10 @@ HOST: Final = _Host()
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes `start` to `stop` of `storage`: :data:`HOST`, or an object with identity."""
+    """Bytes `start` to `stop` of `storage`: :data:`HOST`, or an object with identity.
+
+    Where sizes depend on Variables these are all bytes that can be meant.
+    """
 
     storage: Any
     start: int
@@ -55,6 +58,11 @@ class Region:
             and max(self.start, other.start) < min(self.stop, other.stop)
         )
 
+    def part(self, offset: int, nbytes: int) -> Region:
+        """The `nbytes` bytes from `offset` on; they may lie outside."""
+        start = self.start + offset
+        return Region(self.storage, start, start + nbytes)
+
     def covers(self, other: Region) -> bool:
         """Whether every byte of `other` belongs to this region."""
         return (
@@ -68,6 +76,11 @@ def region_of(buffer: Buffer) -> Region:
     """The bytes of `buffer`; memory is taken if it has none yet."""
     start = buffer.address if buffer.nbytes else 0
     return Region(HOST, start, start + buffer.nbytes)
+
+
+def taken_region(buffer: Buffer) -> Region | None:
+    """The bytes of `buffer`; None while it has no memory, which then shares none."""
+    return region_of(buffer) if buffer.allocated else None
 
 
 class RegionMap(Generic[_T]):

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt.ir.integers import RING
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
 
-__all__ = ["RING", "infer"]
-
-
-#: Sums and products: what a linear form looks through.
-RING = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG})
+__all__ = ["infer"]
 
 
 def infer(u: UOp) -> tuple[int, int, bool]:

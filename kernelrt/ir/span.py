@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelrt.ir.integers import EXACT, RING
 from kernelrt.ir.ops import Op
 from kernelrt.ir.terms import exact_linear
 from kernelrt.ir.uop import UOp, toposort
@@ -26,13 +28,10 @@ _TRIED = 1 << 16
 #: Bounds are sought at the corners of so many Variables, over so many nodes, at most.
 _CORNERS, _NODES = 6, 100
 
-_RING: Mapping[Op, Callable[..., Any]] = {
-    Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b, Op.MUL: lambda a, b: a * b,
-    Op.NEG: lambda a: -a,
-}  # fmt: skip
+#: Ops over arrays of values; divisors are positive.
 _WHOLE: Mapping[Op, Callable[..., Any]] = {
-    **_RING, Op.IDIV: lambda a, b: a // b, Op.MOD: lambda a, b: a % b, Op.MAX: np.maximum,
-    Op.MIN: np.minimum,
+    **{op: EXACT[op] for op in RING}, Op.IDIV: operator.floordiv, Op.MOD: operator.mod,
+    Op.MAX: np.maximum, Op.MIN: np.minimum,
 }  # fmt: skip
 
 
@@ -74,7 +73,7 @@ def _is_multilinear(nodes: list[UOp]) -> bool:
     degrees: dict[UOp, dict[UOp, int]] = {}
     for node in nodes:
         degree = degrees[node] = {node: 1} if node.op is Op.VAR else {}
-        if node.op not in (Op.VAR, Op.CONST) and node.op not in _RING:
+        if node.op not in (Op.VAR, Op.CONST) and node.op not in RING:
             return False
         for s in node.src:
             for variable, d in degrees[s].items():

@@ -142,7 +142,8 @@ def _input_spec(
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
     """Where the plan takes the address of an argument, if it can be bound to the caller's."""
-    if home.nbytes < BIND_FROM_BYTES or any(b.storage is home.storage for b in plan.output_buffers):
+    here = region_of(home)
+    if here.nbytes < BIND_FROM_BYTES or any(here.meets(region_of(b)) for b in plan.output_buffers):
         return ()
     index = plan.ast_to_buffer_map.get(build.memory(home))
     return () if index is None else plan.sites(index)

@@ -353,12 +353,15 @@ class ExecutionPlanBuilder:
 
     def _check_overlap(self, op: PreparedKernel) -> None:
         """Elements of a kernel made from an AST run in no particular order."""
+        places = [
+            (b, self._layout.region(b), self._layout.entries[b].dtype.itemsize)
+            for b in op.buffer_indices
+        ]
         for slot in op.output_indices:
-            out = op.buffer_indices[slot]
-            here = self._layout.region(out)
-            for b in op.buffer_indices:
-                other = self._layout.region(b)
-                if here.start != other.start and here.meets(other):
+            out, here, size = places[slot]
+            for b, other, other_size in places:
+                in_step = here.start == other.start and size == other_size
+                if not in_step and here.meets(other):
                     raise PlanBuildError(
                         f"{op.label}: its output, buffer {out}, overlaps buffer {b} in part; "
                         "they must be the same or share no byte"
@@ -389,13 +392,11 @@ class ExecutionPlanBuilder:
             )
 
     def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:
-        found = order.untouched_reads(ops, layout)
+        found = order.unwritten(ops, layout, self._outputs)
         if found is not None:
             op, index = found
             raise PlanBuildError(
-                f"{op.label} reads intermediate {index} before any op has written it"
+                f"output: no op writes intermediate {index}"
+                if op is None
+                else f"{op.label} reads intermediate {index} before any op has written it"
             )
-        ready = {layout.root(b)[0] for op in ops for b in written(op)}
-        for index in self._outputs:
-            if layout.root_of(index).own is not None and layout.root(index)[0] not in ready:
-                raise PlanBuildError(f"output: no op writes intermediate {index}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.device.region import Region, region_of
 from kernelrt.errors import PlanBuildError
-from kernelrt.ir import Op, UOp
 from kernelrt.schedule.types import Intermediate
 
 if TYPE_CHECKING:
@@ -18,14 +17,6 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = ["Entry", "Layout"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Holder:
-    """What hazards know of an entry."""
-
-    region: Region
-    size: int
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +60,6 @@ class Layout:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self._nodes: dict[int, UOp] = {}
 
     def add_given(self, buffer: Buffer, *, protected: bool) -> int:
         """Add a buffer that lives outside the plan."""
@@ -117,7 +107,6 @@ class Layout:
         """Give a layout that can be added to without changing this one."""
         other = Layout()
         other.entries = list(self.entries)
-        other._nodes = dict(self._nodes)
         return other
 
     def moved(self, places: Mapping[int, Buffer]) -> Layout:
@@ -137,18 +126,4 @@ class Layout:
         if entry.buffer is not None:
             return region_of(entry.buffer)
         root, start = self.root(index)
-        return Region(self.entries[root].own, start, start + entry.nbytes)
-
-    def node(self, index: int) -> UOp:
-        """Give the BUFFER node by which hazards know an entry."""
-        found = self._nodes.get(index)
-        if found is None:
-            entry = self.entries[index]
-            holder = _Holder(self.region(index), entry.size)
-            found = self._nodes[index] = UOp(Op.BUFFER, entry.dtype, (), holder)
-        return found
-
-    def root_node(self, index: int) -> UOp:
-        """Give the BUFFER node by which the arena knows an entry."""
-        root = self.root_of(index)
-        return UOp(Op.BUFFER, root.dtype, (), root.own or root.buffer)
+        return Region(self.entries[root].own, 0, 0).part(start, entry.nbytes)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.device.region import islands
+from kernelrt.device.region import RegionMap, islands
 from kernelrt.errors import PlanBuildError
+from kernelrt.runtime.cost import largest
 from kernelrt.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
@@ -19,23 +20,23 @@ from kernelrt.runtime.ops import (
     written,
 )
 from kernelrt.schedule.arena import plan_arena
-from kernelrt.schedule.hazards import dependencies
-from kernelrt.schedule.types import Intermediate, KernelItem
+from kernelrt.schedule.hazards import Access, dependencies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from kernelrt.device.region import Region
-    from kernelrt.ir import UOp
     from kernelrt.runtime.layout import Layout
+    from kernelrt.schedule.types import Intermediate
 
 __all__ = [
     "arena",
     "can_fail",
     "edges",
     "in_dependency_order",
+    "lasting",
     "protect",
-    "untouched_reads",
+    "unwritten",
 ]
 
 
@@ -90,9 +91,10 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
 def edges(ops: Sequence[PreparedOp], layout: Layout) -> list[tuple[int, ...]]:
     """For each op in execution order, the indices of those it waits for.
 
-    They follow from the bytes that ops read and write, and from the dependencies given.
+    They follow from the bytes that ops read and write, from which of them may fail, and from the
+    dependencies given.
     """
-    hazards = dependencies(_items(ops, layout.node))
+    hazards = dependencies(_access(op, layout) for op in ops)
     index = {op.id: i for i, op in enumerate(ops)}
     return [
         tuple(sorted({*found, *(index[d] for d in op.dependencies)}))
@@ -109,7 +111,12 @@ def arena(
     reuse: bool,
 ) -> tuple[dict[Intermediate, int], int]:
     """Place the plan's own buffers, other than `keep`, in one block."""
-    return plan_arena(_items(ops, layout.root_node), deps, keep, reuse=reuse)
+    uses = [
+        [] if isinstance(op, PreparedBufferView)
+        else [own for b in op.buffer_indices if (own := layout.root_of(b).own) is not None]
+        for op in ops
+    ]  # fmt: skip
+    return plan_arena([dict.fromkeys(owns) for owns in uses], deps, keep, reuse=reuse)
 
 
 def protect(
@@ -129,10 +136,10 @@ def protect(
         Whether anything changed.
     """
     fallible = [i for i, op in enumerate(ops) if can_fail(op)]
-    if not any(_lasting(op, layout) for op in ops[: max(fallible, default=-1) + 1]):
+    if not any(lasting(op, layout) for op in ops[: max(fallible, default=-1) + 1]):
         return ops, False
     first = _with_ancestors(fallible, deps)
-    early = {b for i in first for b in _lasting(ops[i], layout)}
+    early = {b for i in first for b in lasting(ops[i], layout)}
     order = [ops[i] for i in sorted(first)]
     order += [op for i, op in enumerate(ops) if i not in first]
     if not early:
@@ -151,20 +158,25 @@ def protect(
     return out, True
 
 
-def _lasting(op: PreparedOp, layout: Layout) -> list[int]:
+def lasting(op: PreparedOp, layout: Layout) -> list[int]:
     """List the protected buffers that `op` writes."""
     entries = layout.entries
     return [b for b in written(op) if entries[b].protected and entries[b].nbytes]
 
 
-def _items(ops: Sequence[PreparedOp], node: Callable[[int], UOp]) -> list[KernelItem]:
-    items = []
-    for op in ops:
-        indices = () if isinstance(op, PreparedBufferView) else op.buffer_indices
-        buffers = tuple(node(b) for b in indices)
-        ast = op.ast if isinstance(op, PreparedKernel) else buffers[0] if buffers else node(0)
-        items.append(KernelItem(ast, buffers, tuple(op.output_indices)))
-    return items
+def _access(op: PreparedOp, layout: Layout) -> Access:
+    return Access(
+        [_touched(op, b, layout) for b in read(op)],
+        [_touched(op, b, layout) for b in written(op)],
+        can_fail(op),
+        bool(lasting(op, layout)),
+    )
+
+
+def _touched(op: PreparedOp, index: int, layout: Layout) -> Region:
+    """The bytes of a buffer that `op` may touch."""
+    whole = layout.region(index)
+    return whole.part(0, largest(op.nbytes)) if isinstance(op, PreparedCopy) else whole
 
 
 def _with_ancestors(roots: list[int], deps: Sequence[tuple[int, ...]]) -> set[int]:
@@ -212,13 +224,27 @@ def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
     return replace(op, buffer_indices=indices)
 
 
-def untouched_reads(ops: Sequence[PreparedOp], layout: Layout) -> tuple[PreparedOp, int] | None:
-    """Find an op that reads a buffer of the plan which nothing has written before."""
-    ready: set[int] = set()
+def unwritten(
+    ops: Sequence[PreparedOp], layout: Layout, outputs: Sequence[int]
+) -> tuple[PreparedOp | None, int] | None:
+    """Find who wants bytes of the plan's own of which nothing has written any before.
+
+    Returns
+    -------
+    tuple or None
+        The op that reads them, or None for an output, and the buffer.
+    """
+    ready: RegionMap[None] = RegionMap()
+
+    def lacks(index: int, region: Region) -> bool:
+        own = layout.root_of(index).own
+        return own is not None and region.nbytes > 0 and not ready.meeting(region)
+
     for op in ops:
         for b in read(op):
-            root = layout.root(b)[0]
-            if layout.entries[root].own is not None and root not in ready:
+            if lacks(b, _touched(op, b, layout)):
                 return op, b
-        ready.update(layout.root(b)[0] for b in written(op))
-    return None
+        for b in written(op):
+            ready.add(_touched(op, b, layout), None)
+    found = (b for b in outputs if lacks(b, layout.region(b)))
+    return next(((None, b) for b in found), None)

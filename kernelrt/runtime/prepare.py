@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
-from kernelrt.runtime import order
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import PreparedKernel
@@ -120,18 +119,10 @@ class _Assembler(ExecutionPlanBuilder):
         return self.add_buffer(node.arg, node)
 
     def finish(self, schedule: Schedule) -> ExecutionPlan:
-        """Make the plan. Only where a run could fail after a write that lasts is it reordered."""
+        """Make the plan."""
         for op in self._ops:
             self._check_op(op)
-        layout, ops = self._layout, self._ops
-        deps = [tuple(d) for d in schedule.deps]
-        places, size = dict(schedule.arena_offsets), schedule.arena_size
-        changed_ops, changed = order.protect(ops, deps, layout, self._next_id)
-        if changed:
-            own = {e.own for e in layout.entries if e.own is not None}
-            keep = {o for i in self._outputs if (o := layout.root_of(i).own) is not None}
-            if not places:  # the schedule was made without an arena
-                keep = own
-            ops, deps = changed_ops, order.edges(changed_ops, layout)
-            places, size = order.arena(ops, deps, layout, keep, reuse=True)
-        return self.assemble(layout, ops, deps, places, size, schedule.decisions)
+        return self.assemble(
+            self._layout, self._ops, schedule.deps, schedule.arena_offsets, schedule.arena_size,
+            schedule.decisions,
+        )  # fmt: skip

@@ -5,47 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt.errors import VariableError
-from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir import Dim, Op, UOp, const, toposort
+from kernelrt.ir.integers import exact
 from kernelrt.ir.terms import render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["INT64_MAX", "evaluate", "evaluate_all", "launch_size", "variables_of"]
 
 INT64_MAX = (1 << 63) - 1
-
-
-def _floor_div(a: int, b: int) -> int:
-    return a // b if b else 0
-
-
-def _floor_mod(a: int, b: int) -> int:
-    return a % b if b else 0
-
-
-_OPS: dict[Op, Callable[..., int]] = {
-    Op.ADD: lambda a, b: a + b,
-    Op.SUB: lambda a, b: a - b,
-    Op.MUL: lambda a, b: a * b,
-    Op.IDIV: _floor_div,
-    Op.MOD: _floor_mod,
-    Op.MAX: max,
-    Op.MIN: min,
-    Op.NEG: lambda a: -a,
-    Op.CAST: int,
-    Op.LT: lambda a, b: a < b,
-    Op.LE: lambda a, b: a <= b,
-    Op.EQ: lambda a, b: a == b,
-    Op.NE: lambda a, b: a != b,
-    Op.AND: lambda a, b: a & b,
-    Op.OR: lambda a, b: a | b,
-    Op.XOR: lambda a, b: a ^ b,
-    Op.NOT: lambda a: not a,
-    Op.SHL: lambda a, b: a << b,
-    Op.SHR: lambda a, b: a >> b,
-    Op.WHERE: lambda c, a, b: a if c else b,
-}
 
 
 def evaluate_all(dims: Iterable[Dim], values: Mapping[str, int]) -> dict[Dim, int]:
@@ -83,10 +52,13 @@ def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int
         if name not in values:
             raise VariableError(f"Variable {name!r} has no value; expected one of {list(values)}")
         return values[name]
-    function = _OPS.get(node.op)
-    if function is None:
+    operands = [done[s] for s in node.src]
+    if node.op is Op.CAST:
+        return int(const(operands[0], node.dtype).arg)
+    found = exact(node.op, node.src[-1].dtype, operands) if operands else None
+    if found is None:
         raise VariableError(f"a size cannot depend on {node.op.name}: {render(node)}")
-    return int(function(*(done[s] for s in node.src)))
+    return int(found)
 
 
 def launch_size(dim: Dim, number: int, what: str, values: Mapping[str, int]) -> int:

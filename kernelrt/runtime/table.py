@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import _dispatch
 from kernelrt.ir import UOp
 from kernelrt.runtime.cost import estimate_ns
-from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel, written
-from kernelrt.runtime.order import can_fail
+from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel
+from kernelrt.runtime.order import can_fail, lasting
 from kernelrt.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _flags(op: PreparedOp, parts: PlanParts) -> int:
         flags |= _dispatch.HOST_PARALLEL_SAFE
     if isinstance(op, PreparedKernel) and can_fail(op):
         flags |= _dispatch.MAY_FAIL
-    if any(parts.layout.entries[b].protected for b in written(op)):
+    if lasting(op, parts.layout):
         flags |= _dispatch.COMMIT
     return flags
 

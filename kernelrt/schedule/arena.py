@@ -10,15 +10,14 @@ from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.schedule.types import Intermediate, Part
+from kernelrt.schedule.types import Intermediate, root
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt.schedule.types import Item
 
-
-__all__ = ["most_alive", "plan_arena"]
+__all__ = ["most_alive", "plan_arena", "touched"]
 
 #: Above this many items the closure of the order would take too much memory, and bytes are
 #: reused only after an item's direct dependencies.
@@ -32,14 +31,23 @@ _Idle = tuple[int, int, int]
 _JOIN_EVERY = 64
 
 
+def touched(items: Iterable[Item]) -> list[list[Intermediate]]:
+    """For each of `items` the intermediates that it reads or writes."""
+    return [
+        [b for b in dict.fromkeys(root(b).arg for b in (*item.ins, *item.outs))
+         if isinstance(b, Intermediate)]
+        for item in items
+    ]  # fmt: skip
+
+
 def plan_arena(
-    items: Sequence[Item],
+    uses: Sequence[Iterable[Intermediate]],
     deps: Sequence[Sequence[int]],
     keep: Collection[Intermediate],
     *,
     reuse: bool = True,
 ) -> tuple[dict[Intermediate, int], int]:
-    """Byte offsets of the intermediates that `items` use, and the bytes needed in all.
+    """Byte offsets of the intermediates that items use, and the bytes needed in all.
 
     Bytes pass from one intermediate to another only when the dependencies alone make every
     item that touches the first run before the item that first writes the second. So items may
@@ -47,8 +55,8 @@ def plan_arena(
 
     Parameters
     ----------
-    items : sequence of Item
-        In execution order.
+    uses : sequence of iterable of Intermediate
+        What each item reads or writes, in execution order.
     deps : sequence of sequence of int
         For each item, the items it waits for.
     keep : collection of Intermediate
@@ -57,9 +65,10 @@ def plan_arena(
         Whether bytes may serve several intermediates.
     """
     users: dict[Intermediate, list[int]] = {}
-    for number, item in enumerate(items):
-        for holder in _touched(item, keep):
-            users.setdefault(holder, []).append(number)
+    for number, holders in enumerate(uses):
+        for holder in holders:
+            if holder not in keep:
+                users.setdefault(holder, []).append(number)
     offsets: dict[Intermediate, int] = {}
     sizes = {h: -(-max(h.nbytes, 1) // ALIGNMENT) * ALIGNMENT for h in users}
     ordered = sorted(users, key=lambda h: users[h][0])
@@ -87,16 +96,6 @@ def plan_arena(
         if after:
             heapq.heappush(busy, ((after & -after).bit_length() - 1, start, stop, after))
     return offsets, total
-
-
-def _touched(item: Item, keep: Collection[Intermediate]) -> list[Intermediate]:
-    """Intermediates that `item` reads or writes, those in `keep` left out."""
-    out: dict[Intermediate, None] = {}
-    for buffer in (*item.ins, *item.outs):
-        holder = buffer.arg.base.arg if isinstance(buffer.arg, Part) else buffer.arg
-        if isinstance(holder, Intermediate) and holder not in keep:
-            out[holder] = None
-    return list(out)
 
 
 def _followers(firsts: Sequence[int], deps: Sequence[Sequence[int]]) -> list[int]:

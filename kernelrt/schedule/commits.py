@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
-from kernelrt.schedule.hazards import Touches, extent, overlap
+from kernelrt.schedule.hazards import Extents, Touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from kernelrt.device.region import Region
 
 __all__ = ["Commit", "Graph", "settle"]
 
@@ -97,13 +99,14 @@ class _Settling:
         self._count = len(drafts)
         copies = [CopyDraft(c.target, c.source) for c in commits]
         self._graph = Graph([*drafts, *copies])
+        self._where = Extents()
         self._touches = Touches()
         for n, draft in enumerate(drafts):
-            self._touches.add(n, draft.reads, draft.writes)
+            self._touches.add(n, self._regions(draft.reads), self._regions(draft.writes))
         # Commits by number, as writers of their targets.
         self._targets = Touches()
         for k, commit in enumerate(commits):
-            self._targets.add(k, (), (commit.target,))
+            self._targets.add(k, (), (self._where[commit.target],))
         self._failing = [n for n, draft in enumerate(drafts) if draft.fails]
         self._taken: dict[UOp, UOp] = {}
 
@@ -115,6 +118,22 @@ class _Settling:
             self._take_in(k, commit)
         return self._graph
 
+    def _regions(self, buffers: Iterable[UOp]) -> list[Region]:
+        return [self._where[b] for b in buffers]
+
+    def _readers(self, buffer: UOp) -> list[int]:
+        return self._touches.readers(self._where[buffer])
+
+    def _writers(self, buffer: UOp) -> list[int]:
+        return self._touches.writers(self._where[buffer])
+
+    def _meet(self, a: UOp, b: UOp) -> bool:
+        return self._where[a].meets(self._where[b])
+
+    def _committing(self, target: UOp) -> list[int]:
+        """Commits, by number, that change any byte of `target`."""
+        return self._targets.writers(self._where[target])
+
     def _order_by_values(self) -> None:
         """Each value is written before it is read; a scatter's base before its updates."""
         writers: dict[UOp, list[int]] = {}
@@ -124,7 +143,7 @@ class _Settling:
         for buffer, chain in writers.items():
             for first, second in itertools.pairwise(chain):
                 self._graph.after[first].add(second)
-            for reader in self._touches.readers(buffer):
+            for reader in self._readers(buffer):
                 if reader not in chain:
                     self._graph.after[chain[-1]].add(reader)
 
@@ -135,24 +154,24 @@ class _Settling:
 
     def _order_copy(self, k: int, commit: Commit) -> None:
         me = self._count + k
-        before = set(self._touches.readers(commit.target)) | set(self._failing)
-        before |= set(self._touches.writers(commit.source))
-        before |= {self._count + j for j in self._targets.writers(commit.target) if j < k}
+        before = set(self._readers(commit.target)) | set(self._failing)
+        before |= set(self._writers(commit.source))
+        before |= {self._count + j for j in self._committing(commit.target) if j < k}
         for n in before:
             self._graph.after[n].add(me)
 
     # Taking a commit into the kernel that computes it
 
     def _take_in(self, k: int, commit: Commit) -> None:
-        writers = self._touches.writers(commit.source)
-        alone = self._targets.writers(commit.target) == [k]
+        writers = self._writers(commit.source)
+        alone = self._committing(commit.target) == [k]
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
         writer = writers[-1]
         base = writers[0] if len(writers) > 1 else None
         if not self._reads_only_where_it_writes(writer, base, commit):
             return
-        others = {n for n in self._touches.readers(commit.target) if n not in (writer, base)}
+        others = {n for n in self._readers(commit.target) if n not in (writer, base)}
         others |= set(self._failing)
         if self._graph.reaches(writer, others):
             return
@@ -175,7 +194,7 @@ class _Settling:
         self._graph.remove(self._count + k)
 
     def _redirect(self, commit: Commit) -> None:
-        for n in {*self._touches.readers(commit.source), *self._touches.writers(commit.source)}:
+        for n in {*self._readers(commit.source), *self._writers(commit.source)}:
             draft = self._graph.drafts[n]
             if draft is not None:
                 draft.redirect(commit.source, commit.target)
@@ -188,7 +207,7 @@ class _Settling:
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
         if isinstance(draft, CopyDraft):
-            return not overlap(draft.src, commit.target)
+            return not self._meet(draft.src, commit.target)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
         stores = draft.stores_to(self._taken.get(commit.source, commit.source))
@@ -198,13 +217,13 @@ class _Settling:
                     return False
                 if not _in_one_nest(draft, commit.target, stores[0]):
                     return False
-            elif overlap(buffer, commit.target):
+            elif self._meet(buffer, commit.target):
                 return False
         return True
 
     def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
         """Whether a scatter's base is the target as it is, so that only the updates are needed."""
-        if any(overlap(buffer, commit.target) for buffer in draft.loads):
+        if any(self._meet(buffer, commit.target) for buffer in draft.loads):
             return False
         start = self._draft(base)
         if not isinstance(start, KernelDraft) or commit.source in self._taken:
@@ -215,8 +234,7 @@ class _Settling:
             value.op is Op.LOAD
             and value.src[0] is commit.target
             and value.src[1:] == (store.src[1],)
-            and extent(commit.target).nbytes
-            == int(commit.source.arg.size) * commit.source.dtype.itemsize
+            and self._where[commit.target].nbytes == self._where[commit.source].nbytes
         )
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernelrt.device.region import RegionMap
-from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
 from kernelrt.schedule.hazards import extent
-from kernelrt.schedule.types import CopyItem, KernelItem
+from kernelrt.schedule.types import CopyItem, KernelItem, root
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kernelrt.schedule.form import Forms
     from kernelrt.schedule.groups import Group
 
@@ -35,12 +31,15 @@ class KernelDraft:
         BUFFER -> the indices it is loaded at, as keys.
     fails : bool
         Whether an index is checked inside.
+    renewed : set of UOp
+        BUFFERs that are loaded for what a commit has put there.
     """
 
     group: Group
     stores: list[UOp]
     loads: dict[UOp, dict[UOp, None]] = field(default_factory=dict)
     fails: bool = False
+    renewed: set[UOp] = field(default_factory=set)
     _renamed: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,31 +71,18 @@ class KernelDraft:
         """Read and write `new` where it was `old`."""
         self._renamed[old] = new
         if old in self.loads:
+            self.renewed.add(new)
             self.loads.setdefault(new, {}).update(self.loads.pop(old))
 
     def finish(self, forms: Forms) -> KernelItem:
         """The kernel with canonical loops and numbered slots."""
         form = forms.of(self.stores, self.group.loops, self._renamed)
-        _check_apart(form.slots, form.writes)
+        renewed = tuple(k for k, b in enumerate(form.slots) if root(b) in self.renewed)
         return KernelItem(
-            form.ast, form.slots, tuple(range(form.writes)), self.fails,
+            form.ast, form.slots, tuple(range(form.writes)), self.fails, renewed,
             tuple(reversed(self.group.origins)),
             tuple(None if n.origin is None else resolve(n.origin) for n in form.checks),
         )  # fmt: skip
-
-
-def _check_apart(buffers: Sequence[UOp], written: int) -> None:
-    """A kernel may assume that what it writes is no other slot's memory."""
-    places: RegionMap[int] = RegionMap()
-    for k, buffer in enumerate(buffers):
-        places.add(extent(buffer), k)
-    for k in range(written):
-        for j in places.meeting(extent(buffers[k])):
-            if j != k:
-                raise SpecError(
-                    f"slots {k} (written) and {j} of one kernel overlap: {buffers[k].arg!r} and "
-                    f"{buffers[j].arg!r}; the scheduler must not build such a kernel"
-                )
 
 
 @dataclass(eq=False, slots=True)
@@ -106,6 +92,7 @@ class CopyDraft:
     dst: UOp
     src: UOp
     fails: bool = False
+    renewed: bool = False
 
     @property
     def reads(self) -> list[UOp]:
@@ -119,12 +106,13 @@ class CopyDraft:
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Read and write `new` where it was `old`."""
-        self.src = new if self.src is old else self.src
+        if self.src is old:
+            self.src, self.renewed = new, True
         self.dst = new if self.dst is old else self.dst
 
     def finish(self, _forms: Forms) -> CopyItem:
         """The copy as an item."""
-        return CopyItem(self.dst, self.src, int(self.dst.arg.size) * self.dst.dtype.itemsize)
+        return CopyItem(self.dst, self.src, extent(self.dst).nbytes, self.renewed)
 
 
 Draft = KernelDraft | CopyDraft

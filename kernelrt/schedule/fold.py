@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const
+from kernelrt.ir.integers import RING, exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
     kind = operands[0].dtype
     values = [o.arg for o in operands]
     if kind.is_float:
-        if kind not in (dt.float32, dt.float64):
+        if kind.is_narrow:
             return None
         found = _fold_float(op, dt.to_numpy(kind), values)
     else:
@@ -49,11 +50,11 @@ def _cast(x: UOp, dtype: DType) -> UOp | None:
     if dtype.is_bool:
         return const(bool(value), dtype)
     if not x.dtype.is_float:
-        if dtype in (dt.float16, dt.bfloat16):
+        if dtype.is_narrow:
             return None
         return const(_round(value, dtype) if dtype.is_float else int(value), dtype)
     if dtype.is_float:
-        return None if dtype in (dt.float16, dt.bfloat16) else const(_round(value, dtype), dtype)
+        return None if dtype.is_narrow else const(_round(value, dtype), dtype)
     if not math.isfinite(value) or not dtype.min <= math.trunc(value) <= dtype.max:
         return None
     return const(math.trunc(value), dtype)
@@ -86,18 +87,7 @@ def _fold_float(op: Op, kind: np.dtype[Any], values: list[_Number]) -> _Number |
     return None
 
 
-_INT: dict[Op, Callable[..., _Number]] = {
-    Op.NEG: operator.neg, Op.ABS: abs, Op.ADD: operator.add, Op.SUB: operator.sub,
-    Op.MUL: operator.mul, Op.MAX: max, Op.MIN: min, Op.AND: operator.and_, Op.OR: operator.or_,
-    Op.XOR: operator.xor, Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
-    Op.NE: operator.ne, Op.IDIV: lambda a, b: a // b if b else 0,
-    Op.MOD: lambda a, b: a % b if b else 0,
-}  # fmt: skip
-
-
 def _fold_int(op: Op, kind: DType, values: list[_Number]) -> _Number | None:
-    if op is Op.NOT:
-        return not values[0] if kind.is_bool else ~values[0]
-    if kind.is_bool and op in (Op.ADD, Op.SUB, Op.MUL, Op.NEG):
+    if kind.is_bool and op in RING:
         return None
-    return _INT[op](*values) if op in _INT else None
+    return exact(op, kind, values)

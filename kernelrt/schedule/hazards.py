@@ -6,11 +6,12 @@ them writes. Views of a buffer share its storage; every intermediate is a storag
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import Region, RegionMap, region_of
-from kernelrt.schedule.types import Intermediate, KernelItem, Part
+from kernelrt.schedule.types import KernelItem, Part, is_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,31 +19,28 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.schedule.types import Item
 
-__all__ = ["Touches", "dependencies", "extent", "overlap", "waves"]
+__all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent", "waves"]
 
 
 def extent(buffer: UOp) -> Region:
     """The bytes that a BUFFER node stands for."""
     holder = buffer.arg
-    if isinstance(holder, Intermediate):
-        return Region(holder, 0, holder.size * buffer.dtype.itemsize)
     if isinstance(holder, Buffer):
         return region_of(holder)
-    known = getattr(holder, "region", None)
-    if isinstance(known, Region):
-        return known
+    nbytes = int(holder.size) * buffer.dtype.itemsize
     if isinstance(holder, Part):
-        whole = extent(holder.base)
-        storage, start = whole.storage, whole.start + holder.offset
-    else:
-        base = getattr(holder, "base", None)
-        storage, start = holder if base is None else base, int(getattr(holder, "offset", 0))
-    return Region(storage, start, start + int(holder.size) * buffer.dtype.itemsize)
+        return extent(holder.base).part(holder.offset, nbytes)
+    base = getattr(holder, "base", None)
+    start = int(getattr(holder, "offset", 0))
+    return Region(holder if base is None else base, start, start + nbytes)
 
 
-def overlap(a: UOp, b: UOp) -> bool:
-    """Whether two BUFFER nodes share bytes."""
-    return a is b or extent(a).meets(extent(b))
+class Extents(dict["UOp", Region]):
+    """Regions of BUFFER nodes, each found once."""
+
+    def __missing__(self, buffer: UOp) -> Region:
+        found = self[buffer] = extent(buffer)
+        return found
 
 
 class Touches:
@@ -51,69 +49,92 @@ class Touches:
     def __init__(self) -> None:
         self._reads: RegionMap[int] = RegionMap()
         self._writes: RegionMap[int] = RegionMap()
-        self._extents: dict[UOp, Region] = {}
 
-    def _extent(self, buffer: UOp) -> Region:
-        found = self._extents.get(buffer)
-        if found is None:
-            found = self._extents[buffer] = extent(buffer)
-        return found
-
-    def add(self, item: int, reads: Iterable[UOp], writes: Iterable[UOp]) -> None:
+    def add(self, item: int, reads: Iterable[Region], writes: Iterable[Region]) -> None:
         """Note what `item` touches."""
-        for buffer in reads:
-            self._reads.add(self._extent(buffer), item)
-        for buffer in writes:
-            self._writes.add(self._extent(buffer), item)
+        for region in reads:
+            self._reads.add(region, item)
+        for region in writes:
+            self._writes.add(region, item)
 
-    def readers(self, buffer: UOp) -> list[int]:
-        """Items that read any byte of `buffer`."""
-        return self._reads.meeting(self._extent(buffer))
+    def readers(self, region: Region) -> list[int]:
+        """Items that read any byte of `region`."""
+        return self._reads.meeting(region)
 
-    def writers(self, buffer: UOp) -> list[int]:
-        """Items that write any byte of `buffer`."""
-        return self._writes.meeting(self._extent(buffer))
+    def writers(self, region: Region) -> list[int]:
+        """Items that write any byte of `region`."""
+        return self._writes.meeting(region)
 
-    def conflicts(self, reads: Iterable[UOp], writes: Iterable[UOp]) -> set[int]:
+    def conflicts(self, reads: Iterable[Region], writes: Iterable[Region]) -> set[int]:
         """Items that must have run before one with these accesses may.
 
         Read after write, write after read and write after write.
         """
         out: set[int] = set()
-        for buffer in reads:
-            out.update(self.writers(buffer))
-        for buffer in writes:
-            out.update(self.writers(buffer))
-            out.update(self.readers(buffer))
+        for region in reads:
+            out.update(self.writers(region))
+        for region in writes:
+            out.update(self.writers(region))
+            out.update(self.readers(region))
         return out
 
-    def forget_covered(self, writes: Iterable[UOp]) -> None:
-        """Drop accesses that a later item has overwritten whole: waiting for it is enough."""
-        for buffer in writes:
-            where = self._extent(buffer)
-            self._reads.drop_covered(where)
-            self._writes.drop_covered(where)
+    def forget_covered(self, writes: Iterable[Region]) -> None:
+        """Drop accesses to bytes that are all written later: waiting for the write is enough."""
+        for region in writes:
+            self._reads.drop_covered(region)
+            self._writes.drop_covered(region)
 
 
-def dependencies(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:
-    """For each of `items`, in execution order, the earlier ones that it must wait for.
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one item, or one operation of a plan, does to memory.
 
-    Besides conflicts, a write to state that outlives the plan waits for all that may fail.
+    Attributes
+    ----------
+    reads, writes : sequence of Region
+        What it may touch. What is written may be read too: a write conflicts with all that a
+        read does.
+    fails : bool
+        Whether a run may end there.
+    lasts : bool
+        Whether it writes what a run that fails must leave as it was.
+    """
+
+    reads: Sequence[Region]
+    writes: Sequence[Region]
+    fails: bool = False
+    lasts: bool = False
+
+
+def accesses(items: Iterable[Item]) -> list[Access]:
+    """What `items` do to memory."""
+    where = Extents()
+    return [
+        Access(
+            [where[b] for b in item.ins], [where[b] for b in item.outs],
+            isinstance(item, KernelItem) and item.may_fail, any(map(is_lasting, item.outs)),
+        )
+        for item in items
+    ]  # fmt: skip
+
+
+def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
+    """For each of `steps`, in execution order, the earlier ones that it must wait for.
+
+    Besides conflicts, a write that lasts waits for all that may fail.
     """
     touches = Touches()
     failing: list[int] = []
     out: list[tuple[int, ...]] = []
-    for number, item in enumerate(items):
-        reads, writes = item.ins, item.outs
-        # A slot that is written may be read too; a write conflicts with all that a read does.
-        before = touches.conflicts(reads, writes)
-        if any(not isinstance(buffer.arg, Intermediate) for buffer in writes):
+    for number, step in enumerate(steps):
+        before = touches.conflicts(step.reads, step.writes)
+        if step.lasts:
             before.update(failing)
-        if isinstance(item, KernelItem) and item.may_fail:
+        if step.fails:
             failing.append(number)
         out.append(tuple(sorted(before)))
-        touches.forget_covered(writes)
-        touches.add(number, reads, writes)
+        touches.forget_covered(step.writes)
+        touches.add(number, step.reads, step.writes)
     return tuple(out)
 
 

@@ -14,6 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
+from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import as_uop, total
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
@@ -22,7 +23,7 @@ from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order, is_never
 if TYPE_CHECKING:
     from kernelrt.schedule.groups import Group
 
-__all__ = ["STATUS", "identity", "lower_group"]
+__all__ = ["STATUS", "lower_group"]
 
 #: Stands for the status word until slots are numbered.
 STATUS = UOp(Op.PARAM, dt.int64, (), (-1, 1))
@@ -52,12 +53,6 @@ def lower_group(
         Index arithmetic.
     """
     return _Lowering(group, places, orders, indexer).stores()
-
-
-def identity(reducer: Op, dtype: dt.DType) -> UOp:
-    """What a reduction of nothing gives."""
-    value = {Op.ADD: 0, Op.MUL: 1, Op.MAX: dtype.min, Op.MIN: dtype.max}[reducer]
-    return const(value, dtype)
 
 
 class _Lowering:
@@ -263,7 +258,7 @@ class _Lowering:
         reducer, axes = node.arg
         dims = node.src[0].shape
         if any(dims[a] == 0 for a in axes):
-            return identity(reducer, node.dtype)
+            return const(of_nothing(reducer, node.dtype), node.dtype)
         loops = iter(self._own_loops(node, index))
         outer = iter(index)
         inner = tuple(next(loops if a in axes else outer) for a in range(len(dims)))

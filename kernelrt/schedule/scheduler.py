@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt._origin import advance
+from kernelrt.device.region import RegionMap
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.spec import verify_kernel, verify_tensor
-from kernelrt.schedule.arena import plan_arena
+from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.cost import elements, strip
 from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
-from kernelrt.schedule.hazards import dependencies, overlap
+from kernelrt.schedule.hazards import accesses, dependencies, extent
 from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
+from kernelrt.schedule.verify import verify_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +85,9 @@ class _Scheduling:
     def __init__(self, outputs: list[UOp], commits: list[tuple[UOp, UOp]]) -> None:
         self._outputs = outputs
         self._commits = [(t, v) for t, v in commits if strip(v) is not t]
+        self._changing: RegionMap[None] = RegionMap()
+        for target, _ in self._commits:
+            self._changing.add(extent(target), None)
         self._indexer = Indexer()
         self._places: dict[UOp, UOp] = {}
         self._drafts: list[Draft] = []
@@ -105,13 +110,15 @@ class _Scheduling:
         items: list[Item] = [d.finish(forms) for d in execution_order(graph)]
         for ast in dict.fromkeys(item.ast for item in items if isinstance(item, KernelItem)):
             verify_kernel(ast)
-        deps = dependencies(items)
+        deps = dependencies(accesses(items))
         keep = {b.arg for b in outputs if isinstance(b.arg, Intermediate)}
-        offsets, size = plan_arena(items, deps, keep, reuse=arena)
-        return Schedule(
+        offsets, size = plan_arena(touched(items), deps, keep, reuse=arena)
+        made = Schedule(
             tuple(items), tuple(outputs), deps, offsets, size,
             _variables(items), tuple(fusion.decisions),
         )  # fmt: skip
+        verify_schedule(made, [c.target for c in pending])
+        return made
 
     def _fuse(self) -> Fusion:
         committed: dict[UOp, list[UOp]] = {}
@@ -124,9 +131,7 @@ class _Scheduling:
     def _output(self, node: UOp) -> UOp:
         """The BUFFER that holds an output: not one that a commit is about to change."""
         if node.op is Op.BUFFER:
-            if not any(overlap(node, target) for target, _ in self._commits):
-                return node
-            return self._copied(node)
+            return self._copied(node) if self._changes(node) else node
         if node not in self._places:  # no elements, no kernel
             self._places[node] = _intermediate(0, node)
         return self._places[node]
@@ -135,9 +140,11 @@ class _Scheduling:
         """The BUFFER that a commit's value is found in: again not one about to change."""
         if node.op is not Op.BUFFER:
             return self._places[node]
-        if any(overlap(node, target) for target, _ in self._commits):
-            return self._copied(node)
-        return node
+        return self._copied(node) if self._changes(node) else node
+
+    def _changes(self, node: UOp) -> bool:
+        """Whether a commit is about to change a BUFFER."""
+        return bool(self._changing.meeting(extent(node)))
 
     def _copied(self, node: UOp) -> UOp:
         copy = _intermediate(int(node.arg.size), node)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, COMMUTATIVE
+from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
 from kernelrt.schedule.adjoint import joined_pads, window_of_padded
@@ -145,8 +146,8 @@ def _reduce_nothing(u: UOp) -> UOp | None:
     """Axes of size 1 are only dropped; axes of size 0 give the reducer's identity."""
     reducer, axes = u.arg
     x = u.src[0]
-    if any(x.shape[a] == 0 for a in axes) and reducer in (Op.ADD, Op.MUL):
-        return _full(const(int(reducer is Op.MUL), u.dtype), u.shape)
+    if any(x.shape[a] == 0 for a in axes):
+        return _full(const(of_nothing(reducer, u.dtype), u.dtype), u.shape)
     real = tuple(a for a in axes if x.shape[a] != 1)
     if real and len(real) == len(axes):
         return None
@@ -188,10 +189,10 @@ def _exact_multiple(value: UOp | None, dtype: DType, count: int) -> bool:
     """Whether adding `value` `count` times is exactly a product."""
     if not dtype.is_float:
         return not dtype.is_bool
-    if value is None or dtype not in (dt.float32, dt.float64):
+    if value is None or dtype.is_narrow:
         return False
     x = float(value.arg)
-    limit = 1 << (24 if dtype is dt.float32 else 53)
+    limit = 1 << dtype.digits
     return x.is_integer() and abs(x) * count <= limit and math.copysign(1.0, x) > 0
 
 
@@ -256,7 +257,7 @@ def _div(u: UOp) -> UOp | None:
     """Division by a power of two is a product, exactly."""
     x, other = u.src
     value = uniform(other)
-    if value is None or not u.dtype.is_float or u.dtype not in (dt.float32, dt.float64):
+    if value is None or not u.dtype.is_float or u.dtype.is_narrow:
         return None
     number = float(value.arg)
     if number == 1:
@@ -311,37 +312,16 @@ def _cast(u: UOp) -> UOp | None:
     x = u.src[0]
     if x.dtype is u.dtype:
         return x
-    if x.op is not Op.CAST or not _holds(x.dtype, x.src[0].dtype):
+    if x.op is not Op.CAST or not dt.contains(x.dtype, x.src[0].dtype):
         return None
     source = x.src[0].dtype
     if source is u.dtype:
         # A narrow float that is yet to be stored has more digits, which this takes off.
         return x.src[0] if source.accumulator is source else None
     # From a float an integer saturates, from an integer it wraps.
-    if x.dtype.is_float and u.dtype.is_int and not _holds(u.dtype, source):
+    if x.dtype.is_float and u.dtype.is_int and not dt.contains(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
     return UOp(Op.CAST, u.dtype, x.src)
-
-
-_MANTISSA = {dt.float16: 11, dt.bfloat16: 8, dt.float32: 24, dt.float64: 53}
-_EXPONENT = {dt.float16: 5, dt.bfloat16: 8, dt.float32: 8, dt.float64: 11}
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is a value of `wide`."""
-    if wide is narrow or narrow.is_bool:
-        return True
-    if wide.is_bool:
-        return False
-    if wide.is_float:
-        if narrow.is_float:
-            return (
-                _MANTISSA[wide] >= _MANTISSA[narrow] and _EXPONENT[wide] >= _EXPONENT[narrow]
-            )
-        return narrow.bits - (not narrow.is_unsigned) <= _MANTISSA[wide] and wide is not dt.float16
-    if narrow.is_float:
-        return False
-    return wide.min <= narrow.min and narrow.max <= wide.max
 
 
 def _pull_expand(u: UOp) -> UOp | None:

@@ -13,7 +13,17 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["CopyItem", "Decision", "Intermediate", "Item", "KernelItem", "Part", "Schedule"]
+__all__ = [
+    "CopyItem",
+    "Decision",
+    "Intermediate",
+    "Item",
+    "KernelItem",
+    "Part",
+    "Schedule",
+    "is_lasting",
+    "root",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +66,16 @@ class Part:
     size: int
 
 
+def root(buffer: UOp) -> UOp:
+    """The BUFFER that `buffer` is, or is part of."""
+    return buffer.arg.base if isinstance(buffer.arg, Part) else buffer
+
+
+def is_lasting(buffer: UOp) -> bool:
+    """Whether a BUFFER is memory that outlives the plan."""
+    return not isinstance(root(buffer).arg, Intermediate)
+
+
 @dataclass(frozen=True, slots=True)
 class KernelItem:
     """One kernel launch.
@@ -71,6 +91,8 @@ class KernelItem:
         Slots that are stored to. An in-place kernel reads some of them too.
     may_fail : bool
         Whether the kernel checks an index and so takes the status word.
+    renewed : tuple of int
+        Slots that are read for what a commit of the same run has put there.
     origins : tuple of Origin
         What the kernel was made from, producers first.
     checks : tuple of Origin or None
@@ -81,6 +103,7 @@ class KernelItem:
     buffers: tuple[UOp, ...]
     writes: tuple[int, ...]
     may_fail: bool = False
+    renewed: tuple[int, ...] = ()
     origins: tuple[Origin, ...] = field(default=(), compare=False)
     checks: tuple[Origin | None, ...] = field(default=(), compare=False)
 
@@ -97,11 +120,15 @@ class KernelItem:
 
 @dataclass(frozen=True, slots=True)
 class CopyItem:
-    """`nbytes` bytes from the start of BUFFER `src` to the start of BUFFER `dst`."""
+    """`nbytes` bytes from the start of BUFFER `src` to the start of BUFFER `dst`.
+
+    `renewed` says that they are what a commit of the same run has put there.
+    """
 
     dst: UOp
     src: UOp
     nbytes: int
+    renewed: bool = False
 
     @property
     def outs(self) -> tuple[UOp, ...]:

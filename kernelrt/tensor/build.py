@@ -34,7 +34,6 @@ __all__ = [
     "flip",
     "full",
     "has_zero",
-    "identity",
     "iota",
     "iota_along",
     "keep_axes",
@@ -306,13 +305,6 @@ def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
     """`shape` with the reduced `axes` as axes of size 1."""
     gone = set(axes)
     return tuple(1 if a in gone else d for a, d in enumerate(shape))
-
-
-def identity(op: Op, dtype: DType) -> Number:
-    """What a reduction of no elements gives."""
-    if op in (Op.MAX, Op.MIN):
-        return dtype.min if op is Op.MAX else dtype.max
-    return 0 if op is Op.ADD else 1
 
 
 def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:

@@ -15,6 +15,7 @@ from kernelrt._handle import _name_lineage
 from kernelrt._node import _name_marks
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.reducers import of_nothing
 from kernelrt.tensor import build
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def _without_nothing(u: UOp) -> UOp:
     if not any(map(build.has_zero, shapes)) or build.has_zero(u.shape):
         return u
     if u.op is Op.REDUCE_AXIS:
-        return build.full(build.identity(u.arg[0], u.dtype), u.dtype, u.shape)
+        return build.full(of_nothing(u.arg[0], u.dtype), u.dtype, u.shape)
     if u.op is Op.SCATTER_ADD:
         return u.src[0]
     if u.op is Op.CAT:

@@ -69,10 +69,6 @@ def _draw(
     return Tensor._over(buffer, tuple(map(dim_max, size)))
 
 
-#: Bits of the significand.
-_DIGITS = {dt.float64: 53, dt.float32: 24, dt.float16: 11, dt.bfloat16: 8}
-
-
 def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
     """The upper `bits` of a word as a number in [0, 1)."""
     top = word.alu(Op.SHR, build.full(32 - bits, dt.uint32, word.shape))
@@ -90,7 +86,7 @@ def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
         low = build.mul(_fraction(y, 26, dtype), 2.0**-27)
         unit = _fraction(x, 27, dtype).alu(Op.ADD, low)
     else:
-        unit = _fraction(x, _DIGITS[dtype], dt.float32)
+        unit = _fraction(x, dtype.digits, dt.float32)
     return build.add(build.mul(unit, scale), shift).cast(dtype)
 
 
@@ -197,7 +193,7 @@ def randint(
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     least, most = wanted.min, wanted.max
     if wanted.is_float:  # up to here it has every integer
-        most = 1 << _DIGITS[wanted]
+        most = 1 << wanted.digits
         least = -most
     if not least <= low < high <= most + 1:
         raise DTypeError(

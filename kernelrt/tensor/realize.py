@@ -9,7 +9,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import HOST, Region, RegionMap, region_of
+from kernelrt.device.region import HOST, Region, RegionMap, region_of, taken_region
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
@@ -413,12 +413,9 @@ def _ever_written(written: Written) -> int:
 
 
 def _may_change(buffer: object) -> bool:
+    region = taken_region(buffer) if isinstance(buffer, Buffer) else None
     # Memory that is yet to come may be memory that was written.
-    return (
-        not isinstance(buffer, Buffer)
-        or not buffer.allocated
-        or bool(_history.regions.meeting(region_of(buffer)))
-    )
+    return region is None or bool(_history.regions.meeting(region))
 
 
 def _leaf_of(storage: UOp) -> UOp:
@@ -455,12 +452,8 @@ def _written(tensors: Sequence[TensorBase], more: Written | None = None) -> Writ
 
 
 def _overlaps(buffer: object, written: Written) -> bool:
-    # What has no memory yet shares none.
-    return (
-        isinstance(buffer, Buffer)
-        and buffer.allocated
-        and bool(written.regions.meeting(region_of(buffer)))
-    )
+    region = taken_region(buffer) if isinstance(buffer, Buffer) else None
+    return region is not None and bool(written.regions.meeting(region))
 
 
 def _expire(written: Written) -> None:

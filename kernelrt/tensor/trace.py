@@ -8,7 +8,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
 from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import RegionMap, region_of
+from kernelrt.device.region import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
@@ -152,8 +152,8 @@ class Trace(TraceMode):
         if any(
             other is not tensor
             for place in places
-            if place is not None and place.allocated
-            for other in self._written.meeting(region_of(place))
+            if place is not None and (region := taken_region(place)) is not None
+            for other in self._written.meeting(region)
         ):
             raise JitError(
                 f"a tensor of shape {format_shape(tensor.dims)} {does} after another tensor over "

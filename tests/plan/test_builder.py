@@ -185,6 +185,47 @@ def test_buffers_of_a_kernel_from_an_ast_are_the_same_or_disjoint():
             chain.build(1)
 
 
+def test_buffers_that_begin_together_with_elements_of_other_sizes_overlap_in_part():
+    """Element 3 of the one lies in the bytes of element 1 of the other."""
+    index = UOp(Op.RANGE, dt.int64, (const(8, dt.int64),), 0)
+    out = UOp(Op.PARAM, dt.int64, (), (0, 8))
+    source = UOp(Op.PARAM, dt.int32, (), (1, 8))
+    value = UOp(Op.LOAD, dt.int32, (source, index)).cast(dt.int64)
+    ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, value)),))
+    for offset, fits in ((64, True), (0, False)):
+        chain = three()
+        whole = chain.builder.add_view(1, 0, 8)
+        part = chain.builder.add_view(1, offset, 8, dt.int32)
+        chain.builder.add_kernel(ast, [whole, part])
+        if fits:
+            chain.build(1).execute()
+            continue
+        with pytest.raises(PlanBuildError, match=r"overlaps buffer .* in part"):
+            chain.build(1)
+
+
+def test_a_part_of_an_intermediate_is_written_before_it_is_read():
+    chain = three()
+    scratch = chain.scratch()
+    left, right = chain.builder.add_view(scratch, 0, 8), chain.builder.add_view(scratch, 64, 8)
+    chain.builder.add_copy(left, 1, 64)
+    chain.builder.add_copy(0, right, 64)
+    with pytest.raises(PlanBuildError, match=f"reads intermediate {right} before any op"):
+        chain.build(0)
+    chain.builder.set_output_buffers([right])
+    with pytest.raises(PlanBuildError, match=f"reads intermediate {right} before any op"):
+        chain.builder.build()
+
+
+def test_an_output_that_nothing_writes_is_named():
+    chain = three()
+    scratch = chain.scratch()
+    left, right = chain.builder.add_view(scratch, 0, 8), chain.builder.add_view(scratch, 64, 8)
+    chain.builder.add_copy(left, 1, 64)
+    with pytest.raises(PlanBuildError, match=f"no op writes intermediate {right}"):
+        chain.build(left, right)
+
+
 @pytest.mark.parametrize(("nbytes", "match"), [(200, "has 128"), (-8, "-8")])
 def test_a_copy_must_fit_both_buffers(nbytes, match):
     chain = three()

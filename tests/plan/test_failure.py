@@ -66,6 +66,17 @@ def test_what_can_fail_runs_before_the_first_lasting_write():
     np.testing.assert_array_equal(chain.arrays[1], np.arange(16) * 2)
 
 
+def test_a_lasting_write_waits_for_whatever_may_fail():
+    chain = Chain(np.zeros(16), np.arange(16), np.zeros(16), np.zeros(16))
+    picked = chain.scratch()
+    check = chain.builder.add_kernel(plan_kernels.gather(16, 16), [picked, 1, 2])
+    commit = chain.scale(3, 1, 2)
+    chain.add(0, picked, picked)
+    plan = chain.build(0)
+    waits = {op.id: op.dependencies for op in plan.prepared_ops}
+    assert waits[commit] == (check,)
+
+
 def test_a_write_that_a_later_failure_depends_on_is_undone():
     chain = Chain(np.arange(16), np.arange(16))
     fuse = Fuse()

@@ -8,6 +8,7 @@ from support import plan_kernels
 from support.plan_kernels import Chain
 
 from kernelrt.device.buffer import Buffer
+from kernelrt.ir import Variable
 from kernelrt.runtime import ExecutionPlanBuilder
 
 
@@ -127,6 +128,21 @@ def test_a_copy_waits_for_the_writer_of_the_view_it_reads():
     assert plan.prepared_ops[-1].dependencies == (1,)
     plan.execute()
     np.testing.assert_array_equal(chain.arrays[1], [*range(16, 32, 2)] + [0] * 8)
+
+
+def test_a_copy_touches_no_more_than_its_first_bytes():
+    def waits(nbytes):
+        chain = Chain(np.arange(16), np.zeros(16))
+        left, right = chain.builder.add_view(0, 0, 8), chain.builder.add_view(0, 64, 8)
+        chain.builder.add_copy(1, 0, nbytes)
+        chain.builder.add_copy(right, left)
+        return chain.build(0).prepared_ops[-1].dependencies
+
+    n = Variable("n", 1, 8)
+    assert waits(64) == ()
+    assert waits(72) == (2,)
+    assert waits(n * 8) == ()
+    assert waits((n + 1) * 8) == (2,)
 
 
 def test_given_dependencies_are_kept():
