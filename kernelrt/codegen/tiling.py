@@ -78,6 +78,8 @@ def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
     cycles = cost.flops.vmax / 32 + cost.bytes.vmax / 16
     wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
     common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
+    # A chunk fills again the arrays that do not vary with its loop.
+    common = [r for r in common if all(r in info.deps[u] for u in info.locals)] or common
     if wanted < 2 or not common:
         return
 

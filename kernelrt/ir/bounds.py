@@ -58,7 +58,7 @@ def _interval(u: UOp) -> tuple[int, int]:
         return min(0, u.src[3].vmin), max(0, u.src[3].vmax)
     if op is Op.CAST or (u.src and op in _PASS_THROUGH):
         return u.src[0].bounds
-    if op is Op.PAD or (op is Op.LOAD and u.src[0].op is Op.LOCAL):
+    if op is Op.PAD or (op is Op.LOAD and u.src and u.src[0].op is Op.LOCAL):
         return min(0, u.src[0].vmin), max(0, u.src[0].vmax)
     if op in (Op.LT, Op.LE, Op.EQ, Op.NE):
         return _compare(op, u.src[0].bounds, u.src[1].bounds)
