@@ -1,4 +1,4 @@
-"""The command line: ``kernelrt digits`` and ``kernelrt env``."""
+"""The command line: ``kernelrt digits``, ``kernelrt env`` and ``kernelrt calibrate``."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
-    commands = {"digits", "env"}
+    commands = {"digits", "env", "calibrate"}
     general = {"-h", "--help", "--version"}
     if not arguments or not (arguments[0] in commands or arguments[0] in general):
         if arguments and not arguments[0].startswith("-"):
-            parser.error(f"unknown command {arguments[0]!r}; expected digits or env")
+            expected = "expected digits, env or calibrate"
+            parser.error(f"unknown command {arguments[0]!r}; {expected}")
         arguments = ["digits", *arguments]
     return parser.parse_args(arguments)
 
@@ -105,6 +106,21 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     env.set_defaults(run=_env)
+
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure what ops, bytes and calls cost on this machine",
+        description="Measure what the cost model says of this machine's processor, and print both. "
+        "Nothing is kept: plans go by the built-in numbers, so that results have the same bits "
+        "whether or not this was ever run. Takes some ten seconds; other work disturbs it.",
+        allow_abbrev=False,
+    )
+    calibrate.add_argument(
+        "--target", choices=("avx512", "avx2", "generic"), default=None,
+        help="code for another x86-64 processor than this one",
+    )  # fmt: skip
+    calibrate.add_argument("--json", action="store_true", help="print one JSON object")
+    calibrate.set_defaults(run=_calibrate)
     return parser
 
 
@@ -118,6 +134,12 @@ def _env(options: argparse.Namespace) -> int:  # noqa: ARG001 - all commands are
     from kernelrt.cli import env
 
     return env.run()
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from kernelrt.cli import calibrate
+
+    return calibrate.run(options.target, as_json=options.json)
 
 
 def _count(text: str) -> int:

@@ -21,7 +21,7 @@ def run() -> int:
 
     spec = host()
     llvm = ".".join(map(str, binding.llvm_version_info))
-    sizes = f"L1 {_size(spec.l1_bytes)}, L2 {_size(spec.l2_bytes)}"
+    sizes = f"L1 {_size(spec.l1_bytes)}, L2 {_size(spec.l2_bytes)}, L3 {_size(spec.l3_bytes)}"
     rows = (
         ("kernelrt", krt.__version__),
         ("Python", f"{platform.python_version()} on {platform.platform()}"),

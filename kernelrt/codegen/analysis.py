@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.local import most_elements
-from kernelrt.ir.ops import ALU, INSTRUCTIONS, Op
+from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
@@ -15,20 +16,33 @@ from kernelrt.ir.uop import UOp, const, toposort
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kernelrt.device.costs import Costs
+
 __all__ = ["CLOSING", "Analysis", "Cost", "is_empty_load", "kernel_cost", "stride"]
 
 #: What computes a result over RANGEs of its own.
 CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
-#: Rough cost, in vector instructions, of ops that are more than one.
-OP_COST = {**INSTRUCTIONS, Op.CONST: 0, Op.LOAD: 0, Op.RANGE: 0}
+#: Fractions of a cycle that symbolic costs are counted in, as integers.
+_FINE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Arithmetic and traffic of one run of a kernel: integer expressions over Variables."""
+    """Arithmetic and traffic of one run of a kernel: integer expressions over Variables.
+
+    Attributes
+    ----------
+    flops : UOp
+        Floating-point operations as the user wrote them.
+    bytes : UOp
+        Bytes read and written, each once.
+    cycles : UOp
+        What computing takes on one core where nothing waits for memory.
+    """
 
     flops: UOp
     bytes: UOp
+    cycles: UOp
 
 
 class Analysis:
@@ -104,9 +118,10 @@ class Analysis:
             return 1 if step == 0 else None
         return step
 
-    def weight(self, roots: Iterable[UOp]) -> int:
-        """Instructions per element of `roots`, nested REDUCEs not counted."""
-        return sum(OP_COST.get(u.op, 1) for u in self.order(roots) if u.op in ALU)
+    def weight(self, roots: Iterable[UOp], costs: Costs) -> float:
+        """Cost of an element of `roots` in plain instructions, nested REDUCEs not counted."""
+        whole = sum(costs.vector(u.op, u.dtype) for u in self.order(roots) if u.op in ALU)
+        return whole / costs.plain
 
 
 def is_empty_load(u: UOp) -> bool:
@@ -131,14 +146,29 @@ def stride(index: UOp, r: UOp) -> int | None:
     return step
 
 
-def kernel_cost(info: Analysis) -> Cost:
-    """Flops of every node times how often it runs, and each byte touched once per buffer."""
+def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
+    """What one run of a kernel costs.
+
+    Parameters
+    ----------
+    given : Analysis
+        The kernel as it was asked for: its operations and bytes are what users are told.
+    written : Analysis
+        The same without transcendental ops: what is computed.
+    costs : Costs
+        The target's.
+    """
     flops = const(0, dt.int64)
-    for u in info.nodes:
+    for u in given.nodes:
         if u.op in ALU and u.dtype.is_float and u.op not in (Op.CAST, Op.BITCAST, Op.WHERE):
-            flops = flops + _trips(info.deps[u]) * (2 if u.op is Op.FMA else 1)
+            flops = flops + _trips(given.deps[u]) * (2 if u.op is Op.FMA else 1)
         elif u.op is Op.REDUCE:
-            flops = flops + _trips(info.deps[u.src[0]])
+            flops = flops + _trips(given.deps[u.src[0]])
+    return Cost(simplify(flops), _traffic(given), _cycles(written, costs))
+
+
+def _traffic(info: Analysis) -> UOp:
+    """Each byte touched once per buffer."""
     touched: dict[tuple[UOp, bool], UOp] = {}
     for u in info.nodes:
         if u.op in (Op.LOAD, Op.STORE) and u.src[0].op is Op.PARAM:
@@ -152,7 +182,43 @@ def kernel_cost(info: Analysis) -> Cost:
     total = const(0, dt.int64)
     for amount in touched.values():
         total = total + amount
-    return Cost(simplify(flops), simplify(total))
+    return simplify(total)
+
+
+def _cycles(info: Analysis, costs: Costs) -> UOp:
+    """Cycles of each value times how often it is computed, and of the loops inside."""
+    often: dict[frozenset[UOp], float] = {}
+
+    def count(deps: frozenset[UOp], cycles: float) -> None:
+        often[deps] = often.get(deps, 0.0) + cycles
+
+    seen: set[UOp] = set()
+    closing = (*info.reduces, *info.locals)
+    for root in (*(s.src[2] for s in info.sink.src), *(u.src[0] for u in closing)):
+        for u in info.order([root]):
+            if u.op in ALU and u not in seen:
+                # What varies with no loop is computed for itself.
+                alone = 1.0 if info.deps[u] else costs.lanes(u.dtype)
+                count(info.deps[u], alone * costs.node(u))
+            seen.add(u)
+    for u in info.nodes:
+        if u.op is Op.LOAD and u.src[0].op is Op.PARAM:
+            if len(u.src) > 2:
+                count(info.deps[u], costs.element(Op.PAD, u.dtype))
+            if any(n.op is Op.LOAD for n in toposort([u.src[1]])):
+                count(info.deps[u], costs.element(Op.GATHER, u.dtype))
+    for u in info.reduces:
+        value = u.src[0]
+        # A multiply-add takes no longer than the product alone, which is counted.
+        if not (u.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float):
+            count(info.deps[value], costs.element(u.arg, u.dtype))
+    # What closes over the same RANGEs runs in one loop.
+    for u in {u.src[1:]: u for u in closing}.values():
+        count(info.deps[u], costs.loop / costs.lanes(u.dtype))
+    total = const(0, dt.int64)
+    for deps, cycles in often.items():
+        total = total + _trips(deps) * math.ceil(_FINE * cycles)
+    return simplify(total // _FINE)
 
 
 def _trips(ranges: Iterable[UOp]) -> UOp:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
 from kernelrt.codegen.tiles import ONE, extent, parts
+from kernelrt.device.costs import instructions
 from kernelrt.ir.local import local_bytes
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import toposort
@@ -21,16 +22,12 @@ if TYPE_CHECKING:
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
+    from kernelrt.device.costs import Costs
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
 __all__ = ["Counter", "Nest"]
 
-#: Instructions that a node becomes, where that is not one.
-_WRITTEN = {
-    Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
-    Op.BOUND: 20, Op.STORE: 2, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
-}  # fmt: skip
 #: Instructions beside the index for an element that is loaded alone and put into its lane.
 _LANE = 4
 #: Instructions around a loop.
@@ -57,12 +54,12 @@ class Nest:
     loads : list of UOp
         LOADs in the loop, those of what is nested in it left out.
     work : float
-        Instructions for one element of each REDUCE.
-    filling : int
-        Instructions for one element of all LOCALs, beside what the REDUCEs compute as well.
+        Cost of one element of each REDUCE, in plain instructions.
+    filling : float
+        The same for one element of all LOCALs, beside what the REDUCEs compute as well.
     """
 
-    def __init__(self, info: Analysis, nodes: list[UOp]) -> None:
+    def __init__(self, info: Analysis, nodes: list[UOp], costs: Costs) -> None:
         self.nodes = nodes
         self.reduces = [u for u in nodes if u.op is Op.REDUCE]
         self.fills = [u for u in nodes if u.op is Op.LOCAL]
@@ -74,9 +71,10 @@ class Nest:
         values = [
             u.src[0] for u in self.reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL
         ]
-        folding = info.weight(values)
+        folding = info.weight(values, costs)
         self.work = 1.0 + folding / max(1, len(self.reduces))
-        self.filling = info.weight([*values, *(u.src[0] for u in self.fills)]) - folding
+        filled = [u.src[0] for u in self.fills]
+        self.filling = info.weight([*values, *filled], costs) - folding
 
 
 class _Spread(NamedTuple):
@@ -272,7 +270,7 @@ class Counter:
         for store in stores:
             lone = vector is not None and self.stride(store, vector) != 1
             places = self._repeats(frozenset(opened), opened, spread, vector, not lone)
-            total += _WRITTEN[Op.STORE] * places
+            total += instructions(Op.STORE) * places
         return total
 
     def _written_nest(
@@ -347,7 +345,7 @@ class Counter:
     ) -> list[tuple[UOp, int, bool]]:
         """Nodes to write for `roots`: instructions of each, and whether once for a vector."""
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
-        out = [(u, _WRITTEN.get(u.op, 1), True) for u in values if u.op is not Op.LOAD]
+        out = [(u, instructions(u.op), True) for u in values if u.op is not Op.LOAD]
         shared: list[UOp] = []
         lone: list[UOp] = []
         for x in values:
@@ -355,19 +353,19 @@ class Counter:
                 continue
             step = self.stride(x, vector) if vector is not None else 0
             if vector not in self.info.deps[x] or step == 1:
-                out.append((x, _WRITTEN[Op.LOAD], True))
+                out.append((x, instructions(Op.LOAD), True))
                 shared += x.src[1:]
             elif self._is_spaced(x, step):
-                out.append((x, _WRITTEN[Op.LOAD] + 4, True))
+                out.append((x, instructions(Op.LOAD) + 4, True))
             elif step and len(x.src) == 2 and any(self.stride(x, r) == 1 for r in rows):
-                out.append((x, _WRITTEN[Op.LOAD], False))
+                out.append((x, instructions(Op.LOAD), False))
             else:
                 out.append((x, _LANE, False))
                 lone += x.src[1:]
         for indices, wide in ((shared, True), (lone, False)):
             below = toposort(indices, stop=lambda u: u.op in CLOSING)
             nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
-            out += [(u, _WRITTEN.get(u.op, 1), wide) for u in nodes]
+            out += [(u, instructions(u.op), wide) for u in nodes]
         return out
 
     def _repeats(

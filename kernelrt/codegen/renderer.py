@@ -13,6 +13,7 @@ from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.tiling import choose
+from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID, ProgramSpec
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.ops import Op
@@ -59,8 +60,7 @@ class LLVMRenderer:
         # Rewriting may drop what a value turns out not to need; the arguments stay those of `ast`.
         given = Analysis(ast)
         variables = [u for u in given.nodes if u.op is Op.VAR]
-        cost = kernel_cost(given)
-        info, tiling, nest, _ = self._nest(ast, cost)
+        info, tiling, nest, cost, _ = self._nest(given)
         name = _name(ast)
         emitter = Emitter(info, self._device, variables)
         source = emitter.write(name, nest) + self._attributes()
@@ -77,6 +77,7 @@ class LLVMRenderer:
         status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
+        program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)
         return program
 
@@ -96,17 +97,20 @@ class LLVMRenderer:
         for i in 96 by 32: vectors of 8
             p0[i] = p1[i] * 2.0
         """
-        _, _, nest, written = self._nest(ast, kernel_cost(Analysis(ast)))
+        *_, nest, _, written = self._nest(Analysis(ast))
         return outline(nest, written)
 
-    def _nest(self, ast: UOp, cost: Cost) -> tuple[Analysis, Tiling, LoopNest, dict[UOp, UOp]]:
-        """The loops of `ast`; and its nodes before and after functions became polynomials."""
+    def _nest(
+        self, given: Analysis
+    ) -> tuple[Analysis, Tiling, LoopNest, Cost, dict[UOp, UOp]]:
+        """The loops of a kernel; and its nodes before and after functions became polynomials."""
         written: dict[UOp, UOp] = {}
-        info = Analysis(rewrite([merge_passes(ast)], MATH, written)[0])
+        info = Analysis(rewrite([merge_passes(given.sink)], MATH, written)[0])
+        cost = kernel_cost(given, info, costs_of(self._device))
         tiling = choose(info, self._device, cost)
         nest = build(info, tiling)
         verify_loops(nest, info)
-        return info, tiling, nest, written
+        return info, tiling, nest, cost, written
 
     def _attributes(self) -> str:
         width = self._device.vector_bits

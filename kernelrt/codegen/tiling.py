@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.counting import Counter, Nest
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
+from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.ops import Op
@@ -66,16 +67,14 @@ ROUNDS = 2
 def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
     """Tiles and chunks for the kernel `info` on `target`."""
     tiling = _Chooser(info, target).choose()
-    _split(info, tiling, cost)
+    _split(info, tiling, costs_of(target).launch(cost.cycles.vmax, cost.bytes.vmax))
     return tiling
 
 
-def _split(info: Analysis, tiling: Tiling, cost: Cost) -> None:
-    """Divide a large kernel along the store range with the most tiles."""
+def _split(info: Analysis, tiling: Tiling, cycles: float) -> None:
+    """Divide a kernel of so many cycles along the store range with the most tiles."""
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
         return
-    # Two multiply-adds of sixteen lanes, or sixteen bytes, a cycle: orders of magnitude count.
-    cycles = cost.flops.vmax / 32 + cost.bytes.vmax / 16
     wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
     common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
     # A chunk fills again the arrays that do not vary with its loop.
@@ -100,8 +99,9 @@ class _Chooser:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.cache = target.l2_bytes
+        self.costs = costs_of(target)
         self.count = Counter(info, target, self.lanes)
-        self.nests = [Nest(info, nodes) for nodes in info.passes.values()]
+        self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
         self.tiling = Tiling()
 
     def _itemsize(self) -> int:
@@ -172,7 +172,7 @@ class _Chooser:
         if r is None:
             yield Tile()
             return
-        vectors = self._vectors(sum(self.info.weight([s.src[2]]) for s in stores))
+        vectors = self._vectors(sum(self.info.weight([s.src[2]], self.costs) for s in stores))
         size = extent(r)
         lanes = min(self.lanes, size)
         factor = lanes * max(1, min(vectors, size // lanes))
@@ -186,7 +186,7 @@ class _Chooser:
             lanes //= 2
             yield Tile(lanes, lanes)
 
-    def _vectors(self, weight: int) -> int:
+    def _vectors(self, weight: float) -> int:
         """Vectors an iteration: more where an element is cheap."""
         return 4 if weight <= 12 else 2 if weight <= 40 else 1
 

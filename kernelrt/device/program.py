@@ -64,6 +64,9 @@ class ProgramSpec:
         Length of ``bufs``.
     flops, bytes : Dim
         Estimated floating-point operations, and bytes read and written, of one launch.
+    cycles : Dim
+        Estimated cycles that one launch computes for on one core, apart from what it waits for
+        memory; see :mod:`kernelrt.device.costs`.
     host_parallel_safe : bool
         Whether the kernel may run beside kernels that it is not ordered with.
     may_fail : bool
@@ -93,6 +96,7 @@ class ProgramSpec:
     buf_count: int = 0
     flops: Dim = 0
     bytes: Dim = 0
+    cycles: Dim = 0
     host_parallel_safe: bool = True
     may_fail: bool = False
 

@@ -16,6 +16,7 @@ __all__ = ["DeviceSpec", "host"]
 _KIB = 1024
 _L1_DEFAULT = 32 * _KIB
 _L2_DEFAULT = 512 * _KIB
+_L3_DEFAULT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class DeviceSpec:
         Processors that this process may use.
     l1_bytes, l2_bytes : int
         Data cache sizes of one core.
+    l3_bytes : int
+        Size of the cache that cores share.
 
     Examples
     --------
@@ -56,6 +59,7 @@ class DeviceSpec:
     cores: int = 1
     l1_bytes: int = _L1_DEFAULT
     l2_bytes: int = _L2_DEFAULT
+    l3_bytes: int = _L3_DEFAULT
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes that fit one vector register."""
@@ -81,7 +85,7 @@ class DeviceSpec:
         extra = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
         return cls(
             "CPU", "x86_64-unknown-linux-gnu", "x86-64-v4", f"{_AVX2},{extra}", 512, 32, cores,
-            48 * _KIB, 2048 * _KIB,
+            48 * _KIB, 2048 * _KIB, 32 << 20,
         )  # fmt: skip
 
     @classmethod
@@ -147,6 +151,7 @@ def host() -> DeviceSpec:
         cores=_cores(),
         l1_bytes=_cache_bytes(1) or _L1_DEFAULT,
         l2_bytes=_cache_bytes(2) or _L2_DEFAULT,
+        l3_bytes=_cache_bytes(3) or _L3_DEFAULT,
     )
 
 

@@ -11,7 +11,6 @@ __all__ = [
     "BINARY",
     "COMMUTATIVE",
     "COMPARE",
-    "INSTRUCTIONS",
     "MOVEMENT",
     "REDUCERS",
     "TERNARY",
@@ -113,8 +112,3 @@ COMMUTATIVE: Final = frozenset(
 ASSOCIATIVE: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR})
 REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
 MOVEMENT: Final = frozenset(op for op in Op if Op.RESHAPE <= op <= Op.UNWINDOW)
-#: Vector instructions that an op is written as, where these are more than one.
-INSTRUCTIONS: Final = {
-    Op.DIV: 5, Op.SQRT: 6, Op.IDIV: 20, Op.MOD: 22, Op.EXP: 17, Op.LOG: 28, Op.TANH: 24,
-    Op.ERF: 27, Op.SIN: 56, Op.COS: 56, Op.POW: 108,
-}  # fmt: skip

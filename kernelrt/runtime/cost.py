@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kernelrt.ir import UOp
+from kernelrt import dtype as dt
+from kernelrt.device.costs import costs_of
+from kernelrt.device.spec import DeviceSpec
+from kernelrt.ir import Op, UOp
 from kernelrt.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
@@ -16,14 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim
+    from kernelrt.runtime.kernel import CachedKernel
 
-__all__ = ["estimate_ns", "largest"]
+__all__ = ["estimate_ns", "largest", "launch_ns"]
 
-# What one core of a present server does in cache: operations and bytes in a nanosecond, and
-# the cost of a call. Rough on purpose; only orders of magnitude are decided by it.
-_FLOPS_PER_NS = 64.0
-_BYTES_PER_NS = 32.0
-_CALL_NS = 20.0
+# What code costs of which no target is known.
+_ANY: Final = DeviceSpec.generic()
 # For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
 _UNKNOWN_NS = 20_000
 
@@ -31,6 +32,23 @@ _UNKNOWN_NS = 20_000
 def largest(dim: Dim) -> int:
     """Give the greatest value of `dim`, at least 0."""
     return max(0, dim.vmax if isinstance(dim, UOp) else dim)
+
+
+def launch_ns(kernel: CachedKernel, flops: int, nbytes: int, cycles: int) -> float:
+    """Estimate the nanoseconds of one launch of `kernel` on one core; 0 where nothing is known.
+
+    Parameters
+    ----------
+    kernel : CachedKernel
+        What is launched.
+    flops, nbytes, cycles : int
+        Its estimates for the sizes at hand.
+    """
+    if not (flops or nbytes or cycles):
+        return 0.0
+    costs = costs_of(kernel.target or _ANY)
+    work = cycles or flops * costs.element(Op.ADD, dt.float32)
+    return costs.ns(costs.launch(work, nbytes))
 
 
 def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
@@ -46,11 +64,12 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
     if isinstance(op, PreparedBufferView):
         return 0
     if isinstance(op, PreparedCopy):
-        return int(_CALL_NS + 2 * largest(op.nbytes) / _BYTES_PER_NS)
+        costs = costs_of(_ANY)
+        return int(costs.ns(costs.launch(0, 2 * largest(op.nbytes))))
     if isinstance(op, PreparedKernel):
-        flops, moved = largest(op.kernel.flops), largest(op.kernel.bytes)
-        if op.kernel.code and not flops and not moved:
+        kernel = op.kernel
+        flops, moved, cycles = map(largest, (kernel.flops, kernel.bytes, kernel.cycles))
+        if kernel.code and not (flops or moved or cycles):
             moved = sum(buffer_bytes[i] for i in op.buffer_indices)
-        if flops or moved:
-            return int(_CALL_NS + max(flops / _FLOPS_PER_NS, moved / _BYTES_PER_NS))
+        return int(launch_ns(kernel, flops, moved, cycles)) or _UNKNOWN_NS
     return _UNKNOWN_NS

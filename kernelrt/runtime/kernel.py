@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.program import Program
+    from kernelrt.device.spec import DeviceSpec
     from kernelrt.dtype import DType
     from kernelrt.ir.size import Size
 
@@ -82,6 +83,10 @@ class CachedKernel:
         None: direct global ids.
     flops, bytes : Dim
         Estimates for one launch.
+    cycles : Dim
+        What it computes for on one core, by estimate; 0 where only `flops` tells.
+    target : DeviceSpec or None
+        What it was written for, which says what these cost; None where that is not known.
     """
 
     program: Program
@@ -101,6 +106,8 @@ class CachedKernel:
     local_size: Sizes | None = None
     flops: Dim = 0
     bytes: Dim = 0
+    cycles: Dim = 0
+    target: DeviceSpec | None = None
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -200,6 +207,8 @@ class CachedKernel:
             local_size=spec.local_size,
             flops=spec.flops,
             bytes=spec.bytes,
+            cycles=spec.cycles,
+            target=spec.device,
         )
 
     @classmethod
@@ -241,7 +250,8 @@ class CachedKernel:
         inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
         bound: tuple[UOp, ...] = plain(tuple(variables))
         slots, outs = _slots(spec.name, spec.buf_count, outs, may_fail)
-        [program] = opened(device).loader.load([spec])
+        opened_device = opened(device)
+        [program] = opened_device.loader.load([spec])
         return cls(
             program=program,
             device=device,
@@ -260,6 +270,7 @@ class CachedKernel:
             local_size=spec.local_size,
             flops=flops,
             bytes=bytes,
+            target=opened_device.spec,
         )
 
     @classmethod

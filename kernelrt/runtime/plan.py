@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernelrt._dispatch import PlanCore
 from kernelrt.errors import PlanReleasedError, ShapeError
 from kernelrt.runtime import report, table
+from kernelrt.runtime.cost import launch_ns
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.ops import PreparedKernel, PreparedOp
 from kernelrt.runtime.profiler import KernelProfile
@@ -252,6 +253,8 @@ class ExecutionPlan(PlanCore):
             if not isinstance(op, PreparedKernel):
                 continue
             known = {**values, **op.fixedvars}
+            counts = (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
+            flops, nbytes, cycles = (evaluate(count, known) for count in counts)
             out.append(
                 KernelProfile(
                     kernel=op.kernel,
@@ -259,8 +262,9 @@ class ExecutionPlan(PlanCore):
                     num_buffers=len(op.buffer_indices),
                     elapsed=elapsed / 1e9,
                     start=start / 1e9,
-                    flops=evaluate(op.kernel.flops, known),
-                    bytes=evaluate(op.kernel.bytes, known),
+                    flops=flops,
+                    bytes=nbytes,
+                    expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9,
                     chunks=chunks,
                     op=op.id,
                     worker=worker,

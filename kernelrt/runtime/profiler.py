@@ -41,6 +41,9 @@ class KernelProfile:
         The thread that ran its first chunk; 0 is the one that called.
     origins : tuple of Origin
         The user's lines and layers that the launch computes, producers first.
+    expected : float
+        Seconds that the cost model expects of one core; see :mod:`kernelrt.device.costs`. 0 where
+        nothing is known of the kernel.
     """
 
     kernel: CachedKernel
@@ -54,6 +57,7 @@ class KernelProfile:
     op: int
     worker: int = 0
     origins: tuple[Origin, ...] = ()
+    expected: float = 0.0
 
     @property
     def title(self) -> str:

@@ -1,57 +1,38 @@
-"""Counted work of tensor-level nodes: the numbers that fusion decides by.
+"""Counted work of tensor-level nodes: the numbers that fusion decides by, in cycles.
 
-The unit is one lane of one vector instruction, so that what is vectorized costs its flops.
+What an op, a byte and a launch cost is said by :mod:`kernelrt.device.costs`; here is what a graph
+makes of it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kernelrt import dtype as dt
+from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.ops import ALU, INSTRUCTIONS, MOVEMENT
+from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import dim_max
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
+    from kernelrt.device.spec import DeviceSpec
+
 __all__ = [
-    "BYTE_COST",
     "FREE",
-    "LAUNCH_COST",
     "MOST_WRITTEN",
-    "PARALLEL_WORK",
-    "ROW_BYTE_COST",
-    "SCALAR_COST",
-    "SHARED_BYTES",
     "SHORT_LOOP",
-    "WORK_LIMIT",
-    "byte_cost",
+    "Prices",
+    "Work",
     "contraction_reuse",
     "elements",
     "product_of",
     "strip",
-    "work_of",
-    "worth_storing",
     "written",
 ]
 
-#: Work that a byte to or from a buffer is worth, by the size of the buffer: in the first cache,
-#: in the second, beyond.
-BYTE_COST = ((32 << 10, 0.4), (1 << 20, 0.8), (1 << 62, 1.5))
-#: The same within one kernel, where a buffer would tear the kernel apart and its rows leave the
-#: cache in between.
-ROW_BYTE_COST = 1.5
-#: Work that one more kernel is worth: its call, loop set-up and tail.
-LAUNCH_COST = 500.0
-#: What is computed once for a whole kernel is computed on scalars, lane by lane.
-SCALAR_COST = 8.0
-#: Work from which a reduction to few elements is a kernel of its own, so that the kernel that
-#: uses it can be split over cores without repeating it.
-PARALLEL_WORK = 32768.0
-#: A shared input of at least this many bytes does not stay in the first cache between kernels.
-SHARED_BYTES = 32 << 10
 #: A value is stored beside another that takes this many of its elements each, or exactly one.
 SHORT_LOOP = 8
 #: Instructions of one evaluation of all values of a kernel; past it the compiler's time grows
@@ -59,16 +40,10 @@ SHORT_LOOP = 8
 MOST_WRITTEN = 2400
 #: Instructions that a value counts for at least: its own, its operands' addresses and loads.
 _LEAST_WRITTEN = 4
-_WRITTEN = {op: max(_LEAST_WRITTEN, count) for op, count in INSTRUCTIONS.items()}
 #: Where estimates saturate.
-WORK_LIMIT = 1e12
-
-_FLOPS = {
-    Op.FMA: 2.0, Op.DIV: 4.0, Op.SQRT: 6.0, Op.EXP: 12.0, Op.LOG: 14.0, Op.SIN: 16.0, Op.COS: 16.0,
-    Op.TANH: 18.0, Op.ERF: 20.0, Op.POW: 36.0, Op.IDIV: 20.0, Op.MOD: 20.0, Op.BOUND: 2.0,
-    # Gates and data-dependent addresses break up vector loads.
-    Op.PAD: 6.0, Op.UNWINDOW: 8.0, Op.CAT: 4.0, Op.GATHER: 4.0, Op.FLIP: 1.0,
-}  # fmt: skip
+_MOST_CYCLES = 1e12
+#: Launches that splitting a kernel over cores should be worth.
+_PARALLEL_LAUNCHES = 20
 
 #: Ops that only change which element is meant; nothing is gained by storing what they give.
 FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
@@ -85,11 +60,6 @@ def elements(shape: tuple[Dim, ...]) -> int:
     return math.prod(cast("tuple[int, ...]", shape))
 
 
-def byte_cost(nbytes: int) -> float:
-    """Work that each byte to or from a buffer of `nbytes` is worth."""
-    return next(cost for limit, cost in BYTE_COST if nbytes <= limit)
-
-
 def strip(node: UOp) -> UOp:
     """`node` without the reshapes on top of it: the same elements in the same order."""
     while node.op is Op.RESHAPE:
@@ -97,43 +67,121 @@ def strip(node: UOp) -> UOp:
     return node
 
 
-def work_of(order: Sequence[UOp], stored: Iterable[UOp]) -> dict[UOp, float]:
-    """Work to compute one element of each node from stored values.
+class Work(NamedTuple):
+    """What computing the values of a graph takes.
 
-    What is dear and has several consumers will get a buffer whatever its consumers do, so for
-    them it counts as a read. What has one consumer counts in full: the consumer is where its
-    value would best be stored.
+    Attributes
+    ----------
+    cycles : dict
+        For one element of each node, from stored values.
+    last : set
+        Nodes made element by element of one that will have a kernel whatever they have, and the
+        only users of it: stored, they take its place, and no further kernel.
+    """
+
+    cycles: dict[UOp, float]
+    last: set[UOp]
+
+
+class Prices:
+    """What a target pays for the values of a graph.
 
     Parameters
     ----------
-    order : sequence of UOp
-        Nodes, operands first.
-    stored : iterable of UOp
-        Nodes that are sure to have a buffer: reading them costs 1.
+    device : DeviceSpec
+        The target.
+
+    Attributes
+    ----------
+    launch : float
+        Cycles that one more kernel is worth.
+    scalar : int
+        How many times its share of a vector a value costs that is computed alone.
+    parallel : float
+        Cycles from which a reduction to few elements is a kernel of its own, so that the kernel
+        that uses it can be split over cores without repeating it.
+    row_byte : float
+        Cycles for each byte of a value that a buffer would tear out of a kernel: its rows leave
+        the cache before they are read again.
+    shared_bytes : int
+        A shared input of at least this many bytes does not stay in the first cache between
+        kernels.
     """
-    read = set(stored)
-    consumers: dict[UOp, int] = {}
-    for node in order:
-        for s in dict.fromkeys(node.src):
-            consumers[s] = consumers.get(s, 0) + 1
-    work: dict[UOp, float] = {}
-    indices: set[UOp] = set()
-    for node in order:
-        if _is_index(node, indices):
-            # Folded into loop counters and addresses.
-            indices.add(node)
-            work[node] = 0.0
-            continue
-        total = _own(node) + sum(1.0 if s in read else work[s] for s in node.src)
-        if node.op is Op.EXPAND:
-            # What does not vary along a loop is moved out of it.
-            total *= elements(node.src[0].shape) / max(1, elements(node.shape))
-        elif node.op is Op.REDUCE_AXIS:
-            total *= elements(tuple(node.src[0].shape[axis] for axis in node.arg[1]))
-        work[node] = min(total, WORK_LIMIT)
-        if consumers.get(node, 0) > 1 and total > worth_storing(node):
-            read.add(node)
-    return work
+
+    __slots__ = ("_costs", "_load", "launch", "parallel", "row_byte", "scalar", "shared_bytes")
+
+    def __init__(self, device: DeviceSpec) -> None:
+        costs = costs_of(device)
+        self._costs = costs
+        self._load = costs.element(Op.ADD, dt.float32)
+        self.launch = costs.call
+        self.scalar = costs.lanes(dt.float32)
+        self.parallel = _PARALLEL_LAUNCHES * costs.call
+        self.row_byte = costs.far_byte
+        self.shared_bytes = costs.levels[0].nbytes
+
+    def byte(self, nbytes: int) -> float:
+        """Cycles for each byte to or from a buffer of `nbytes`."""
+        return self._costs.byte(nbytes)
+
+    def worth_storing(self, node: UOp) -> float:
+        """Cycles per element from which storing beats repeating once."""
+        return 3 * self.row_byte * node.dtype.itemsize
+
+    def work_of(self, order: Sequence[UOp], stored: Iterable[UOp]) -> Work:
+        """What computing one element of each node takes.
+
+        What is dear and has several consumers will get a buffer whatever its consumers do, so
+        for them it counts as a read. What has one consumer counts in full: the consumer is where
+        its value would best be stored.
+
+        Parameters
+        ----------
+        order : sequence of UOp
+            Nodes, operands first.
+        stored : iterable of UOp
+            Nodes that are sure to have a buffer, which is read.
+        """
+        read = set(stored)
+        users: dict[UOp, list[UOp]] = {}
+        for node in order:
+            for s in dict.fromkeys(node.src):
+                users.setdefault(s, []).append(node)
+        work: dict[UOp, float] = {}
+        dear: set[UOp] = set()
+        last: set[UOp] = set()
+        indices: set[UOp] = set()
+        load = self._load
+        for node in order:
+            if _is_index(node, indices):
+                # Folded into loop counters and addresses.
+                indices.add(node)
+                work[node] = 0.0
+                continue
+            total = self._own(node) + sum(load if s in read else work[s] for s in node.src)
+            if node.op is Op.EXPAND:
+                # What does not vary along a loop is moved out of it.
+                total *= elements(node.src[0].shape) / max(1, elements(node.shape))
+            elif node.op is Op.REDUCE_AXIS:
+                total *= elements(tuple(node.src[0].shape[axis] for axis in node.arg[1]))
+            work[node] = min(total, _MOST_CYCLES)
+            if node.op in ALU and any(
+                all(u is node or users.get(u) == [node] for u in users[s])
+                for s in node.src
+                if s in dear or s in last
+            ):
+                last.add(node)
+            if len(users.get(node, ())) > 1 and total > self.worth_storing(node):
+                read.add(node)
+                dear.add(node)
+        return Work(work, last)
+
+    def _own(self, node: UOp) -> float:
+        if node.op is Op.BUFFER:
+            return self._load
+        if node.op is Op.REDUCE_AXIS:
+            return self._costs.element(node.arg[0], node.dtype)
+        return self._costs.node(node)
 
 
 def _is_index(node: UOp, indices: Container[UOp]) -> bool:
@@ -144,22 +192,9 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
     return known and node.dtype in _INDEX_TYPES and all(s in indices for s in node.src)
 
 
-def worth_storing(node: UOp) -> float:
-    """Work per element from which storing beats repeating once."""
-    return 3 * ROW_BYTE_COST * node.dtype.itemsize
-
-
 def written(node: UOp) -> int:
     """Instructions of one evaluation of `node`, its operands left out."""
-    return _WRITTEN.get(node.op, _LEAST_WRITTEN)
-
-
-def _own(node: UOp) -> float:
-    if node.op is Op.BUFFER:
-        return 1.0
-    if node.op in _FLOPS:
-        return _FLOPS[node.op]
-    return 1.0 if node.op in ALU or node.op is Op.REDUCE_AXIS else 0.0
+    return max(_LEAST_WRITTEN, instructions(node.op))
 
 
 def contraction_reuse(node: UOp) -> float:

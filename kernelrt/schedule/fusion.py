@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, substitute, toposort
@@ -23,18 +24,11 @@ from kernelrt.ir.shape import as_uop
 from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import (
     FREE,
-    LAUNCH_COST,
     MOST_WRITTEN,
-    PARALLEL_WORK,
-    ROW_BYTE_COST,
-    SCALAR_COST,
-    SHARED_BYTES,
     SHORT_LOOP,
-    byte_cost,
+    Prices,
     contraction_reuse,
     elements,
-    work_of,
-    worth_storing,
     written,
 )
 from kernelrt.schedule.gates import conjuncts
@@ -42,6 +36,9 @@ from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import Index, Indexer, Order
 from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
 from kernelrt.schedule.types import Decision
+
+if TYPE_CHECKING:
+    from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["Fusion", "fuse"]
 
@@ -57,7 +54,7 @@ _Accesses = Collection[tuple[Group, Index]]
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
 _ALWAYS: _Gates = {None: None}
-_COUNTED = "{:.3g} evaluations of {} elements: {:.3g} to repeat, {:.3g} to store"
+_COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 
 
 @dataclass(slots=True)
@@ -83,7 +80,10 @@ class Fusion:
 
 
 def fuse(
-    wanted: Sequence[UOp], committed: Mapping[UOp, Sequence[UOp]], indexer: Indexer
+    wanted: Sequence[UOp],
+    committed: Mapping[UOp, Sequence[UOp]],
+    indexer: Indexer,
+    device: DeviceSpec,
 ) -> Fusion:
     """Decide for every node below `wanted` whether it gets a buffer.
 
@@ -95,8 +95,10 @@ def fuse(
         Those of them that are written to lasting state -> the BUFFERs there.
     indexer : Indexer
         Index arithmetic.
+    device : DeviceSpec
+        What the kernels are for.
     """
-    return _Walk(wanted, committed, indexer).run()
+    return _Walk(wanted, committed, indexer, Prices(device)).run()
 
 
 def _rounds(node: UOp) -> bool:
@@ -121,9 +123,14 @@ def _as_they_are(wishes: _Wishes) -> _Wishes:
 
 class _Walk:
     def __init__(
-        self, wanted: Sequence[UOp], committed: Mapping[UOp, Sequence[UOp]], indexer: Indexer
+        self,
+        wanted: Sequence[UOp],
+        committed: Mapping[UOp, Sequence[UOp]],
+        indexer: Indexer,
+        prices: Prices,
     ) -> None:
         self._indexer = indexer
+        self._prices = prices
         self._order = list(toposort(wanted))
         spread(self._order)
         self._origins: dict[int, Origin] = {}
@@ -132,7 +139,7 @@ class _Walk:
         self._hosted: tuple[UOp, tuple[Group, Index] | None] | None = None
         self._committed = committed
         self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
-        self._work = work_of(self._order, self._forced)
+        self._work, self._last = prices.work_of(self._order, self._forced)
         self._row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted)
         self._orders = preferred_orders(self._order, self._row_major, indexer)
         self._wishes: dict[UOp, _Wishes] = {}
@@ -152,7 +159,7 @@ class _Walk:
             if len(accesses) > 1:
                 if node.op is Op.BUFFER:
                     self._share_input(node, accesses)
-                elif self._work[node] >= worth_storing(node):
+                elif self._work[node] >= self._prices.worth_storing(node):
                     self._share_value(node, accesses)
                 accesses = _as_they_are(accesses)
             self._cover(node, accesses)
@@ -291,7 +298,7 @@ class _Walk:
 
     def _is_long(self, node: UOp) -> bool:
         count = elements(node.shape)
-        return count <= _FEW and self._work[node] * count >= PARALLEL_WORK
+        return count <= _FEW and self._work[node] * count >= self._prices.parallel
 
     def _cheaper_stored(self, node: UOp, accesses: _Accesses) -> bool:
         """Compare repeated work with the traffic of a buffer."""
@@ -301,18 +308,18 @@ class _Walk:
         if repeated == 0:
             return False
         if all(not group.ranges(index) for group, index in accesses):
-            repeated *= SCALAR_COST
+            repeated *= self._prices.scalar
         nbytes = count * node.dtype.itemsize
         apart = len({group for group, _ in accesses}) > 1 or any(
             group.inside_contraction(index) for group, index in accesses
         )
-        per_byte = byte_cost(nbytes) if apart else ROW_BYTE_COST
+        per_byte = self._prices.byte(nbytes) if apart else self._prices.row_byte
         # Written (and fetched before that), then read; reads past the second find it in cache.
         stored = per_byte * (2 + min(total / count, 2)) * nbytes
         host = self._host(node, accesses)
         self._hosted = (node, host)
-        if host is None:
-            stored += LAUNCH_COST
+        if host is None and node not in self._last:
+            stored += self._prices.launch
         choice = "global" if repeated > stored else "inline"
         self._note(node, choice, _COUNTED, (total, count, repeated, stored))
         return repeated > stored
@@ -375,7 +382,7 @@ class _Walk:
 
     def _share_input(self, node: UOp, accesses: _Accesses) -> None:
         """Merge independent groups that walk a large input in the same way."""
-        if elements(node.shape) * node.dtype.itemsize < SHARED_BYTES:
+        if elements(node.shape) * node.dtype.itemsize < self._prices.shared_bytes:
             return
         alike: dict[tuple[UOp, Index], list[Group]] = {}
         for group, (index,) in accesses:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt._origin import advance
 from kernelrt.device.region import RegionMap
+from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.spec import verify_kernel, verify_tensor
@@ -27,11 +28,17 @@ from kernelrt.schedule.verify import verify_schedule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.device.spec import DeviceSpec
+
 __all__ = ["schedule"]
 
 
 def schedule(
-    outputs: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]] = (), *, arena: bool = True
+    outputs: Sequence[UOp],
+    commits: Sequence[tuple[UOp, UOp]] = (),
+    *,
+    device: DeviceSpec | None = None,
+    arena: bool = True,
 ) -> Schedule:
     """Turn a tensor graph into kernels in execution order.
 
@@ -42,6 +49,8 @@ def schedule(
     commits : sequence of (UOp, UOp)
         BUFFER nodes and the values (with as many elements) that are to replace their content.
         All values are computed from the old content, whatever the order of the commits.
+    device : DeviceSpec, optional
+        What the kernels are for; the processor that this runs on if not given.
     arena : bool
         Whether intermediates share memory over time; results are equal either way.
 
@@ -68,6 +77,7 @@ def schedule(
     return _Scheduling(
         values[: len(outputs)],
         [(t, v) for (t, _), v in zip(commits, values[len(outputs) :], strict=True)],
+        host() if device is None else device,
     ).run(arena)
 
 
@@ -82,7 +92,10 @@ def _check_commit(target: UOp, value: UOp) -> None:
 
 
 class _Scheduling:
-    def __init__(self, outputs: list[UOp], commits: list[tuple[UOp, UOp]]) -> None:
+    def __init__(
+        self, outputs: list[UOp], commits: list[tuple[UOp, UOp]], device: DeviceSpec
+    ) -> None:
+        self._device = device
         self._outputs = outputs
         self._commits = [(t, v) for t, v in commits if strip(v) is not t]
         self._changing: RegionMap[None] = RegionMap()
@@ -126,7 +139,7 @@ class _Scheduling:
             committed.setdefault(strip(value), []).append(target)
         wanted = [strip(v) for v in [*self._outputs, *(v for _, v in self._commits)]]
         wanted = [n for n in dict.fromkeys(wanted) if n.op is not Op.BUFFER]
-        return fuse(wanted, committed, self._indexer)
+        return fuse(wanted, committed, self._indexer, self._device)
 
     def _output(self, node: UOp) -> UOp:
         """The BUFFER that holds an output: not one that a commit is about to change."""

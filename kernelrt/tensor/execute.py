@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -68,7 +69,7 @@ def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPl
     from kernelrt.runtime import prepare as runtime_prepare
     from kernelrt.schedule import schedule
 
-    return schedule, runtime_prepare
+    return partial(schedule, device=registry.opened().spec), runtime_prepare
 
 
 @dataclass(frozen=True, slots=True)

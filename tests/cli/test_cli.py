@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
 import signal
@@ -14,6 +16,8 @@ import pytest
 
 import kernelrt
 from kernelrt.__main__ import main
+from kernelrt.cli import calibrate
+from kernelrt.device.spec import DeviceSpec
 
 HOME = str(Path(kernelrt.__file__).parents[1])
 
@@ -74,6 +78,43 @@ def test_options_are_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert "for 2 steps" in out
 
 
+def test_calibrate_measures_what_is_built_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    measured, known = report["measured"], report["built_in"]
+    assert measured.keys() == known.keys() == {"ghz", "call", "loop", "bytes", "ops"}
+    assert measured["bytes"].keys() == known["bytes"].keys() == {"L1", "L2", "L3", "memory"}
+    assert measured["ops"].keys() == known["ops"].keys()
+    for op, row in known["ops"].items():
+        assert measured["ops"][op].keys() == row.keys()
+        assert all(0 < cycles < math.inf for cycles in row.values()), op
+        assert all(0 <= cycles < math.inf for cycles in measured["ops"][op].values()), op
+    assert {"ADD", "DIV", "EXP", "POW", "GATHER"} <= known["ops"].keys()
+    assert set(known["ops"]["EXP"]) == {"float32", "float64"}
+    assert set(known["ops"]["ADD"]) == {"float32", "float64", "int32", "int64"}
+    # An exponential is some twenty sums: no disturbance makes that one.
+    assert measured["ops"]["EXP"]["float32"] > 3 * measured["ops"]["ADD"]["float32"] > 0
+    assert 0.1 < measured["ghz"] < 10
+
+
+def test_calibrate_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--target", "generic"]) == 0
+    out = capsys.readouterr().out
+    assert "vectors of 128 bits" in out
+    assert re.search(r"clock, GHz +[\d.]+ +[\d.]+", out)
+    assert re.search(r"byte in memory, cycles +[\d.]+ +[\d.]+", out)
+    for op in ("ADD", "SQRT", "TANH", "GATHER"):
+        assert re.search(rf"^{op} +[\d.]+ \([\d.]+\) +[\d.]+ \([\d.]+\)", out, re.MULTILINE)
+
+
+def test_calibrate_refuses_code_that_cannot_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate, "host", DeviceSpec.generic)
+    assert main(["calibrate", "--target", "avx512"]) == 1
+    assert "cannot run code for avx512" in capsys.readouterr().err
+
+
 def test_env(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env"]) == 0
     out = capsys.readouterr().out
@@ -98,7 +139,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["train"], "unknown command 'train'; expected digits or env"),
+        (["train"], "unknown command 'train'; expected digits, env or calibrate"),
         (["--epochs", "0"], "--epochs: expected at least 1, not 0"),
         (["--epochs", "many"], "--epochs: expected a whole number, not 'many'"),
         (["--lr", "-1"], "--lr: expected a positive number, not -1"),

@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.tiling import choose
+from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op
 
@@ -93,7 +94,8 @@ def test_vectors_of_a_nest_run_along_one_range(build):
     ast = merge_passes(build.sink(build.store(build.param(0, 1), zero, first + second)))
     info = Analysis(ast)
     assert len({u.src[1:] for u in info.reduces}) == 1
-    tiling = choose(info, DeviceSpec.avx512(), kernel_cost(info))
+    target = DeviceSpec.avx512()
+    tiling = choose(info, target, kernel_cost(info, info, costs_of(target)))
     wide = [r for r in info.reduces[0].src[1:] if tiling.tile(r).lanes > 1]
     assert len(wide) == 1
 

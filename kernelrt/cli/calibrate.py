@@ -1,0 +1,100 @@
+"""``kernelrt calibrate``: the numbers of the cost model, measured on this machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import kernelrt as krt
+from kernelrt.cli.measure import TYPES, measure, ops_of
+from kernelrt.device.costs import costs_of
+from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.errors import DeviceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["TARGETS", "built_in", "run"]
+
+#: Targets that an x86-64 machine can stand in for.
+TARGETS: Final = {
+    "avx512": DeviceSpec.avx512, "avx2": DeviceSpec.avx2, "generic": DeviceSpec.generic,
+}  # fmt: skip
+
+
+def run(target: str | None, *, as_json: bool) -> int:
+    """Measure and print; plans go by the built-in numbers whatever is found.
+
+    Parameters
+    ----------
+    target : str or None
+        A name of :data:`TARGETS`; the machine's own widest vectors if None.
+    as_json : bool
+        One JSON object rather than a table.
+
+    Raises
+    ------
+    DeviceError
+        This machine cannot run code for `target`.
+    """
+    spec = _spec(target)
+    report = {
+        "kernelrt": krt.__version__,
+        "cpu": host().cpu,
+        "vector_bits": spec.vector_bits,
+        "measured": measure(spec),
+        "built_in": built_in(spec),
+    }
+    print(json.dumps(report, indent=2) if as_json else "\n".join(_lines(report)))
+    return 0
+
+
+def _spec(target: str | None) -> DeviceSpec:
+    here = host()
+    if target is None:
+        return here
+    there = TARGETS[target]()
+    if not here.triple.startswith("x86_64") or here.vector_bits < there.vector_bits:
+        raise DeviceError(f"--target: this machine ({here.cpu}) cannot run code for {target}")
+    return replace(
+        there, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes
+    )
+
+
+def built_in(spec: DeviceSpec) -> dict[str, Any]:
+    """Give what plans for `spec` are made with, in the form of :func:`measure`."""
+    costs = costs_of(spec)
+    ops: dict[str, dict[str, float]] = {}
+    for d in TYPES:
+        for op in ops_of(d):
+            ops.setdefault(op.name, {})[d.name] = costs.vector(op, d)
+    return {
+        "ghz": costs.ghz,
+        "call": costs.call,
+        "loop": costs.loop,
+        "bytes": {level.name: level.cycles for level in costs.levels},
+        "ops": ops,
+    }
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    measured, known = report["measured"], report["built_in"]
+    yield f"kernelrt {report['kernelrt']}, {report['cpu']}, vectors of {report['vector_bits']} bits"
+    yield ""
+    yield f"{'':<28}{'measured':>10}{'built in':>10}"
+    titles = {"ghz": "clock, GHz", "call": "kernel, cycles", "loop": "inner loop, cycles"}
+    for key, title in titles.items():
+        yield f"{title:<28}{measured[key]:>10.2f}{known[key]:>10.2f}"
+    for level in measured["bytes"]:
+        found, assumed = measured["bytes"][level], known["bytes"][level]
+        yield f"{f'byte in {level}, cycles':<28}{found:>10.4f}{assumed:>10.4f}"
+    yield ""
+    yield "cycles a vector, measured (built in)"
+    names = [d.name for d in TYPES]
+    yield f"{'':<10}" + "".join(f"{name:>18}" for name in names)
+    for op, row in measured["ops"].items():
+        cells = (
+            f"{row[d]:.2f} ({known['ops'][op][d]:.2f})" if d in row else "" for d in names
+        )
+        yield f"{op:<10}" + "".join(f"{cell:>18}" for cell in cells)

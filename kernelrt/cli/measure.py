@@ -1,0 +1,298 @@
+"""What a processor pays, measured with kernels of kernelrt's own.
+
+An op's cost is the slope between a short and a long chain of it over values that lie in the first
+cache, so that loads, stores and loops cancel out. The clock is told by a chain of shifts and
+exclusive ors: each takes one cycle, and waits for the one before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._dispatch import KERNEL, PlanCore
+from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
+from kernelrt.codegen import LLVMRenderer
+from kernelrt.device import Buffer
+from kernelrt.device.costs import BECOMES
+from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.ops import BINARY
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from kernelrt.device import DeviceSpec, Program, ProgramSpec
+    from kernelrt.dtype import DType
+
+__all__ = ["TYPES", "measure", "ops_of"]
+
+#: What vectors hold.
+TYPES: Final = (dt.float32, dt.float64, dt.int32, dt.int64)
+#: Bytes of an array; those of a chain together lie in the first cache.
+_NEAR: Final = 2048
+#: Elements beyond the end that loads may touch.
+_MARGIN: Final = 64
+#: Rows of the kernel that tells what a loop costs.
+_ROWS: Final = 16
+#: Different kernels called in turn, so that none finds the processor prepared for it.
+_KERNELS: Final = 128
+#: Runs, of which the shortest counts: others were disturbed. Launches in a run of small kernels.
+_RUNS: Final = 30
+_LAUNCHES: Final = 256
+_FLOATS: Final = (
+    Op.ADD, Op.MUL, Op.FMA, Op.MAX, Op.WHERE, Op.CAST, Op.FLOOR, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD,
+    *BECOMES,
+)  # fmt: skip
+_INTS: Final = (Op.ADD, Op.MUL, Op.MAX, Op.WHERE, Op.IDIV, Op.MOD)
+_MOVES: Final = (Op.LOAD, Op.PAD, Op.UNWINDOW, Op.CAT, Op.GATHER, Op.FLIP)
+_DEAR: Final = frozenset({*BECOMES, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
+#: Ops that are measured together: a comparison and its choice, a cast there and back.
+_TWICE: Final = frozenset({Op.WHERE, Op.CAST})
+
+
+def ops_of(dtype: DType) -> tuple[Op, ...]:
+    """What is measured for a type."""
+    return (*(_FLOATS if dtype.is_float else _INTS), *_MOVES)
+
+
+def measure(spec: DeviceSpec) -> dict[str, Any]:
+    """Measure what plans for `spec` are made with, on one core of this machine.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+        The target; this machine must be able to run its code.
+
+    Returns
+    -------
+    dict
+        ``ghz``; ``call`` and ``loop`` in cycles; ``bytes``, by where they lie, in cycles a byte;
+        ``ops``, by op and type, in cycles a vector.
+    """
+    asts: dict[Hashable, UOp] = {("clock", n): _clock(n) for n in (100, 300)}
+    asts |= {("call", n): _map(n) for n in range(_KERNELS)}
+    asts |= {("loop", n): _rows(n) for n in (64, 128)}
+    asts |= {("bytes", n): _copy(n) for n in _level_elements(spec).values()}
+    links = [(op, d) for d in TYPES for op in ops_of(d)]
+    asts |= {(op, d, n): _chain(op, d, n) for op, d in links for n in _lengths(op)}
+    asts |= {(None, d, n): _chain(None, d, n) for d in TYPES for n in _lengths(None)}
+    bench = _Bench(spec, asts)
+
+    def slope(key: tuple[Hashable, ...], few: int, many: int) -> float:
+        return bench.ns((*key, many)) - bench.ns((*key, few))
+
+    # Before and after, because processors take their time to speed up.
+    cycle = slope(("clock",), 100, 300) / (200 * 6)
+    levels = {
+        name: bench.ns(("bytes", n)) / (8 * n) for name, n in _level_elements(spec).items()
+    }
+    call = bench.ns(*(("call", n) for n in range(_KERNELS)))
+    # What is left of a loop of no rounds.
+    loop = (2 * bench.ns(("loop", 64)) - bench.ns(("loop", 128))) / _ROWS
+    found: dict[str, dict[str, float]] = {}
+    for d in TYPES:
+        vectors = _elements(d) / spec.lanes(d.itemsize)
+
+        def link(op: Op | None, d: DType = d, vectors: float = vectors) -> float:
+            few, many = _lengths(op)
+            return slope((op, d), few, many) / ((many - few) * vectors)
+
+        # Two plain instructions that do not wait for each other.
+        base, load = link(None), link(Op.LOAD)
+        for op in ops_of(d):
+            if op is Op.ADD:
+                own = base / 2
+            elif op is Op.FMA:
+                own = link(op)
+            elif op is Op.LOAD:
+                own = load - base / 2
+            elif op in _MOVES:
+                own = link(op) - load
+            else:
+                own = (link(op) - base) / (2 if op in _TWICE else 1)
+            found.setdefault(op.name, {})[d.name] = max(0.0, own)
+    cycle = min(cycle, slope(("clock",), 100, 300) / (200 * 6))
+    return {
+        "ghz": 1.0 / cycle,
+        "call": max(0.0, call / cycle),
+        "loop": max(0.0, loop / cycle),
+        "bytes": {name: ns / cycle for name, ns in levels.items()},
+        "ops": {op: {d: ns / cycle for d, ns in row.items()} for op, row in found.items()},
+    }
+
+
+class _Bench:
+    """Kernels compiled for a target, and what a launch of each takes."""
+
+    def __init__(self, spec: DeviceSpec, asts: Mapping[Hashable, UOp]) -> None:
+        renderer, compiler = LLVMRenderer(spec), LLVMCompiler(spec)
+        programs = [renderer.render(ast) for ast in asts.values()]
+        loaded = LLVMLoader(compiler).load(compiler.compile(programs))
+        self._kernels = dict(zip(asts, zip(programs, loaded, strict=True), strict=True))
+        self._buffers: dict[tuple[int, int, DType], Buffer] = {}
+        self._empty = _shortest(PlanCore([]), 1000)
+
+    def ns(self, *keys: Hashable) -> float:
+        """Nanoseconds of one launch; of several kernels in turn, on average."""
+        rows, size = [], 1
+        for key in keys:
+            spec, program = self._kernels[key]
+            params = {u.arg[0]: u for u in toposort([spec.ast]) if u.op is Op.PARAM}
+            size += sum(u.arg[1] * u.dtype.itemsize for u in params.values())
+            # Slots that a kernel does not read may hold anything but null.
+            addresses = [self._buffer(params[0]).address] * spec.buf_count
+            for slot, param in params.items():
+                addresses[slot] = self._buffer(param).address
+            rows.append(_row(spec, program, addresses))
+        rows *= max(1, min(_LAUNCHES // len(keys), (1 << 24) // size))
+        runs = max(3, _RUNS * len(rows) // _LAUNCHES)
+        return (_shortest(PlanCore(rows), runs) - self._empty) / len(rows)
+
+    def _buffer(self, param: UOp) -> Buffer:
+        """Memory for an argument: numbers that suit every chain."""
+        slot, size = param.arg
+        key = (slot, size, param.dtype)
+        if key not in self._buffers:
+            rng = np.random.default_rng(0)
+            if param.dtype.is_float:
+                content = rng.uniform(1.25, 1.75, size)
+            else:
+                content = rng.integers(1, 9, size)
+            buffer = self._buffers[key] = Buffer(size, param.dtype)
+            buffer.copyin(content.astype(param.dtype.name))
+        return self._buffers[key]
+
+
+def _row(spec: ProgramSpec, program: Program, addresses: list[int]) -> Any:
+    """One launch, on one thread, as the C core takes it."""
+    assert spec.global_size is not None
+    chunks = spec.global_size[0]
+    split = len(spec.var_names)
+    return (KERNEL, program.address, addresses, [0] * split, chunks, split - 1, 0, 0, ())
+
+
+def _shortest(core: PlanCore, runs: int) -> float:
+    """Nanoseconds of the shortest of several executions."""
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        core.execute()
+        best = min(best, time.perf_counter_ns() - start)
+    return best
+
+
+# Kernels
+
+
+def _range(size: int, number: int = 0) -> UOp:
+    return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)
+
+
+def _load(slot: int, size: int, index: UOp, dtype: DType, *gate: UOp) -> UOp:
+    return UOp(Op.LOAD, dtype, (UOp(Op.PARAM, dtype, (), (slot, size)), index, *gate))
+
+
+def _sink(size: int, index: UOp, value: UOp) -> UOp:
+    store = UOp(Op.STORE, value.dtype, (UOp(Op.PARAM, value.dtype, (), (0, size)), index, value))
+    return UOp(Op.SINK, value.dtype, (store,))
+
+
+def _clock(rounds: int) -> UOp:
+    """Six instructions a round, of one cycle each, one after the other."""
+    value = _load(1, 1, const(0, dt.int64), dt.uint64)
+    for _ in range(rounds):
+        for step in (13, -7, 17):
+            amount = const(abs(step), dt.uint64)
+            value ^= value << amount if step > 0 else value >> amount
+    return _sink(1, const(0, dt.int64), value)
+
+
+def _copy(size: int) -> UOp:
+    """One read and one write of every byte; the sum keeps it from being a call of memcpy."""
+    r = _range(size)
+    return _sink(size, r, _load(1, size, r, dt.float32) + 1.0)
+
+
+def _map(number: int) -> UOp:
+    """A kernel of one vector; each number another one."""
+    r = _range(16)
+    return _sink(16, r, _load(1, 16, r, dt.float32) * (1.5 + number / 16) + float(number))
+
+
+def _rows(length: int) -> UOp:
+    """A sum of a row for each of several rows."""
+    i, k = _range(_ROWS), _range(length, 1)
+    row = _load(1, _ROWS * length, i * length + k, dt.float32)
+    return _sink(_ROWS, i, UOp(Op.REDUCE, dt.float32, (row, k), Op.ADD))
+
+
+def _level_elements(spec: DeviceSpec) -> dict[str, int]:
+    """Floats of an array that lies, with its copy, well inside each level."""
+    sizes = {"L1": spec.l1_bytes, "L2": spec.l2_bytes, "L3": spec.l3_bytes}
+    return {name: size // 16 for name, size in sizes.items()} | {"memory": spec.l3_bytes // 2}
+
+
+def _elements(dtype: DType) -> int:
+    return _NEAR // dtype.itemsize
+
+
+def _lengths(op: Op | None) -> tuple[int, int]:
+    return (2, 6) if op in _DEAR else (4, 16)
+
+
+def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
+    """The sum of `op` of `length` values, for every element; None for the values themselves."""
+    n = _elements(dtype)
+    r = _range(n)
+    value, other = (_load(slot, n + _MARGIN, r, dtype) for slot in (1, 2))
+    total = value
+    for number in range(1, length + 1):
+        if op in _MOVES:
+            total += _moved(op, r, number, dtype)
+        elif op is Op.FMA:
+            total = total.alu(op, const(0.5, dtype), const(_step(number), dtype))
+        else:
+            # Values that do not wait for each other, added up.
+            apart = value + _step(number) if dtype.is_float else value ^ (1000 + 37 * number)
+            total += _applied(op, apart, other)
+    return _sink(n, r, total)
+
+
+def _step(number: int) -> float:
+    return 0.25 + number / 64
+
+
+def _applied(op: Op | None, v: UOp, other: UOp) -> UOp:
+    if op is None:
+        return v
+    if op is Op.WHERE:
+        return (v < other).where(v, other)
+    if op is Op.CAST:
+        return v.cast(dt.int32 if v.dtype is dt.float32 else dt.int64).cast(v.dtype)
+    if op is Op.DIV:
+        return other / v
+    return v.alu(op, *([other] if op in BINARY else []))
+
+
+def _moved(op: Op, r: UOp, number: int, dtype: DType) -> UOp:
+    """An element from elsewhere, as movement ops and gathers ask for it.
+
+    Each has memory of its own: neighbours in one array would be loaded once for several.
+    """
+    size = _elements(dtype) + _MARGIN
+    first = 3 * number
+    if op is Op.PAD:
+        return _load(first, size, r - number, dtype, const(number - 1, dt.int64) < r)
+    if op is Op.UNWINDOW:
+        even = ((r + number) % 2).alu(Op.EQ, const(0, dt.int64))
+        return _load(first, size, (r + number) // 2, dtype, even)
+    if op is Op.CAT:
+        left = r < size // 2
+        parts = _load(first, size, r, dtype, left), _load(first + 1, size, r, dtype, ~left)
+        return left.where(*parts)
+    if op is Op.GATHER:
+        return _load(first, size, _load(first + 2, size, r, dt.int64), dtype)
+    return _load(first, size, r if op is Op.LOAD else size - r - 1, dtype)

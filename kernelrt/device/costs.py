@@ -1,0 +1,354 @@
+"""What work costs on a processor: the one model that every decision asks.
+
+Fusion, tiles, chunks, threads, the GIL and the estimates of a profile take their numbers from
+:func:`costs_of`. The unit is a cycle of one core; what is counted for elements is counted for
+vectors that are full. Costs are of throughput: a processor overlaps what does not wait for each
+other, so arithmetic and traffic of a kernel run side by side and the longer one counts.
+
+The tables are of targets, not of machines, so that a plan depends on its DeviceSpec alone.
+``kernelrt calibrate`` measures the same numbers on the machine it runs on and prints both. All
+that is not said to be published elsewhere is its output on an AMD EPYC 9005 (Zen 5), for targets
+narrower than that machine with ``--target``.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import ALU, COMPARE, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Becomes:
+    """Vector instructions that an op is written as.
+
+    Attributes
+    ----------
+    instructions : int
+        In all, loads and stores left out.
+    floats : int
+        Those of them that add or multiply numbers.
+    fused : int
+        Those of these that do both.
+    divisions : int
+        Divisions beside these.
+    """
+
+    instructions: int
+    floats: int
+    fused: int
+    divisions: int = 0
+
+
+#: What transcendental ops become for float32 and for float64, narrower floats being computed as
+#: float32: counted in the assembly of an AVX-512 loop (``LLVMCompiler.assembly``). What float32
+#: computes in float64 counts twice.
+BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
+    Op.EXP: (Becomes(17, 13, 10), Becomes(23, 19, 16)),
+    Op.LOG: (Becomes(29, 16, 10), Becomes(34, 21, 9, 1)),
+    Op.TANH: (Becomes(22, 13, 10, 1), Becomes(30, 21, 16, 1)),
+    Op.ERF: (Becomes(27, 20, 18), Becomes(58, 50, 48)),
+    Op.SIN: (Becomes(56, 30, 14), Becomes(144, 87, 23)),
+    Op.COS: (Becomes(56, 30, 14), Becomes(144, 87, 23)),
+    Op.POW: (Becomes(108, 60, 30), Becomes(128, 80, 38, 1)),
+}
+#: Ops on the bits of numbers; processors have more units for these than for arithmetic.
+_SIMPLE: Final = COMPARE | {
+    Op.NEG, Op.ABS, Op.NOT, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.WHERE, Op.BITCAST,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A place where bytes lie.
+
+    Attributes
+    ----------
+    name : str
+        ``"L1"``, ``"L2"``, ``"L3"`` or ``"memory"``.
+    nbytes : int
+        The largest working set that stays there.
+    cycles : float
+        For each byte that is read or written there, in long runs.
+    """
+
+    name: str
+    nbytes: int
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The numbers of one kind of processor; cycles unless said otherwise.
+
+    Attributes
+    ----------
+    ghz : float
+        Cycles of a nanosecond under load.
+    call : float
+        A kernel beside its work: its call, loop set-up and tail, where other kernels have run in
+        between.
+    loop : float
+        Entering and leaving an inner loop.
+    plain : float
+        Arithmetic on a vector of floats of which nothing else is said.
+    simple : float
+        Arithmetic on a vector of integers, a comparison, a choice, an operation on bits.
+    levels : tuple of float
+        A byte in the first, second and third cache and in memory.
+    ops : mapping
+        A vector of float32, of float64, of integers of up to 32 bits and of 64 bits, for ops that
+        differ from these. For movement ops: what their gates and scattered addresses cost.
+    """
+
+    ghz: float
+    call: float
+    loop: float
+    plain: float
+    simple: float
+    levels: tuple[float, float, float, float]
+    ops: Mapping[Op, tuple[float, float, float, float]]
+
+
+class Costs:
+    """The cost model for one target.
+
+    Parameters
+    ----------
+    spec : DeviceSpec
+        The target.
+
+    Attributes
+    ----------
+    ghz : float
+        Cycles of a nanosecond.
+    call : float
+        Cycles of a kernel beside its work: its call, loop set-up and tail.
+    loop : float
+        Cycles of entering and leaving an inner loop.
+    plain : float
+        Cycles of a vector's sum.
+    levels : tuple of Level
+        Where bytes lie, nearest first; the last one holds anything.
+
+    Examples
+    --------
+    >>> from kernelrt.device.spec import DeviceSpec
+    >>> costs = costs_of(DeviceSpec.avx512())
+    >>> costs.vector(Op.DIV, dt.float32) > costs.vector(Op.ADD, dt.float32)
+    True
+    >>> costs.byte(1 << 30) > costs.byte(1 << 10)
+    True
+    """
+
+    __slots__ = ("_elements", "_target", "call", "ghz", "levels", "loop", "plain", "spec")
+
+    def __init__(self, spec: DeviceSpec) -> None:
+        target = _target(spec)
+        self.spec = spec
+        self._target = target
+        self.ghz, self.call, self.loop = target.ghz, target.call, target.loop
+        self.plain = target.plain
+        sizes = (spec.l1_bytes, spec.l2_bytes, spec.l3_bytes, 1 << 62)
+        names = ("L1", "L2", "L3", "memory")
+        self.levels = tuple(map(Level, names, sizes, target.levels))
+        self._elements: dict[tuple[Op, DType], float] = {}
+
+    # Arithmetic
+
+    def vector(self, op: Op, dtype: DType) -> float:
+        """Cycles of `op` on one full vector of `dtype`; that of its operands for comparisons."""
+        wide = dtype.itemsize > 4
+        becomes = BECOMES.get(op)
+        if becomes is not None and dtype.is_float:
+            parts = becomes[wide]
+            fused = parts.fused * self.vector(Op.FMA, dtype)
+            divisions = parts.divisions * self.vector(Op.DIV, dtype)
+            others = parts.instructions - parts.floats - parts.divisions
+            apart = (parts.floats - parts.fused) * self.plain
+            return fused + apart + others * self._target.simple + divisions
+        row = self._target.ops.get(op)
+        if row is not None:
+            return row[wide + 2 * (not dtype.is_float)]
+        return self.plain if dtype.is_float and op not in _SIMPLE else self._target.simple
+
+    def element(self, op: Op, dtype: DType) -> float:
+        """Cycles of `op` on one element among many; 0 for ops that compute nothing."""
+        key = (op, dtype)
+        found = self._elements.get(key)
+        if found is None:
+            found = 0.0
+            if (op in ALU or op in self._target.ops) and op is not Op.BITCAST:
+                found = self.vector(op, dtype) / self.lanes(dtype)
+            self._elements[key] = found
+        return found
+
+    def node(self, u: UOp) -> float:
+        """Cycles of one element of an elementwise node, its operands left out."""
+        if u.op is Op.CAST:
+            return self._cast(u.src[0].dtype, u.dtype)
+        return self.element(u.op, u.src[0].dtype if u.op in COMPARE else u.dtype)
+
+    def _cast(self, source: DType, target: DType) -> float:
+        wide = max(source, target, key=lambda d: d.itemsize)
+        if source.is_bool or target.is_bool:
+            return self.element(Op.WHERE, wide)
+        if source.is_float and target.is_float:
+            return self.vector(Op.CAST, dt.float32) / self.lanes(wide)
+        return self.element(Op.CAST, wide)
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` that one vector instruction computes."""
+        # Narrower types share kernels with wider ones, and are computed as these.
+        return self.spec.lanes(max(4, dtype.itemsize))
+
+    # Memory
+
+    def byte(self, nbytes: int) -> float:
+        """Cycles for each byte read or written of a working set of `nbytes`."""
+        for level in self.levels:
+            if nbytes <= level.nbytes:
+                return level.cycles
+        return self.levels[-1].cycles
+
+    @property
+    def far_byte(self) -> float:
+        """Cycles for each byte of what the other cores' work has pushed out of a core's caches."""
+        return self.levels[2].cycles
+
+    # Kernels
+
+    def launch(self, work: float, nbytes: int) -> float:
+        """Cycles of one launch that computes for `work` cycles and touches `nbytes`."""
+        return self.call + max(work, nbytes * self.byte(nbytes))
+
+    def ns(self, cycles: float) -> float:
+        """Nanoseconds of `cycles`."""
+        return cycles / self.ghz
+
+
+@functools.cache
+def costs_of(spec: DeviceSpec) -> Costs:
+    """The cost model for the target `spec`."""
+    return Costs(spec)
+
+
+def _target(spec: DeviceSpec) -> _Target:
+    if spec.triple.startswith(("aarch64", "arm64")):
+        return _NEON
+    if spec.vector_bits >= 512:
+        return _AVX512
+    return _AVX2 if spec.vector_bits >= 256 else _GENERIC
+
+
+def _alike(cycles: float) -> tuple[float, float, float, float]:
+    return cycles, cycles, cycles, cycles
+
+
+# kernelrt calibrate
+_AVX512: Final = _Target(
+    ghz=3.7,
+    call=50.0,
+    loop=2.0,
+    plain=0.5,
+    simple=0.25,
+    levels=(0.01, 0.017, 0.068, 0.2),
+    ops={
+        Op.MAX: (0.7, 0.7, 0.25, 0.25), Op.MIN: (0.7, 0.7, 0.25, 0.25),
+        Op.CAST: (1.0, 1.0, 1.0, 1.0),
+        Op.DIV: (2.5, 4.0, 2.5, 4.0), Op.SQRT: (4.0, 7.0, 4.0, 7.0),
+        Op.IDIV: (52.0, 34.0, 95.0, 68.0), Op.MOD: (41.0, 23.0, 95.0, 57.0),
+        Op.PAD: (1.9, 0.7, 1.9, 0.7), Op.UNWINDOW: (15.0, 7.0, 15.0, 7.0),
+        Op.CAT: (0.8, 0.8, 0.8, 0.8), Op.FLIP: (0.3, 0.2, 0.3, 0.2),
+        Op.GATHER: (10.0, 5.0, 10.0, 5.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
+    },
+)  # fmt: skip
+# kernelrt calibrate --target avx2
+_AVX2: Final = _Target(
+    ghz=3.7,
+    call=50.0,
+    loop=2.0,
+    plain=0.5,
+    simple=0.25,
+    levels=(0.012, 0.024, 0.08, 0.2),
+    ops={
+        Op.MUL: (0.5, 0.5, 0.25, 1.5), Op.MAX: (1.1, 1.1, 0.25, 0.6), Op.MIN: (1.1, 1.1, 0.25, 0.6),
+        Op.CAST: (1.0, 6.0, 1.0, 6.0),
+        Op.DIV: (2.5, 4.0, 2.5, 4.0), Op.SQRT: (4.0, 7.0, 4.0, 7.0),
+        Op.IDIV: (60.0, 30.0, 51.0, 31.0), Op.MOD: (48.0, 19.0, 51.0, 30.0),
+        Op.PAD: (3.0, 0.4, 3.0, 0.4), Op.UNWINDOW: (12.0, 6.0, 15.0, 9.0),
+        Op.CAT: (1.3, 0.8, 1.3, 0.8), Op.FLIP: (0.2, 0.1, 0.2, 0.1),
+        Op.GATHER: (7.0, 2.2, 6.5, 2.5), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
+    },
+)  # fmt: skip
+# kernelrt calibrate --target generic. Without the instruction a fused multiply-add is a call of
+# the C library for each element.
+_GENERIC: Final = _Target(
+    ghz=3.7,
+    call=50.0,
+    loop=5.0,
+    plain=0.5,
+    simple=0.3,
+    levels=(0.0175, 0.022, 0.1, 0.3),
+    ops={
+        Op.FMA: (16.0, 8.0, 0.6, 0.6), Op.MUL: (0.5, 0.5, 1.6, 1.4),
+        Op.MAX: (1.1, 1.1, 1.0, 3.0), Op.MIN: (1.1, 1.1, 1.0, 3.0),
+        Op.FLOOR: (15.0, 6.6, 15.0, 6.6), Op.CEIL: (15.0, 6.6, 15.0, 6.6),
+        Op.TRUNC: (15.0, 6.6, 15.0, 6.6), Op.ROUND: (15.0, 6.6, 15.0, 6.6),
+        Op.CAST: (1.3, 3.4, 1.3, 3.4),
+        Op.DIV: (2.0, 3.5, 2.0, 3.5), Op.SQRT: (4.0, 7.0, 4.0, 7.0),
+        Op.IDIV: (234.0, 46.0, 24.0, 14.0), Op.MOD: (63.0, 35.0, 24.0, 14.0),
+        Op.PAD: (3.7, 1.9, 4.3, 2.0), Op.UNWINDOW: (5.0, 2.0, 5.0, 2.0),
+        Op.CAT: (4.8, 1.7, 4.4, 1.9), Op.FLIP: (0.1, 0.1, 0.1, 0.1),
+        Op.GATHER: (2.4, 1.0, 2.4, 1.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
+    },
+)  # fmt: skip
+# Neoverse N1 as LLVM's AArch64SchedNeoverseN1.td has it, after Arm's Software Optimization Guide:
+# two vector pipes, one for rounding, conversions and shifts, one divider; a 16-byte store takes
+# both load pipes. What it does not tell - calls, caches, scattered loads - is as measured for
+# vectors of the same width.
+_NEON: Final = _Target(
+    ghz=2.6,
+    call=50.0,
+    loop=5.0,
+    plain=0.5,
+    simple=0.5,
+    levels=(0.047, 0.06, 0.1, 0.3),
+    ops={
+        Op.MUL: (0.5, 0.5, 2.0, 6.0),
+        Op.MAX: (1.0, 1.0, 0.5, 1.0), Op.MIN: (1.0, 1.0, 0.5, 1.0),
+        Op.FLOOR: (2.0, 1.0, 2.0, 1.0), Op.CEIL: (2.0, 1.0, 2.0, 1.0),
+        Op.TRUNC: (2.0, 1.0, 2.0, 1.0), Op.ROUND: (2.0, 1.0, 2.0, 1.0),
+        Op.CAST: (2.0, 1.0, 2.0, 1.0), Op.SHL: (1.0, 1.0, 1.0, 1.0), Op.SHR: (1.0, 1.0, 1.0, 1.0),
+        Op.DIV: (7.0, 7.0, 7.0, 7.0), Op.SQRT: (7.0, 7.0, 7.0, 7.0),
+        Op.IDIV: (234.0, 46.0, 28.0, 14.0), Op.MOD: (63.0, 35.0, 28.0, 14.0),
+        Op.PAD: (3.7, 1.9, 4.3, 2.0), Op.UNWINDOW: (5.0, 2.0, 5.0, 2.0),
+        Op.CAT: (4.8, 1.7, 4.4, 1.9), Op.FLIP: (0.5, 0.5, 0.5, 0.5),
+        Op.GATHER: (2.4, 1.0, 2.4, 1.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
+    },
+)  # fmt: skip
+
+
+#: Instructions of IR text that a node of a kernel becomes, where that is not one.
+_WRITTEN: Final[Mapping[Op, int]] = {
+    Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
+    Op.BOUND: 20, Op.STORE: 2, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
+}  # fmt: skip
+
+
+def instructions(op: Op) -> int:
+    """Instructions of text that one evaluation of `op` becomes: what compiling it costs."""
+    becomes = BECOMES.get(op)
+    return _WRITTEN.get(op, 1) if becomes is None else becomes[0].instructions
