@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
-from kernelrt.schedule.hazards import Extents, Touches
+from kernelrt.schedule.hazards import Touches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernelrt.device.region import Region
+    from kernelrt.schedule.hazards import Extents
 
 __all__ = ["Commit", "Graph", "settle"]
 
@@ -75,7 +76,9 @@ class Graph:
             successors.discard(n)
 
 
-def settle(drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp]) -> Graph:
+def settle(
+    drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp], where: Extents
+) -> Graph:
     """The drafts with commits added, and the order that they must keep.
 
     Parameters
@@ -86,20 +89,23 @@ def settle(drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp]
         In the caller's order.
     outputs : set of UOp
         BUFFERs that the caller keeps, which a commit cannot take the place of.
+    where : Extents
+        Regions that are known.
     """
-    return _Settling(drafts, commits, outputs).run()
+    return _Settling(drafts, commits, outputs, where).run()
 
 
 class _Settling:
     def __init__(
-        self, drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp]
-    ) -> None:
+        self, drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp],
+        where: Extents,
+    ) -> None:  # fmt: skip
         self._commits = commits
         self._outputs = outputs
         self._count = len(drafts)
         copies = [CopyDraft(c.target, c.source) for c in commits]
         self._graph = Graph([*drafts, *copies])
-        self._where = Extents()
+        self._where = where
         self._touches = Touches()
         for n, draft in enumerate(drafts):
             self._touches.add(n, self._regions(draft.reads), self._regions(draft.writes))

@@ -106,9 +106,8 @@ class Access:
     lasts: bool = False
 
 
-def accesses(items: Iterable[Item]) -> list[Access]:
-    """What `items` do to memory."""
-    where = Extents()
+def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
+    """What `items` do to memory, of which some regions may be known."""
     return [
         Access(
             [where[b] for b in item.ins], [where[b] for b in item.outs],

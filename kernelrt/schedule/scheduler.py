@@ -17,7 +17,7 @@ from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
-from kernelrt.schedule.hazards import accesses, dependencies, extent
+from kernelrt.schedule.hazards import Extents, accesses, dependencies
 from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.order import execution_order
@@ -98,9 +98,10 @@ class _Scheduling:
         self._device = device
         self._outputs = outputs
         self._commits = [(t, v) for t, v in commits if strip(v) is not t]
+        self._where = Extents()
         self._changing: RegionMap[None] = RegionMap()
         for target, _ in self._commits:
-            self._changing.add(extent(target), None)
+            self._changing.add(self._where[target], None)
         self._indexer = Indexer()
         self._places: dict[UOp, UOp] = {}
         self._drafts: list[Draft] = []
@@ -118,19 +119,19 @@ class _Scheduling:
             for target, value in self._commits
             if elements(value.shape)
         ]
-        graph = settle(self._drafts, pending, set(outputs))
+        graph = settle(self._drafts, pending, set(outputs), self._where)
         forms = Forms(self._indexer, frozenset(outputs))
         items: list[Item] = [d.finish(forms) for d in execution_order(graph)]
         for ast in dict.fromkeys(item.ast for item in items if isinstance(item, KernelItem)):
             verify_kernel(ast)
-        deps = dependencies(accesses(items))
+        deps = dependencies(accesses(items, self._where))
         keep = {b.arg for b in outputs if isinstance(b.arg, Intermediate)}
         offsets, size = plan_arena(touched(items), deps, keep, reuse=arena)
         made = Schedule(
             tuple(items), tuple(outputs), deps, offsets, size,
             _variables(items), tuple(fusion.decisions),
         )  # fmt: skip
-        verify_schedule(made, [c.target for c in pending])
+        verify_schedule(made, [c.target for c in pending], self._where)
         return made
 
     def _fuse(self) -> Fusion:
@@ -157,7 +158,7 @@ class _Scheduling:
 
     def _changes(self, node: UOp) -> bool:
         """Whether a commit is about to change a BUFFER."""
-        return bool(self._changing.meeting(extent(node)))
+        return bool(self._changing.meeting(self._where[node]))
 
     def _copied(self, node: UOp) -> UOp:
         copy = _intermediate(int(node.arg.size), node)

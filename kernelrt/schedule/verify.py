@@ -18,7 +18,7 @@ from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary
 from kernelrt.ir.terms import ranges_of
-from kernelrt.schedule.hazards import extent
+from kernelrt.schedule.hazards import Extents
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part, is_lasting, root
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ _ARENA: Final = object()
 _Readers = tuple[tuple[int, int], "_Readers"] | None
 
 
-def verify_schedule(made: Schedule, targets: Sequence[UOp]) -> None:
+def verify_schedule(
+    made: Schedule, targets: Sequence[UOp], where: Extents | None = None
+) -> None:
     """Check a schedule.
 
     - What an item reads was put there by one that it waits for, or was there before the run; what
@@ -57,13 +59,15 @@ def verify_schedule(made: Schedule, targets: Sequence[UOp]) -> None:
         What to check.
     targets : sequence of UOp
         The BUFFER that each commit writes, in the caller's order.
+    where : Extents, optional
+        Regions that are known.
 
     Raises
     ------
     SpecError
         Naming the item, the memory and the rule that is broken.
     """
-    _Verifier(made, targets).run()
+    _Verifier(made, targets, Extents() if where is None else where).run()
 
 
 # What a kernel does with its slots
@@ -145,7 +149,7 @@ class _Span:
         Where they lie in their storage.
     writer : int
         Who wrote them last; -1: nobody.
-    value : object
+    value : Intermediate, int or None
         What they hold: an Intermediate, or the number of the commit that put it there.
     readers : tuple or None
         Who has read that.
@@ -154,7 +158,7 @@ class _Span:
     __slots__ = ("readers", "start", "stop", "value", "writer")
 
     def __init__(
-        self, start: int, stop: int, writer: int = -1, value: object = None,
+        self, start: int, stop: int, writer: int = -1, value: Intermediate | int | None = None,
         readers: _Readers = None,
     ) -> None:  # fmt: skip
         self.start, self.stop = start, stop
@@ -173,11 +177,14 @@ class _Storage:
         first, last = self._between(start, stop)
         return self._spans[first:last]
 
-    def put(self, span: _Span) -> None:
-        """Let one span take the place of all that lie where it does."""
+    def put(self, span: _Span) -> list[_Span]:
+        """Let one span take the place of all that lie where it does; give those."""
         first, last = self._between(span.start, span.stop)
-        self._starts[first:last] = [span.start]
+        old = self._spans[first:last]
+        if last - first > 1:
+            self._starts[first:last] = [span.start]
         self._spans[first:last] = [span]
+        return old
 
     def _between(self, start: int, stop: int) -> tuple[int, int]:
         spans, starts = self._spans, self._starts
@@ -270,14 +277,15 @@ class _Place:
 
 
 class _Verifier:
-    def __init__(self, made: Schedule, targets: Sequence[UOp]) -> None:
+    def __init__(self, made: Schedule, targets: Sequence[UOp], where: Extents) -> None:
+        self._where = where
         self._made = made
         self._items = made.items
         self._targets: dict[UOp, list[int]] = {}
         self._changing: RegionMap[None] = RegionMap()
         for number, target in enumerate(targets):
             self._targets.setdefault(target, []).append(number)
-            self._changing.add(extent(target), None)
+            self._changing.add(where[target], None)
         self._written: dict[UOp, int] = {}
         self._storages: dict[int, _Storage] = {}
         self._places: dict[UOp, _Place] = {}
@@ -350,7 +358,7 @@ class _Verifier:
 
     def _copy(self, k: int, item: CopyItem) -> None:
         for buffer in (item.src, item.dst):
-            room = extent(buffer).nbytes
+            room = self._where[buffer].nbytes
             if not 0 <= item.nbytes <= room:
                 self._fault(k, f"copies {item.nbytes} bytes; {_name(buffer)} has {room}")
         self._read(k, 1, item.src, renewed=item.renewed, nbytes=item.nbytes)
@@ -395,11 +403,11 @@ class _Verifier:
         return found
 
     def _find_place(self, buffer: UOp) -> _Place:
-        region, whole = extent(buffer), root(buffer)
-        if whole is not buffer and not extent(whole).covers(region):
+        region, whole = self._where[buffer], root(buffer)
+        if whole is not buffer and not self._where[whole].covers(region):
             raise SpecError(
                 f"schedule: {_name(buffer)} leaves it: bytes {buffer.arg.offset} to "
-                f"{buffer.arg.offset + region.nbytes} of {extent(whole).nbytes}"
+                f"{buffer.arg.offset + region.nbytes} of {self._where[whole].nbytes}"
             )
         own = whole.arg if isinstance(whole.arg, Intermediate) else None
         storage, offset = region.storage, 0
@@ -442,19 +450,18 @@ class _Verifier:
     def _write(self, k: int, slot: int, buffer: UOp, nbytes: int | None = None) -> None:
         place = self._place(buffer)
         stop = place.stop if nbytes is None else place.start + nbytes
-        value: object = place.own
+        value: Intermediate | int | None = place.own
         if place.own is None:
             value = self._commit(k, buffer, stop - place.start)
         if place.start == stop:
             return
-        for span in place.storage.spans(place.start, stop):
+        for span in place.storage.put(_Span(place.start, stop, k, value)):
             self._check_overwritten(k, slot, buffer, span)
-            if place.own is None and span.writer >= 0 and span.value > value:  # type: ignore[operator]
+            if isinstance(value, int) and isinstance(span.value, int) and span.value > value:
                 self._fault(
                     k, f"commits to {_name(buffer)} after {self._label(span.writer)} which commits "
                     "to some of it later"
                 )  # fmt: skip
-        place.storage.put(_Span(place.start, stop, k, value))
 
     def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: _Span) -> None:
         if span.writer == k:
@@ -491,7 +498,7 @@ class _Verifier:
                 k, f"writes {_name(buffer)}, which outlives the plan and which "
                 + ("is committed to already" if numbers else "no commit changes")
             )  # fmt: skip
-        room = extent(buffer).nbytes
+        room = self._where[buffer].nbytes
         if nbytes != room:
             self._fault(k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}")
         for other in self._order.missing(k, self._failing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -28,13 +29,22 @@ from kernelrt.device.region import Region
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule import CopyItem, Intermediate, Schedule, schedule
 from kernelrt.schedule.arena import most_alive, plan_arena, touched
-from kernelrt.schedule.hazards import accesses, dependencies, extent, waves
+from kernelrt.schedule.hazards import Extents, accesses, dependencies, extent, waves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.schedule import Item
 
 WHOLE = HostBuffer(np.zeros(16, np.float32))
 
 
 def buffer(holder: HostBuffer | Intermediate) -> UOp:
     return UOp(Op.BUFFER, dt.float32, (), holder)
+
+
+def edges_of(items: Sequence[Item]) -> tuple[tuple[int, ...], ...]:
+    return dependencies(accesses(items, Extents()))
 
 
 def overlap(a: UOp, b: UOp) -> bool:
@@ -77,20 +87,20 @@ def test_device_buffers_are_understood() -> None:
 def test_the_three_hazards() -> None:
     a, b, c = intermediate(), intermediate(), intermediate()
     read_after_write = (copy(a, b), copy(c, a))
-    assert dependencies(accesses(read_after_write)) == ((), (0,))
+    assert edges_of(read_after_write) == ((), (0,))
     write_after_read = (copy(a, b), copy(b, c))
-    assert dependencies(accesses(write_after_read)) == ((), (0,))
+    assert edges_of(write_after_read) == ((), (0,))
     write_after_write = (copy(a, b), copy(a, c))
-    assert dependencies(accesses(write_after_write)) == ((), (0,))
+    assert edges_of(write_after_write) == ((), (0,))
     two_readers = (copy(a, c), copy(b, c))
-    assert dependencies(accesses(two_readers)) == ((), ())
+    assert edges_of(two_readers) == ((), ())
 
 
 def test_a_partial_write_does_not_hide_an_earlier_one() -> None:
     x, y = intermediate(16), intermediate(4)
     whole, part = buffer(WHOLE), buffer(WHOLE.view(0, 4))
     items = (copy(whole, x), copy(part, y), copy(intermediate(16), whole))
-    assert dependencies(accesses(items)) == ((), (0,), (0, 1))
+    assert edges_of(items) == ((), (0,), (0, 1))
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 7)] * 4), max_size=12))
@@ -98,7 +108,7 @@ def test_a_partial_write_does_not_hide_an_earlier_one() -> None:
 def test_dependencies_order_every_conflict(picks: list[tuple[int, int, int, int]]) -> None:
     views = [buffer(WHOLE.view(s, n)) for s in (0, 4) for n in (2, 4, 6, 8)]
     items = [copy(views[d], views[s]) for d, s, _, _ in picks]
-    before = closure(dependencies(accesses(items)))
+    before = closure(edges_of(items))
     for k, late in enumerate(items):
         for j in range(k):
             early = items[j]
@@ -136,7 +146,7 @@ def test_arena_reuses_bytes_along_a_chain() -> None:
     chain = [intermediate(100) for _ in range(6)]
     items = [copy(b, a) for a, b in itertools.pairwise(chain)]
     keep = {chain[0].arg}
-    offsets, size = plan_arena(touched(items), dependencies(accesses(items)), keep)
+    offsets, size = plan_arena(touched(items), edges_of(items), keep)
     assert size == 2 * 448
     assert all(o % ALIGNMENT == 0 for o in offsets.values())
     assert keep.isdisjoint(offsets)
@@ -147,7 +157,7 @@ def test_arena_gives_parallel_branches_their_own_bytes() -> None:
     branches = [[intermediate(16), intermediate(16)] for _ in range(3)]
     items = [copy(first, source) for first, _ in branches]
     items += [copy(second, first) for first, second in branches]
-    offsets, _ = plan_arena(touched(items), dependencies(accesses(items)), {source.arg})
+    offsets, _ = plan_arena(touched(items), edges_of(items), {source.arg})
     firsts = [offsets[first.arg] for first, _ in branches]
     assert len(set(firsts)) == 3
     for first, second in branches:
@@ -159,7 +169,7 @@ def test_arena_gives_parallel_branches_their_own_bytes() -> None:
 def test_arena_without_reuse() -> None:
     chain = [intermediate(100) for _ in range(6)]
     items = [copy(b, a) for a, b in itertools.pairwise(chain)]
-    offsets, size = plan_arena(touched(items), dependencies(accesses(items)), (), reuse=False)
+    offsets, size = plan_arena(touched(items), edges_of(items), (), reuse=False)
     assert size == 6 * 448
     assert len(set(offsets.values())) == 6
 
@@ -174,7 +184,7 @@ def programs(draw: st.DrawFn) -> list[CopyItem]:
 @given(programs())
 @settings(max_examples=200, deadline=None)
 def test_shared_bytes_are_ordered_by_the_edges_alone(items: list[CopyItem]) -> None:
-    deps = dependencies(accesses(items))
+    deps = edges_of(items)
     offsets, size = plan_arena(touched(items), deps, ())
     before = closure(deps)
     users: dict[Intermediate, set[int]] = {}

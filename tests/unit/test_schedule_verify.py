@@ -456,7 +456,7 @@ def test_a_store_under_other_loops_than_what_it_reads_is_found() -> None:
 def copies(draw: st.DrawFn) -> Program:
     """Copies between intermediates, with the edges and places that the scheduler finds."""
     from kernelrt.schedule.arena import plan_arena, touched
-    from kernelrt.schedule.hazards import accesses, dependencies
+    from kernelrt.schedule.hazards import Extents, accesses, dependencies
 
     def node(size: int) -> UOp:
         return UOp(Op.BUFFER, dt.float32, (), Intermediate(size, dt.float32))
@@ -469,7 +469,7 @@ def copies(draw: st.DrawFn) -> Program:
         read = pool[pick % len(pool)]
         pool.append(node(min(size, int(read.arg.size))))
         items.append(CopyItem(pool[-1], read, 4 * pool[-1].arg.size))
-    deps = dependencies(accesses(items))
+    deps = dependencies(accesses(items, Extents()))
     places, size = plan_arena(touched(items), deps, ())
     return Program(Schedule(tuple(items), (), deps, places, size, ()), [])
 
