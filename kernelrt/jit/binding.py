@@ -145,7 +145,7 @@ def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
     here = region_of(home)
     if here.nbytes < BIND_FROM_BYTES or any(here.meets(region_of(b)) for b in plan.output_buffers):
         return ()
-    index = plan.ast_to_buffer_map.get(build.memory(home))
+    index = plan.buffer_index(build.memory(home))
     return () if index is None else plan.sites(index)
 
 

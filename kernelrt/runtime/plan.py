@@ -93,8 +93,12 @@ class ExecutionPlan(PlanCore):
 
     def buffer(self, ast_id: Hashable) -> Buffer | None:
         """Give the buffer that stands for `ast_id`; None where there is none."""
-        index = self._parts.ast_map.get(ast_id)
+        index = self.buffer_index(ast_id)
         return None if index is None else self.buffer_at(index)
+
+    def buffer_index(self, ast_id: Hashable) -> int | None:
+        """Give the index of the buffer that stands for `ast_id`; None where there is none."""
+        return self._parts.ast_map.get(ast_id)
 
     @property
     def ast_to_buffer_map(self) -> dict[Hashable, int]:
@@ -307,6 +311,10 @@ class ExecutionPlan(PlanCore):
         """
         return self._memory.sites(index)
 
+    def owns(self, index: int) -> bool:
+        """Whether the buffer at `index` is the plan's own memory, and not what was given to it."""
+        return self._parts.layout.root_of(index).buffer is None
+
     def replicate(self) -> Self:
         """Make a second plan that shares code and whatever is only read.
 
@@ -326,7 +334,7 @@ class ExecutionPlan(PlanCore):
         twin = type(self)(replace(self._parts, layout=layout.moved(places)))
         twin.set_with(lambda: twin._bind(self._values))  # noqa: SLF001 - of the same class
         for i, content in outputs.items():
-            if layout.root_of(i).buffer is None:
+            if self.owns(i):
                 twin.buffers[i].raw()[...] = content
         return twin
 

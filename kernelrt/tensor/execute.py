@@ -421,12 +421,7 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
     index = plan.output_indices[i]
     if plan.output_buffers[i].nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
         return ()
-    given = any(
-        place == index and isinstance(node.arg, Buffer)
-        for node, place in plan.ast_to_buffer_map.items()
-        if isinstance(node, UOp)
-    )
-    return () if given else plan.sites(index)
+    return plan.sites(index) if plan.owns(index) else ()
 
 
 def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
