@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
 from kernelrt.codegen.tiles import ONE, extent, parts
-from kernelrt.device.costs import instructions
+from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir.local import local_bytes
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import toposort
@@ -104,8 +104,8 @@ class Counter:
         self.registers = target.vector_registers
         # Registers for what comes and goes; without memory operands scalars take some too.
         self.reserved = 2 if target.triple.startswith("x86_64") else 6
-        # Multiply-adds a cycle: the widest vectors take both pipes of many processors.
-        self.rate = 1 if target.vector_bits >= 512 else 2
+        # Plain instructions a cycle.
+        self.rate = 1 / costs_of(target).plain
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._cycles: dict[object, float] = {}
         self._written: dict[object, int] = {}
