@@ -97,11 +97,14 @@ class _Scheduling:
     ) -> None:
         self._device = device
         self._outputs = outputs
-        self._commits = [(t, v) for t, v in commits if strip(v) is not t]
         self._where = Extents()
         self._changing: RegionMap[None] = RegionMap()
-        for target, _ in self._commits:
-            self._changing.add(self._where[target], None)
+        self._commits: list[tuple[UOp, UOp]] = []
+        for target, value in commits:
+            # What stays as it is is written all the same where an earlier commit changes it.
+            if strip(value) is not target or self._changes(target):
+                self._commits.append((target, value))
+                self._changing.add(self._where[target], None)
         self._indexer = Indexer()
         self._places: dict[UOp, UOp] = {}
         self._drafts: list[Draft] = []

@@ -25,7 +25,7 @@ from support.graphs import (
     sub,
     transpose,
 )  # fmt: skip
-from support.kernel_reference import HostBuffer
+from support.kernel_reference import HostBuffer, ScheduleRun
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
@@ -130,6 +130,21 @@ def test_one_value_committed_twice(mem: Memory) -> None:
 def test_commit_of_itself_is_nothing(mem: Memory) -> None:
     w = mem.random(10)
     check(mem, [], [(base(w), base(w))], kernels=0)
+
+
+def test_what_stays_as_it_is_is_restored_where_another_commit_changes_it(mem: Memory) -> None:
+    whole = HostBuffer(np.arange(10, dtype=np.float32))
+    left = mem.add(whole.view(0, 6), dt.float32)
+    right = mem.add(whole.view(4, 6), dt.float32)
+    other = mem.add(HostBuffer(np.zeros(4, np.float32)), dt.float32)
+    for commits, wanted in (
+        ([(left, mul(left, 2.0)), (right, right)], [0, 2, 4, 6, 4, 5, 6, 7, 8, 9]),
+        ([(right, right), (left, mul(left, 2.0))], [0, 2, 4, 6, 8, 10, 6, 7, 8, 9]),
+        ([(other, exp(other)), (right, right)], list(range(10))),
+    ):
+        whole.data[:] = np.arange(10)
+        ScheduleRun(schedule([], commits), mem.data).run()
+        np.testing.assert_array_equal(whole.data, wanted)
 
 
 def test_commit_of_a_constant(mem: Memory) -> None:
