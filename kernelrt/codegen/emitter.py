@@ -94,6 +94,7 @@ class Emitter:
 
     def carry(self, loop: Loop, carried: list[Value], innermost: Body) -> list[Value]:
         """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
+        self.memory.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
         def body(values: list[Value]) -> list[Value]:
             *before, last = loop.body

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.streams import rows_ahead
 from kernelrt.codegen.tiles import Part, Tile, is_fixed, parts
 from kernelrt.ir.ops import Op
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiling import Tiling
+    from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
 __all__ = ["Axis", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
@@ -61,6 +63,8 @@ class Loop:
         What is done in it, in order.
     share : int
         Elements of a chunk, of a loop that is split.
+    ahead : tuple of UOp
+        LOADs whose rows are asked for before the loop comes to them.
     """
 
     range: UOp
@@ -69,6 +73,7 @@ class Loop:
     parts: tuple[Part, ...]
     body: tuple[Item, ...]
     share: int = 0
+    ahead: tuple[UOp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +152,9 @@ class LoopNest:
     body: tuple[Item, ...]
 
 
-def build(info: Analysis, tiling: Tiling) -> LoopNest:
+def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
     """The nest of the kernel `info` with the tiles, order and chunks of `tiling`."""
-    return _Builder(info, tiling).build()
+    return _Builder(info, tiling, device).build()
 
 
 @dataclass(slots=True)
@@ -163,9 +168,10 @@ class _Open:
 
 
 class _Builder:
-    def __init__(self, info: Analysis, tiling: Tiling) -> None:
+    def __init__(self, info: Analysis, tiling: Tiling, device: DeviceSpec) -> None:
         self.info = info
         self.tiling = tiling
+        self.device = device
         self.stack = [_Open(None)]
 
     def build(self) -> LoopNest:
@@ -236,9 +242,12 @@ class _Builder:
         self.stack += (_Open(r) for r in closed)
         self._need(u.src[0] for u in nodes)
         last: Item = Step((*fills, *folds), closed)
+        ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
         for r in reversed(closed):
             body = self.stack.pop()
             last = loop = self._loop(r, [*body.items, last], reduces=bool(folds))
+            if r is closed[-1]:
+                last = loop = replace(loop, ahead=ahead)
         tiles = [self.tiling.tile(r) for r in closed]
         return Pass(
             folds,

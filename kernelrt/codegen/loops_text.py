@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.codegen.loops import Axis, Loop, Pass
+from kernelrt.codegen.streams import AHEAD
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import UOp, toposort
@@ -72,6 +73,8 @@ class _Outline:
             Axis.CHUNK: f"chunks of {loop.share}", Axis.UNROLLED: "unrolled", Axis.REDUCE: "reduce",
         }  # fmt: skip
         said = [notes[loop.axis]] if loop.axis in notes else []
+        rows = sorted({f"p{x.src[0].arg[0]}" for x in loop.ahead})
+        said += [f"{', '.join(rows)} fetched {AHEAD} ahead"] * bool(rows)
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
         text += f": {', '.join(said)}" if said else ":"

@@ -9,6 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.analysis import is_empty_load, stride
 from kernelrt.codegen.llvm import Value, memory_type, register_type, vector
+from kernelrt.codegen.streams import AHEAD, LINE
 from kernelrt.codegen.tiles import lane_within, lanes_of
 from kernelrt.codegen.transposed import transpose
 from kernelrt.errors import CompileError
@@ -71,6 +72,8 @@ class Memory:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.text = emitter.text
+        #: LOADs whose rows are asked for ahead, and the loop that steps from row to row.
+        self.ahead: dict[UOp, UOp] = {}
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._linear: dict[UOp, tuple[dict[UOp, int], int]] = {}
         self._flat: dict[UOp, UOp] = {}
@@ -295,11 +298,31 @@ class Memory:
         ty = vector(array.type, lanes)
         address = self._address(array, u.src[1], place)
         if mask is None:
+            if u in self.ahead:
+                self._ask_ahead(u, array, address, place)
             raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         else:
             suffix = f"v{lanes}{_suffix(array.type)}.p0"
             raw = self.text.masked_load(suffix, ty, address, array.align, mask)
         return self._read(array, raw, u.dtype, lanes)
+
+    def _ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
+        """Have the lines fetched of a run that is read some iterations later.
+
+        Nothing is touched: beyond the end of the buffer the processor does nothing.
+        """
+        along = self._vector_range(place)
+        step = self.stride(u.src[1], self.ahead[u])
+        assert along is not None
+        assert step is not None
+        offset, lanes = place[along]
+        size = u.dtype.itemsize
+        for first in range(-offset * size % LINE, lanes * size, LINE):
+            distance = AHEAD * step + first // size
+            there = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {distance}")
+            self.text.void_call(
+                "llvm.prefetch.p0", ("ptr", there), ("i32", "0"), ("i32", "3"), ("i32", "1")
+            )
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
         """Every second or third element, or backwards: the whole run is loaded, then picked from.

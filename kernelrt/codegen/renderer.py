@@ -108,7 +108,7 @@ class LLVMRenderer:
         info = Analysis(rewrite([merge_passes(given.sink)], MATH, written)[0])
         cost = kernel_cost(given, info, costs_of(self._device))
         tiling = choose(info, self._device, cost)
-        nest = build(info, tiling)
+        nest = build(info, tiling, self._device)
         verify_loops(nest, info)
         return info, tiling, nest, cost, written
 

@@ -283,7 +283,7 @@ class _Chooser:
         depths = (4, 8, 16) if strided else (4,)
         # Transposing two blocks at a time leaves too few registers for a tile.
         # Without reuse a wide strip walks the rows in long runs.
-        reused = any(along not in self.info.deps[x] for x in nest.loads)
+        reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)
         widths = (1,) if strided else (1, 2, 3, 4) if reused else (1, 2, 4, 8, 16)
         for vectors in (w for w in widths if w <= most):
             factor = min(vectors * lanes, size) if is_fixed(along) else vectors * lanes

@@ -29,7 +29,8 @@ def product(build):
 
 def tiled(info, ranges, **how):
     i, j, k = ranges
-    return build(info, Tiling({i: Tile(5), j: Tile(32, 16), k: Tile(4)}, [i, j], **how))
+    tiles = {i: Tile(5), j: Tile(32, 16), k: Tile(4)}
+    return build(info, Tiling(tiles, [i, j], **how), DeviceSpec.avx512())
 
 
 def test_a_nest_says_what_each_loop_is_for(build):
@@ -59,7 +60,7 @@ def test_what_varies_with_fewer_loops_stands_outside(build):
 
 
 def build_nest(info, order):
-    nest = build(info, Tiling({}, order))
+    nest = build(info, Tiling({}, order), DeviceSpec.avx512())
     verify_loops(nest, info)
     return nest
 

@@ -1,0 +1,79 @@
+"""Which rows a loop should ask for before it comes to them.
+
+A processor notices by itself that memory is read from one end to the other. It does not notice
+steps from page to page, as down the columns of a wide matrix: there each row would be waited for.
+What is read again for other elements of the result stays in a cache, and is not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.codegen.analysis import stride
+from kernelrt.codegen.tiles import ONE, extent
+from kernelrt.ir.ops import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiles import Tile
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["AHEAD", "LINE", "rows_ahead"]
+
+#: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
+#: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
+#: first cache has ways would drive each other out where they are powers of two apart.
+AHEAD = 8
+#: Bytes of a line of the cache.
+LINE = 64
+#: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
+#: rows are met in each.
+_FOLLOWED = 2048
+
+
+def rows_ahead(
+    info: Analysis,
+    nodes: Sequence[UOp],
+    r: UOp,
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of which the loop over `r` should ask for rows ahead.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    nodes : sequence of UOp
+        The REDUCEs and LOCALs that it computes.
+    r : UOp
+        The RANGE of the loop.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what fits its first cache needs no asking for.
+    """
+    if extent(r) <= AHEAD:
+        return ()
+    found = dict.fromkeys(x for u in nodes for x in info.loads(u.src[0]))
+    once = info.deps[nodes[0]] | {r}
+    return tuple(
+        x for x in found if info.deps[x] >= once and _is_row(info, x, r, tiles, device)
+    )
+
+
+def _is_row(
+    info: Analysis, x: UOp, r: UOp, tiles: Mapping[UOp, Tile], device: DeviceSpec
+) -> bool:
+    param = x.src[0]
+    if param.op is not Op.PARAM or len(x.src) > 2:
+        return False
+    size = param.dtype.itemsize
+    step = stride(x.src[1], r)
+    if step is None or abs(step) * size < _FOLLOWED or param.arg[1] * size <= device.l1_bytes:
+        return False
+    along = (q for q in info.deps[x] if tiles.get(q, ONE).lanes > 1)
+    return any(stride(x.src[1], q) == 1 for q in along)
