@@ -12,6 +12,7 @@ from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
+from kernelrt.codegen.packing import pack
 from kernelrt.codegen.tiling import choose
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID, ProgramSpec
@@ -105,7 +106,8 @@ class LLVMRenderer:
     ) -> tuple[Analysis, Tiling, LoopNest, Cost, dict[UOp, UOp]]:
         """The loops of a kernel; and its nodes before and after functions became polynomials."""
         written: dict[UOp, UOp] = {}
-        info = Analysis(rewrite([merge_passes(given.sink)], MATH, written)[0])
+        sink = pack(merge_passes(given.sink), self._device)
+        info = Analysis(rewrite([sink], MATH, written)[0])
         cost = kernel_cost(given, info, costs_of(self._device))
         tiling = choose(info, self._device, cost)
         nest = build(info, tiling, self._device)

@@ -57,6 +57,9 @@ SHORT = 4
 CHUNK_CYCLES = 30_000
 #: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
 MOST_CHUNKS = 64
+#: Cycles of a chunk for each element of the arrays that it fills again: at a cycle for one, an
+#: eighth of its work.
+MOST_AGAIN = 8
 #: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
 #: linearly in them, and the loops leave the instruction cache.
 MOST_INSTRUCTIONS = 2200
@@ -77,21 +80,25 @@ def _split(info: Analysis, tiling: Tiling, cycles: float) -> None:
         return
     wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
     common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
-    # A chunk fills again the arrays that do not vary with its loop.
-    common = [r for r in common if all(r in info.deps[u] for u in info.locals)] or common
     if wanted < 2 or not common:
         return
 
     def tiles(r: UOp) -> int:
         return -(-extent(r) // tiling.tile(r).factor)
 
+    def chunks(r: UOp) -> int:
+        # A chunk fills again the arrays that do not vary with its loop.
+        again = [u for u in info.locals if r not in info.deps[u]]
+        filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
+        return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)
+
     # Splitting the outermost loop keeps what the inner ones share in cache.
     outermost = tiling.order[0]
-    enough = outermost in common and tiles(outermost) >= min(wanted, 16)
-    r = outermost if enough else max(common, key=tiles)
-    if tiles(r) >= 2:
+    enough = outermost in common and chunks(outermost) >= min(wanted, 16)
+    r = outermost if enough else max(common, key=chunks)
+    if chunks(r) >= 2:
         tiling.chunked = r
-        tiling.share = -(-tiles(r) // wanted) * tiling.tile(r).factor
+        tiling.share = -(-tiles(r) // min(wanted, chunks(r))) * tiling.tile(r).factor
 
 
 class _Chooser:

@@ -1,0 +1,150 @@
+"""Operands of contractions packed: copied, a panel at a time, to where they lie as they are read.
+
+A contraction walks one operand again for each few rows of the other: some columns of it, row by
+row. Where its rows lie far apart these columns compete for the same places in the cache, and where
+its columns do they would have to be transposed each time. A LOCAL that holds so many columns as a
+vector has lanes, row after row, costs one copy for all of that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_bytes, local_itemsize
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import UOp, const, toposort
+
+if TYPE_CHECKING:
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["pack"]
+
+#: Bytes after which addresses take the same place in a first cache: it is looked up while the page
+#: is, so that a way of it is no larger than a page.
+WAY: Final = 4096
+#: Bytes that caches move at once.
+LINE: Final = 64
+#: Vectors that tiles of a product are wide: so many columns are walked at a time.
+VECTORS: Final = 4
+#: Rows of the other operand that a copy has to serve: of elements in a row, and of those that are
+#: stored one by one. Measured with products of 12 to 4096 rows, 16 to 1024 columns and depths of 16
+#: to 1024, packed and not.
+ROWS: Final = 32
+ROWS_TRANSPOSED: Final = 384
+
+
+class _Contraction(NamedTuple):
+    """A kernel of sums of products.
+
+    Attributes
+    ----------
+    load : UOp
+        The operand that varies with `columns`.
+    columns : UOp
+        The RANGE along which results are stored in a row.
+    depth : UOp
+        The RANGE of the sum.
+    rows : int
+        How many other results use each element of `load`.
+    """
+
+    load: UOp
+    columns: UOp
+    depth: UOp
+    rows: int
+
+
+def pack(sink: UOp, target: DeviceSpec) -> UOp:
+    """`sink` with an operand packed, where it is a contraction that gains from that."""
+    info = Analysis(sink)
+    found = _contraction(info)
+    if found is None or not _gains(info, found, target):
+        return sink
+    lanes = target.lanes(local_itemsize(found.load.dtype))
+    panel = lanes * local_bytes(found.load.dtype, [found.depth])
+    if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.l2_bytes // 4):
+        return sink
+    return _packed(sink, found, lanes)
+
+
+def _contraction(info: Analysis) -> _Contraction | None:
+    if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in info.sink.src):
+        return None
+    [reduce] = info.reduces
+    value, depth = reduce.src[0], reduce.src[1]
+    products = reduce.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float
+    if not products or len(reduce.src) > 2 or not is_fixed(depth):
+        return None
+    if any(x.op is not Op.LOAD or len(x.src) > 2 for x in value.src):
+        return None
+    columns = _columns(info, reduce)
+    if columns is None or not is_fixed(columns):
+        return None
+    varying = [x for x in value.src if columns in info.deps[x]]
+    if len(varying) != 1:
+        return None
+    [load] = varying
+    # A panel is filled whole, also where no one reads it: nothing in it may fail.
+    if any(u.op is Op.BOUND for u in toposort([load])):
+        return None
+    others = info.deps[reduce] - info.deps[load]
+    return _Contraction(load, columns, depth, math.prod(extent(r) for r in others))
+
+
+def _columns(info: Analysis, reduce: UOp) -> UOp | None:
+    """The RANGE of `reduce`'s results along which the first store is contiguous."""
+    units = [r for r in info.deps[reduce] if info.stride(info.sink.src[0], r) == 1]
+    return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)
+
+
+def _gains(info: Analysis, found: _Contraction, target: DeviceSpec) -> bool:
+    """Whether what is read in place would not stay in the first cache, or is to be transposed."""
+    across, down = (info.stride(found.load, r) for r in (found.columns, found.depth))
+    if across is None or not down:
+        return False
+    if across != 1:
+        return across != 0 and down == 1 and found.rows >= ROWS_TRANSPOSED
+    itemsize = found.load.dtype.itemsize
+    width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.load.dtype)))
+    lines = max(1, width * itemsize // LINE)
+    # Rows that begin at different places of a way; so often as it has ways, each place is free.
+    places = WAY // math.gcd(abs(down) * itemsize, WAY)
+    held = min(WAY // LINE, max(1, places) * lines) * (target.l1_bytes // WAY)
+    return found.rows >= ROWS and extent(found.depth) * lines > 2 * held
+
+
+def _packed(sink: UOp, found: _Contraction, lanes: int) -> UOp:
+    """`sink` with panels of `lanes` columns."""
+    before, depth = found.columns, found.depth
+    free = 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
+    # Panels are gone through where the columns were.
+    panel = _range(extent(before) // lanes, int(before.arg))
+    column, row, inside = (
+        _range(size, free + k) for k, size in enumerate((lanes, extent(depth), lanes))
+    )
+    element = _moved(found.load, {before: panel * lanes + inside, depth: row})
+    held = UOp(Op.LOCAL, element.dtype, (element, row, inside))
+    packed = UOp(Op.LOAD, element.dtype, (held, flat_index((depth, column))))
+    [sink] = substitute([sink], {found.load: packed})
+    return _moved(sink, {before: panel * lanes + column})
+
+
+def _moved(root: UOp, places: dict[UOp, UOp]) -> UOp:
+    """`root` with RANGEs put elsewhere, and its indices in their simplest form."""
+    done: dict[UOp, UOp] = {}
+    for u in toposort(substitute([root], places)):
+        src = tuple(done[s] for s in u.src)
+        if u.op in (Op.LOAD, Op.STORE):
+            src = (src[0], simplify(src[1]), *src[2:])
+        done[u] = last = u if src == u.src else u.replace(src=src)
+    return last
+
+
+def _range(size: int, number: int) -> UOp:
+    return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)

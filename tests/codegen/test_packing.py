@@ -1,0 +1,156 @@
+"""Contractions that copy an operand, a panel at a time: values, bits, and when it is done."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.backend.cpu import LLVMCompiler
+from kernelrt.codegen import LLVMRenderer, renderer
+from kernelrt.codegen.packing import pack
+from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.ir import Op, UOp, Variable, const, toposort
+from kernelrt.ir.spec import verify_kernel
+
+#: Rows, columns and depth; rows of the operand that lie 4096 bytes apart meet in the cache.
+WIDE = (40, 1024, 64)
+TALL = (400, 48, 33)
+
+
+def product(build, sizes, layout="NN", dtype=dt.float32, rows=None):
+    m, n, k = sizes
+    i, j, t = (build.range(size, number) for number, size in enumerate((rows or m, n, k)))
+    a, b = build.param(1, m * k, dtype), build.param(2, k * n, dtype)
+    left = build.load(a, t * m + i if layout[0] == "T" else i * k + t)
+    right = build.load(b, j * k + t if layout[1] == "T" else t * n + j)
+    total = build.reduce(Op.ADD, left * right, t)
+    return build.sink(build.store(build.param(0, m * n, dtype), i * n + j, total))
+
+
+def operands(rng, sizes, layout, kind=np.float32):
+    """The product in float64, and both operands as they are laid out."""
+    m, n, k = sizes
+    a, b = (rng.standard_normal(shape).astype(kind) for shape in ((m, k), (k, n)))
+    laid = (a.T if layout[0] == "T" else a, b.T if layout[1] == "T" else b)
+    return a.astype(np.float64) @ b.astype(np.float64), *map(np.ascontiguousarray, laid)
+
+
+def is_packed(ast, target=None):
+    target = target or DeviceSpec.avx512()
+    packed = pack(ast, target)
+    verify_kernel(packed)
+    return any(u.op is Op.LOCAL for u in toposort([packed]))
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+def test_what_is_packed(build, layout):
+    transposed = layout[1] == "T"
+    assert is_packed(product(build, WIDE, layout)) is not transposed
+    assert is_packed(product(build, TALL, layout)) is transposed
+    # It stays in the first cache.
+    assert not is_packed(product(build, (400, 64, 16), f"{layout[0]}N"))
+    # Too few rows to make up for the copy; no whole number of panels; no memory for one.
+    assert not is_packed(product(build, (16, 1024, 64), layout))
+    assert not is_packed(product(build, (400, 1000, 64), layout))
+    assert not is_packed(product(build, (400, 1024, 8192), layout))
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
+@pytest.mark.parametrize("sizes", [WIDE, TALL, (500, 256, 100)], ids=str)
+def test_products(run, build, rng, sizes, layout):
+    truth, a, b = operands(rng, sizes, layout)
+    out = np.full(truth.shape, np.nan, np.float32)
+    run(product(build, sizes, layout), [out, a, b])
+    np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-4)
+
+
+def test_the_order_of_the_sums_stays(run, run_anew, build, rng, monkeypatch):
+    _, a, b = operands(rng, WIDE, "NN")
+    ast = product(build, WIDE)
+    out, plain = np.zeros(WIDE[:2], np.float32), np.zeros(WIDE[:2], np.float32)
+    run(ast, [out, a, b])
+    monkeypatch.setattr(renderer, "pack", lambda sink, _: sink)
+    run_anew(ast, [plain, a, b])
+    np.testing.assert_array_equal(out, plain)
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [(dt.float64, np.float64), (dt.float16, np.float16)])
+def test_other_floats(run, build, rng, dtype, kind):
+    sizes = (40, 2048, 64)
+    truth, a, b = operands(rng, sizes, "NN", kind)
+    ast = product(build, sizes, dtype=dtype)
+    assert is_packed(ast)
+    out = np.zeros(truth.shape, kind)
+    run(ast, [out, a, b])
+    loose = 1e-12 if kind is np.float64 else 2e-2
+    np.testing.assert_allclose(out.astype(np.float64), truth, rtol=loose, atol=loose)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 15, 40])
+def test_any_number_of_rows(run, build, rng, rows):
+    truth, a, b = operands(rng, WIDE, "NN")
+    out = np.full(truth.shape, np.nan, np.float32)
+    ast = product(build, WIDE, rows=Variable("rows", 0, 40))
+    assert is_packed(ast)
+    run(ast, [out, a, b], rows=rows)
+    np.testing.assert_allclose(out[:rows], truth[:rows], rtol=1e-4, atol=1e-4)
+    assert np.isnan(out[rows:]).all()
+
+
+def test_batches_and_an_epilogue(run, build, rng):
+    count, (m, n, k) = 3, WIDE
+    s, i, j, t = (build.range(size, number) for number, size in enumerate((count, m, n, k)))
+    a, b = build.param(2, count * m * k), build.param(3, count * k * n)
+    bias, other = build.param(4, n), build.param(5, count * m * n)
+    terms = build.load(a, (s * m + i) * k + t) * build.load(b, (s * k + t) * n + j)
+    at = (s * m + i) * n + j
+    value = build.reduce(Op.ADD, terms, t) + build.load(bias, j)
+    old = build.load(build.param(1, count * m * n), at)
+    ast = build.sink(
+        build.store(build.param(0, count * m * n), at, value.alu(Op.MAX, 0.0)),
+        build.store(build.param(1, count * m * n), at, old * 0.5 + value * build.load(other, at)),
+    )
+    assert is_packed(ast)
+    left, right = (rng.standard_normal(shape).astype(np.float32)
+                   for shape in ((count, m, k), (count, k, n)))  # fmt: skip
+    add = rng.standard_normal(n).astype(np.float32)
+    kept, times = (rng.standard_normal((count, m, n)).astype(np.float32) for _ in range(2))
+    out, before = np.zeros_like(kept), kept.copy()
+    run(ast, [out, kept, left, right, add, times])
+    truth = left.astype(np.float64) @ right + add
+    np.testing.assert_allclose(out, np.maximum(truth, 0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(kept, before * 0.5 + truth * times, rtol=1e-4, atol=1e-4)
+
+
+def test_checked_rows_are_left_where_they_are(build):
+    i, j, t = (build.range(size, number) for number, size in enumerate(WIDE))
+    m, n, k = WIDE
+    row = UOp(
+        Op.BOUND, dt.int64,
+        (build.load(build.param(3, k, dt.int64), t), const(k, dt.int64),
+         build.param(4, 1, dt.int64)),
+        (0, False),
+    )  # fmt: skip
+    terms = build.load(build.param(1, m * k), i * k + t) * build.load(
+        build.param(2, k * n), row * n + j
+    )
+    total = build.reduce(Op.ADD, terms, t)
+    assert not is_packed(build.sink(build.store(build.param(0, m * n), i * n + j, total)))
+
+
+@pytest.mark.parametrize("sizes", [(1024, 1024, 256), (4096, 64, 512)], ids=str)
+def test_chunks_do_not_fill_for_nothing(build, sizes):
+    ast = product(build, sizes)
+    assert is_packed(ast)
+    assert LLVMRenderer(host()).render(ast).global_size[0] >= 8
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "neon", "generic"])
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+def test_every_target_compiles_them(build, target, layout):
+    spec = getattr(DeviceSpec, target)()
+    ast = product(build, (400, 1024, 64), layout)
+    assert is_packed(ast, spec)
+    program = LLVMRenderer(spec).render(ast)
+    assert "ret" in LLVMCompiler(spec).assembly(program.name, program.src)
