@@ -95,6 +95,8 @@ class Op(enum.IntEnum):
     LOAD = enum.auto()
     STORE = enum.auto()
     SINK = enum.auto()
+    # While scheduling
+    ELEMENT = enum.auto()
 
 
 for _op in Op:

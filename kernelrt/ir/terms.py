@@ -166,8 +166,8 @@ def label(u: UOp) -> str:
 
 
 def _label(node: UOp) -> str:
-    # What a BUFFER holds is known by identity only.
-    arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.LOAD) else repr(node.arg)
+    # What a BUFFER or a tensor-level node holds is known by identity only.
+    arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.ELEMENT) else repr(node.arg)
     inner = ",".join(s.cached_label or "" for s in node.src)
     text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
     if len(text) <= _LABEL:

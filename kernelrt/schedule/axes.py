@@ -24,8 +24,6 @@ __all__ = ["canonical_loops"]
 
 #: How far splitting goes; each round removes one level of a nested division.
 _ROUNDS = 8
-#: No loop has this number or a higher one before its number is settled.
-_UNUSED = 1 << 40
 _Coefficients = dict[UOp, "int | UOp"]
 
 
@@ -55,7 +53,7 @@ class _Loops:
         self._outer = outer
         self._indexer = indexer
         self._nodes: list[UOp] = []
-        self._next = _UNUSED
+        self._next = 1 + max((int(n.arg) for n in toposort(stores) if n.op is Op.RANGE), default=0)
 
     def _range(self, size: UOp) -> UOp:
         self._next += 1

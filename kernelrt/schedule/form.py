@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.schedule.axes import canonical_loops
 from kernelrt.schedule.lower import STATUS
-from kernelrt.schedule.naming import INNER
 from kernelrt.schedule.types import Part
 
 if TYPE_CHECKING:
@@ -91,6 +90,7 @@ class Forms:
         holes: dict[UOp, UOp] = {}
         mapping: dict[UOp, UOp] = {}
         inner: list[UOp] = []
+        outer = set(loops)
         for node in nodes:
             if node.op is Op.BUFFER:
                 place = places.get(node, node)
@@ -98,10 +98,10 @@ class Forms:
                     hole = _Hole(len(holes), int(place.arg.size))
                     holes[place] = UOp(Op.BUFFER, place.dtype, (), hole)
                 mapping[node] = holes[place]
-            elif node.op is Op.RANGE and node.arg >= INNER:
+            elif node.op is Op.RANGE and node not in outer:
                 inner.append(node)
         # In the order of their old numbers, by which terms are sorted.
-        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), INNER):
+        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), len(loops)):
             mapping[loop] = loop.replace(arg=number)
         alike = substitute(stores, mapping)
         whole = frozenset(h for place, h in holes.items() if place in self._keep)

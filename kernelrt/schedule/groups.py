@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir import Dim, Op, UOp, substitute
 from kernelrt.ir.shape import as_uop
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.cost import elements
+from kernelrt.schedule.demand import Key, Use, Value
 from kernelrt.schedule.indexing import ZERO, Index, Order
-from kernelrt.schedule.naming import INNER, renamed, shifted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -70,12 +70,12 @@ class Group:
         Groups whose results are read.
     vectors : frozenset
         For each contraction inside, the loop over the axis it is to be stored along.
-    loops_of : dict
-        Reduction and index -> its loops, one for each reduced axis.
-    gates : dict
-        Value and index -> the condition that covers all its uses; None where one has none.
-    apart : frozenset
-        Values and indices that are computed under each of their conditions by itself.
+    reductions : dict
+        Reduction and index -> its loops, one for each reduced axis, or 0.
+    values : dict
+        Node and index -> how it is computed; consumers first.
+    reads : dict
+        Stored node and index -> the condition that covers all its uses; None is always true.
     contractions : frozenset
         Contractions computed inside, as (node, index).
     size : int
@@ -93,7 +93,7 @@ class Group:
     targets: frozenset[UOp] = frozenset()
     checks: bool = False
     needs: set[Group] = field(default_factory=set)
-    contractions: frozenset[tuple[UOp, Index]] = frozenset()
+    contractions: frozenset[Key] = frozenset()
     contraction_ranges: frozenset[UOp] = frozenset()
     size: int = 0
     origins: dict[Origin, None] = field(default_factory=dict)
@@ -101,48 +101,47 @@ class Group:
     natural: Index = ()
     parts: list[Index] = field(default_factory=list)
     vectors: frozenset[UOp] = frozenset()
-    loops_of: dict[tuple[UOp, Index], list[UOp]] = field(default_factory=dict)
-    gates: dict[tuple[UOp, Index], UOp | None] = field(default_factory=dict)
-    apart: frozenset[tuple[UOp, Index]] = frozenset()
+    reductions: dict[Key, Index] = field(default_factory=dict)
+    values: dict[Key, Value] = field(default_factory=dict)
+    reads: dict[Key, UOp | None] = field(default_factory=dict)
     loops: list[UOp] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
     varying: dict[Index, frozenset[UOp]] = field(default_factory=dict)
     _counts: dict[Index, int] = field(default_factory=dict)
     _into: Group | None = None
     _names: dict[UOp, UOp] = field(default_factory=dict)
+    _numbers: int = 0
 
     def __post_init__(self) -> None:
         if not self.order:
             self.order = tuple(range(len(self.shape)))
-        nested = self._loops_over(tuple(self.shape[a] for a in self.order), 0)
+        nested = self._loops_over(self.shape[a] for a in self.order)
         by_axis = dict(zip(self.order, nested, strict=True))
         self.natural = tuple(by_axis[a] for a in range(len(self.shape)))
         self._note_loops()
 
-    @staticmethod
-    def _loops_over(dims: tuple[Dim, ...], first: int) -> Index:
+    def _loops_over(self, dims: Iterable[Dim]) -> Index:
+        """New loops, each inside those made before; 0 for an axis of one element."""
         out: list[UOp] = []
         for dim in dims:
             if dim == 1:
                 out.append(ZERO)
             else:
-                out.append(UOp(Op.RANGE, dt.int64, (as_uop(dim),), first))
-                first += 1
+                out.append(UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._numbers))
+                self._numbers += 1
         return tuple(out)
 
     def split(self, node: UOp) -> list[Index]:
         """Loops over each operand of the CAT `node`; operands of one shape share theirs."""
         axis = node.arg
-        shared = self._loops_over(self.shape[:axis], 0)
-        self.natural = shared
-        self._note_loops()
+        self._numbers = 0
+        shared = self.natural = self._loops_over(self.shape[:axis])
         known: dict[tuple[Dim, ...], Index] = {}
         for s in node.src:
             if s.shape not in known:
-                own = self._loops_over(s.shape[axis:], len(self.loops))
-                known[s.shape] = (*shared, *own)
+                known[s.shape] = (*shared, *self._loops_over(s.shape[axis:]))
             self.parts.append(known[s.shape])
-            self._note_loops()
+        self._note_loops()
         return self.parts
 
     def _note_loops(self) -> None:
@@ -163,9 +162,13 @@ class Group:
         group = self
         while group._into is not None:
             if group._names:
-                index = renamed(index, group._names)
+                index = tuple(substitute(index, group._names))
             group = group._into
         return index
+
+    def renamed_gate(self, gate: UOp | None) -> UOp | None:
+        """What became of a condition in the group that this one is part of."""
+        return gate if gate is None else self.renamed((gate,))[0]
 
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
         """Whether this group needs, directly or not, the results of any of `goals`.
@@ -192,23 +195,22 @@ class Group:
         self.reaches((), found)
         return found - {self}
 
-    def cover(self, node: UOp, index: Index, gate: UOp | None, indexer: Indexer) -> None:
-        """A value is wanted under one more condition."""
-        known = self.gates
-        key = (node, index)
-        known[key] = indexer.either((known[key], gate)) if key in known else gate
+    def absorb(self, other: Group) -> None:
+        """Compute in this kernel what `other`, of the same iteration space, computes.
 
-    def absorb(self, other: Group, indexer: Indexer) -> None:
-        """Compute in this kernel what `other`, of the same iteration space, computes."""
+        A reduction that both compute at one index keeps the loops that it has here.
+        """
         other._into = self
-        if self._frames:
-            other._names = shifted(other._frames, len(self._frames))
         names = other._names
         at = other.renamed
-        for (node, index), gate in other.gates.items():
-            there = gate if gate is None else at((gate,))[0]
-            self.cover(node, at(index), there, indexer)
-        self.apart |= {(node, at(index)) for node, index in other.apart}
+        first = len(self.loops)
+        if self._numbers > first:
+            names |= {r: r.replace(arg=r.arg + self._numbers - first) for r in other._frames}
+        self._numbers += other._numbers - first
+        for (node, index), own in other.reductions.items():
+            # Outer ones come first, so that what lies inside them has the names it has here.
+            here = self.reductions.setdefault((node, at(index)), at(own))
+            names |= {r: mine for r, mine in zip(own, here, strict=True) if mine is not r}
         self.roots |= other.roots
         self.targets |= other.targets
         self.checks |= other.checks
@@ -218,12 +220,30 @@ class Group:
         self.vectors |= frozenset(at((*other.vectors,)))
         self.size += other.size
         self.origins |= other.origins
-        for (node, index), own in other.loops_of.items():
-            self.loops_of[node, at(index)] = list(at((*own,)))
         for loop, frame in other._frames.items():
-            self._frames[names.get(loop, loop)] = Frame(
-                frozenset(at((*frame.outer,))), at(frame.own), frame.depth
+            name = names.get(loop, loop)
+            if name not in self._frames:
+                self._frames[name] = Frame(
+                    frozenset(at((*frame.outer,))), at(frame.own), frame.depth
+                )
+
+    def take(self, other: Group, indexer: Indexer) -> None:
+        """Add the record of `other`, which has become part of this group."""
+        at, gate_at = other.renamed, other.renamed_gate
+        for (node, index), value in other.values.items():
+            key = node, at(index)
+            uses = tuple(
+                Use(u.node, at(u.at), gate_at(u.gate), gate_at(u.condition))
+                for u in value.uses
             )
+            there = Value(gate_at(value.gate), uses, at(value.loops))
+            known = self.values.get(key)
+            self.values[key] = there if known is None else _either(known, there, indexer)
+        for (node, index), gate in other.reads.items():
+            key, covered = (node, at(index)), gate_at(gate)
+            if key in self.reads:
+                covered = indexer.either((self.reads[key], covered))
+            self.reads[key] = covered
 
     # How often a value is computed
 
@@ -257,18 +277,11 @@ class Group:
             self._counts[index] = found
         return found
 
-    def loops_along(self, dims: Iterable[Dim]) -> list[UOp]:
-        """New loops for a reduction of axes of these sizes; 0 for an axis of one element."""
-        out: list[UOp] = []
-        number = INNER + len(self._frames)
-        for dim in dims:
-            out.append(ZERO if dim == 1 else UOp(Op.RANGE, dt.int64, (as_uop(dim),), number))
-            number += dim != 1
-        return out
-
-    def enter(self, node: UOp, index: Index, own: list[UOp], *, contraction: bool) -> None:
-        """The reduction `node` at `index` loops over `own`."""
-        self.loops_of[node, index] = own
+    def enter(self, node: UOp, index: Index, *, contraction: bool) -> Index:
+        """New loops for the reduction `node` at `index`."""
+        dims = node.src[0].shape
+        own = self._loops_over(d for a, d in enumerate(dims) if a in node.arg[1])
+        self.reductions[node, index] = own
         varying = self.ranges(index)
         depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)
         frame = Frame(
@@ -279,6 +292,13 @@ class Group:
         if contraction:
             self.contractions |= {(node, index)}
             self.contraction_ranges |= frozenset(frame.own)
+        return own
+
+    def walk(self, index: Index) -> Index:
+        """`index` in terms that do not tell which reductions' loops it walks."""
+        inner = sorted(self.ranges(index) - set(self.natural), key=lambda r: int(r.arg))
+        plain = {r: r.replace(arg=len(self.loops) + k) for k, r in enumerate(inner)}
+        return tuple(substitute(index, plain))
 
     def inside_reduction(self, index: Index) -> bool:
         """Whether a value at `index` is computed inside a reduction's loops."""
@@ -317,3 +337,12 @@ class Group:
             return None
         nested = sorted(real, key=lambda a: int(index[a].arg))
         return (*(a for a in range(len(shape)) if a not in real), *nested)
+
+
+def _either(a: Value, b: Value, indexer: Indexer) -> Value:
+    """One value for two of one node at one index, wanted under the conditions of both."""
+    uses = tuple(
+        x._replace(gate=indexer.either((x.gate, y.gate)))
+        for x, y in zip(a.uses, b.uses, strict=True)
+    )
+    return Value(indexer.either((a.gate, b.gate)), uses, a.loops)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
+from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_uop, prod, same, strides_of, total
 from kernelrt.ir.symbolic import RULES
@@ -29,7 +30,8 @@ Step = tuple[Index, "UOp | None"]
 
 ZERO = const(0, dt.int64)
 FALSE = const(False, dt.bool_)
-_DATA = frozenset({Op.LOAD, Op.REDUCE})
+_POSITIONS = frozenset({Op.CONST, Op.VAR, Op.IOTA})
+_DATA = frozenset({Op.LOAD, Op.REDUCE, Op.ELEMENT})
 
 
 class Indexer:
@@ -44,6 +46,8 @@ class Indexer:
         self._ranges: dict[UOp, frozenset[UOp]] = {}
         self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
         self._needed: dict[tuple[UOp, Index], UOp | None] = {}
+        self._positions: dict[tuple[UOp, Index], UOp] = {}
+        self._positional: dict[UOp, bool] = {}
 
     def simplify(self, u: UOp) -> UOp:
         """`u` in canonical form; what is read or reduced in it stays as it is.
@@ -175,6 +179,19 @@ class Indexer:
             start = total((start, s.shape[axis]))
         return out
 
+    def ends(self, node: UOp, index: Index) -> list[UOp]:
+        """For each operand of a CAT, the condition that the element lies before its end."""
+        out: list[UOp] = []
+        end: Dim = 0
+        for s in node.src:
+            end = total((end, s.shape[node.arg]))
+            out.append(self.simplify(index[node.arg] < as_uop(end)))
+        return out
+
+    def positive(self, size: UOp) -> UOp:
+        """Whether an axis of `size` has an element."""
+        return self.simplify(const(0, size.dtype) < size)
+
     def at_least_zero(self, i: UOp) -> UOp:
         """Whether `i` is not negative."""
         return self.simplify(const(-1, dt.int64) < i)
@@ -226,6 +243,48 @@ class Indexer:
             self._needed[key] = out
         return self._needed[key]
 
+    # Values that are made of positions
+
+    def position(self, node: UOp, index: Index) -> UOp | None:
+        """The element of `node` at `index` as index arithmetic; None where data go into it."""
+        memo = self._positional
+        if node not in memo:
+            for n in toposort([node], stop=memo.__contains__):
+                if n not in memo:
+                    memo[n] = _of_positions(n) and all(memo[s] for s in n.src)
+        return self._place(node, index) if memo[node] else None
+
+    def _place(self, node: UOp, index: Index) -> UOp:
+        known = self._positions
+        stack = [(node, index)]
+        while stack:
+            key = at, where = stack[-1]
+            condition: UOp | None = None
+            if key in known:
+                stack.pop()
+                continue
+            if at.op in MOVEMENT:
+                inner, condition = self.step(at, where)
+                operands = [(at.src[0], inner)]
+            else:
+                operands = [(s, where) for s in at.src] if at.op is not Op.IOTA else []
+            missing = [operand for operand in operands if operand not in known]
+            if missing:
+                stack += missing
+                continue
+            values = [known[operand] for operand in operands]
+            if at.op is Op.IOTA:
+                found = where[0]
+            elif at.op in MOVEMENT:
+                found = values[0]
+                if condition is not None:
+                    found = condition.where(found, found.const_like(0))
+            else:
+                found = at.replace(src=tuple(values)) if values else at
+            known[key] = self.simplify(found)
+            stack.pop()
+        return known[node, index]
+
     def reshape(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
         """`index` into shape `old` as the index of the same element in shape `new`.
 
@@ -254,6 +313,13 @@ class Indexer:
             i = flat if stride == 1 else flat // as_uop(stride)
             out.append(self.simplify(i if axis == 0 else i % as_uop(size)))
         return out
+
+
+def _of_positions(node: UOp) -> bool:
+    """Whether an op makes positions from positions."""
+    if node.dtype not in (dt.int64, dt.bool_):
+        return False
+    return node.op in _POSITIONS or node.op in ALU or node.op in MOVEMENT
 
 
 def is_never(gate: UOp | None) -> bool:

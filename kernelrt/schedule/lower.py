@@ -1,36 +1,35 @@
-"""From a group of stored values to STOREs over RANGEs.
+"""From what a group's record says to STOREs over RANGEs.
 
-Index expressions are pushed down from the stored values: elementwise ops pass an index on,
-movement ops change it, reductions add loops, and where a stored value or a BUFFER is reached
-the index becomes a LOAD. A value wanted twice at one index is one node.
+The record (:mod:`.demand`) names each value that is computed, with the operands that it needs and
+where: so no index is pushed here. A stored value becomes a LOAD at its address. What an index that
+is read from data comes to is put in the place of the ELEMENT that stood for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Dim, Op, UOp, const, toposort
+from kernelrt.ir import Dim, Op, UOp, const, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import as_uop, total
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
+from kernelrt.schedule.demand import POINTWISE, Key, Use, Value, picks_in
+from kernelrt.schedule.gates import conjuncts
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order, is_never
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
     from kernelrt.schedule.groups import Group
 
 __all__ = ["STATUS", "lower_group"]
 
 #: Stands for the status word until slots are numbered.
 STATUS = UOp(Op.PARAM, dt.int64, (), (-1, 1))
-
-#: A node, where it is wanted, and the condition under which it may be touched.
-_Wish = tuple[UOp, Index, "UOp | None"]
-_Rule = Generator[_Wish, UOp, UOp]
 
 
 def lower_group(
@@ -67,42 +66,44 @@ class _Lowering:
         self._places = places
         self._orders = orders
         self._indexer = indexer
-        self._memo: dict[_Wish, UOp] = {}
-        # Numbers that neither the stores' loops nor those that fusion gave out have.
-        self._next_range = 1 << 32
-        self._loops = dict(group.loops_of)
+        self._done: dict[Key, UOp] = {}
+        # What stands in the record for an index that is read from data -> that index.
+        self._picks: dict[UOp, UOp] = {}
+        self._real: dict[UOp, UOp] = {}
+        self._picking = any(node.op is Op.GATHER for node, _ in group.values)
         self._indices: set[UOp] = set()
         self._checked: dict[UOp, frozenset[UOp]] = {}
-        self._at_home = group.roots if group.kind == "map" else {}
 
     def stores(self) -> list[UOp]:
         """The STORE nodes."""
         group = self._group
+        done = self._done
+        for key in reversed(group.values):  # operands first
+            if key not in done:
+                done[key] = self._made(key)
         if group.kind == "map":
-            return [self._store(r, r, at, None) for r, at in self._stored_first()]
+            return [self._store(r, r, at) for r, at in self._stored_first()]
         (root,) = group.roots
         if group.kind == "cat":
             return self._join(root)
         if group.kind == "init":
-            return [self._store(root, root.src[0], group.natural, None)]
+            return [self._store(root, root.src[0], group.natural)]
         return [self._scatter(root)]
 
     def _stored_first(self) -> list[tuple[UOp, Index]]:
         """Roots and their indices: those that others are made from first."""
         return list(reversed(self._group.roots.items()))
 
-    def _store(self, root: UOp, value: UOp, index: Index, mode: Op | None) -> UOp:
+    def _store(self, root: UOp, value: UOp, index: Index) -> UOp:
         at = self._offset(root, index)
-        return UOp(
-            Op.STORE, root.dtype, (self._places[root], at, self._run((value, index, None))), mode
-        )
+        return UOp(Op.STORE, root.dtype, (self._places[root], at, self._value(value, index)))
 
     def _join(self, root: UOp) -> list[UOp]:
         axis = root.arg
         start: Dim = 0
         out: list[UOp] = []
         for part, index in zip(root.src, self._group.parts, strict=True):
-            value = self._run((part, index, None))
+            value = self._value(part, index)
             there = (*index[:axis], index[axis] + as_uop(start), *index[axis + 1 :])
             at = self._indexer.flat(there, root.shape)
             if elements(part.shape):
@@ -113,84 +114,95 @@ class _Lowering:
     def _scatter(self, root: UOp) -> UOp:
         _, value, *axes = root.src
         here = self._group.natural
-        index = tuple(
-            _checked_if(_some_elements(value, here, [pick]), pick)
-            for pick in (self._run((axis, here, None)) for axis in axes)
-        )
+        index = tuple(self._pick(axis, here) for axis in axes)
         at = self._indexer.flat(index, root.shape)
-        value = self._run((value, here, None))
+        value = self._value(value, here)
         if not frozenset().union(*map(self._checks, index)) <= self._checks(at):
             value = self._guarded(value, index)
         # Every update counts, also those along loops that nothing varies with.
         loops = self._group.loops
         return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), Op.ADD)
 
-    def _run(self, wish: _Wish) -> UOp:
-        """Grant a wish and all that it leads to, without recursion."""
-        memo = self._memo
-        if wish in memo:
-            return memo[wish]
-        rule = self._rule(wish)
-        if isinstance(rule, UOp):
-            return rule
-        # Whether fusion knew the index too: not where it is read from data.
-        stack: list[tuple[_Wish, _Rule, bool]] = [(wish, rule, True)]
-        answer: UOp | None = None
-        while stack:
-            current, rule, known = stack[-1]
-            try:
-                following = next(rule) if answer is None else rule.send(answer)
-            except StopIteration as finished:
-                answer = memo[current] = finished.value
+    def _value(self, node: UOp, index: Index) -> UOp:
+        """A value that is there, or read."""
+        found = self._done.get((node, index))
+        if found is None:
+            found = self._done[node, index] = self._load(node, index)
+        return found
+
+    def _operand(self, use: Use) -> UOp:
+        if is_never(use.gate):
+            return const(0, use.node.dtype)
+        return self._value(use.node, use.at)
+
+    # Indices that are read from data
+
+    def _pick(self, node: UOp, index: Index) -> UOp:
+        """The element of `node` at `index`, as an index."""
+        values, done = self._group.values, self._done
+        stack = [(node, index)] if (node, index) in values else []
+        begun: set[Key] = set()
+        while stack:  # where it is wanted before its turn
+            key = stack[-1]
+            if key in done or key in begun:
+                if key not in done:
+                    done[key] = self._made(key)
                 stack.pop()
-                continue
-            if current[0].op is Op.GATHER and following[0] is current[0].src[0]:
-                known = False
-            following = self._settled(following, known=known)
-            answer = memo.get(following)
-            if answer is None:
-                found = self._rule(following)
-                if isinstance(found, UOp):
-                    answer = memo[following] = found
-                else:
-                    stack.append((following, found, known))
-        assert answer is not None
-        return answer
+            else:
+                begun.add(key)
+                # What is looked up goes before that in which it is.
+                stack.extend(k for k in reversed(self._operands(key)) if k in values)
+        pick = self._value(node, index)
+        return _checked_if(_some_elements(node, tuple(map(self._known, index)), pick), pick)
 
-    def _settled(self, wish: _Wish, *, known: bool) -> _Wish:
-        """`wish` under the condition that covers all uses of its value that are known.
+    def _operands(self, key: Key) -> list[Key]:
+        node, index = key
+        if node.op in POINTWISE:
+            return [(s, index) for s in node.src]
+        return [(use.node, use.at) for use in self._group.values[key].uses]
 
-        So a value is computed once, however many of its users exist under conditions.
-        """
-        node, index, gate = wish
-        covers = self._group.gates
-        if gate is None:
-            # Nothing covers more than this, and for most values it is what covers all uses.
-            if not known or covers.get((node, index)) is None:
-                return wish
-        elif is_never(gate):
-            return wish
-        gate = self._indexer.needed(gate, index)
-        if (node, index) in covers and (node, index) not in self._group.apart:
-            whole = covers[node, index]
-            gate = whole if known else self._indexer.either((whole, gate))
-        return node, index, gate
+    def _known(self, expression: UOp) -> UOp:
+        """`expression` with the indices that are read from data."""
+        if not self._picking:
+            return expression
+        known = self._real.get(expression)
+        if known is None:
+            found = picks_in([expression])
+            for stand_in in found:
+                if stand_in not in self._picks:
+                    element = stand_in.src[0]
+                    self._picks[stand_in] = self._pick(element.arg, element.src)
+            known = self._picks.get(expression, expression)
+            if found and known is expression:
+                known = self._indexer.simplify(substitute([expression], self._picks)[0])
+            self._real[expression] = known
+        return known
 
-    # What each kind of node becomes. A rule yields wishes and returns a value; what wishes for
-    # nothing is that value itself.
+    def _gate(self, gate: UOp | None, at: UOp) -> UOp | None:
+        """The condition `gate` where the loops of `at` run: there none of them is empty."""
+        if gate is None or not self._picking:
+            return gate
+        known = self._known(gate)
+        filled = {self._indexer.positive(r.src[0]) for r in self._indexer.ranges(at)}
+        if filled.isdisjoint(conjuncts(known)):
+            return known
+        out: UOp | None = None
+        for part in conjuncts(known):
+            out = out if part in filled else self._indexer.both(out, part)
+        return out
 
-    def _rule(self, wish: _Wish) -> _Rule | UOp:
-        node, index, gate = wish
-        if is_never(gate) or elements(node.shape) == 0:
+    # What each kind of node becomes
+
+    def _made(self, key: Key) -> UOp:
+        node, index = key
+        value = self._group.values[key]
+        if node.op in ALU and not is_never(value.gate):
+            return self._elementwise(node, index)
+        if is_never(value.gate):
             return const(0, node.dtype)
-        place = node if node.op is Op.BUFFER else self._places.get(node)
-        if place is not None and self._at_home.get(node) != index:
-            return self._load(place, node, index, gate)
-        if node.op in ALU:
-            return self._elementwise(node, index, gate)
         if node.op in MOVEMENT:
-            return self._movement(node, index, gate)
-        return self._RULES[node.op](self, node, index, gate)
+            return self._masked(*value.uses)
+        return self._RULES[node.op](self, node, index, value)
 
     def _offset(self, node: UOp, index: Index) -> UOp:
         """Where the element of a stored node lies in its buffer."""
@@ -199,42 +211,48 @@ class _Lowering:
             return self._indexer.flat(index, node.shape)
         return self._indexer.placed(index, node.shape, order)
 
-    def _load(self, place: UOp, node: UOp, index: Index, gate: UOp | None) -> UOp:
-        at = self._offset(node, index)
+    def _load(self, node: UOp, index: Index) -> UOp:
+        if (node, index) not in self._group.reads:
+            assert not elements(node.shape), "a use that is not in the record"
+            return const(0, node.dtype)
+        place = node if node.op is Op.BUFFER else self._places[node]
+        at = self._offset(node, tuple(map(self._known, index)))
+        gate = self._gate(self._group.reads[node, index], at)
+        if self._picking:
+            # What is read from data may vary with fewer loops than what stood for it.
+            gate = self._indexer.needed(gate, (at,))
+        if is_never(gate):
+            return const(0, node.dtype)
         return UOp(Op.LOAD, node.dtype, (place, at) if gate is None else (place, at, gate))
 
-    def _values(
-        self, nodes: Iterable[UOp], index: Index, gate: UOp | None
-    ) -> Generator[_Wish, UOp, list[UOp]]:
-        values: list[UOp] = []
-        for node in nodes:
-            value = yield node, index, gate
-            values.append(value)
-        return values
-
-    def _elementwise(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        values = yield from self._values(node.src, index, gate)
+    def _elementwise(self, node: UOp, index: Index) -> UOp:
+        values = tuple([self._value(s, index) for s in node.src])
         if node.op is Op.WHERE and values[0].op is Op.CONST:
             return values[1] if values[0].arg else values[2]
-        new = node.replace(src=tuple(values))
+        new = node.replace(src=values)
         if node.dtype in (dt.int64, dt.bool_) and all(map(self._is_index, values)):
             new = self._indexer.simplify(new)
             self._indices.add(new)
         return new
 
-    def _movement(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        inner, condition = self._indexer.step(node, index)
-        gates = self._indexer.both(gate, condition)
-        value = yield node.src[0], inner, gates
-        return value if condition is None else _masked(value, condition, gates)
+    def _masked(self, use: Use) -> UOp:
+        """The operand of a movement op where there is an element, else 0."""
+        value = self._operand(use)
+        if use.condition is None:
+            return value
+        gated = value.op is Op.LOAD and len(value.src) == 3
+        if gated and value.src[2] is self._gate(use.gate, value.src[1]):
+            return value  # 0 there already
+        return _zero_unless(self._known(use.condition), value)
 
-    def _constant(self, node: UOp, _index: Index, _gate: UOp | None) -> UOp:
+    def _constant(self, node: UOp, _index: Index, _value: Value) -> UOp:
         return node
 
-    def _iota(self, node: UOp, index: Index, _gate: UOp | None) -> UOp:
-        if all(n.op is not Op.LOAD for n in toposort(index)):
-            self._indices.add(index[0])
-        return index[0].cast(node.dtype)
+    def _iota(self, node: UOp, index: Index, _value: Value) -> UOp:
+        place = self._known(index[0])
+        if all(n.op is not Op.LOAD for n in toposort([place])):
+            self._indices.add(place)
+        return place.cast(node.dtype)
 
     def _is_index(self, value: UOp) -> bool:
         """Whether this is index arithmetic, which cannot wrap, rather than data."""
@@ -242,55 +260,37 @@ class _Lowering:
             return not value.dtype.is_float
         return value.op is Op.VAR or value in self._indices
 
-    def _pass(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        return (yield node.src[0], index, gate)
+    def _pass(self, node: UOp, index: Index, _value: Value) -> UOp:
+        return self._value(node.src[0], index)
 
-    def _bound(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        value = yield node.src[0], index, gate
+    def _bound(self, node: UOp, _index: Index, value: Value) -> UOp:
+        (use,) = value.uses
+        place = self._operand(use)
         size = self._indexer.simplify(node.src[1])
-        if value.vmin >= 0 and less(value, size):
-            return value
+        if place.vmin >= 0 and less(place, size):
+            return place
+        gate = self._gate(value.gate, place)
         if gate is not None:
-            value, size = _masked(value, gate, gate), _long_enough(size, gate)
-        return inherit(UOp(Op.BOUND, node.dtype, (value, size, STATUS), (0, bool(node.arg))), node)
+            place, size = _zero_unless(gate, place), _long_enough(size, gate)
+        return inherit(UOp(Op.BOUND, node.dtype, (place, size, STATUS), (0, bool(node.arg))), node)
 
-    def _reduce(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
+    def _reduce(self, node: UOp, _index: Index, value: Value) -> UOp:
         reducer, axes = node.arg
-        dims = node.src[0].shape
-        if any(dims[a] == 0 for a in axes):
+        if any(node.src[0].shape[a] == 0 for a in axes):
             return const(of_nothing(reducer, node.dtype), node.dtype)
-        loops = iter(self._own_loops(node, index))
-        outer = iter(index)
-        inner = tuple(next(loops if a in axes else outer) for a in range(len(dims)))
-        own = [i for a, i in enumerate(inner) if a in axes and i is not ZERO]
-        value = yield node.src[0], inner, gate
-        if not own:
-            return value
-        reduced = UOp(Op.REDUCE, node.dtype, (value, *own), reducer)
+        (use,) = value.uses
+        reduced = self._operand(use)
+        own = [loop for loop in value.loops if loop is not ZERO]
+        if own:
+            reduced = UOp(Op.REDUCE, node.dtype, (reduced, *own), reducer)
         if reducer is Op.ADD and node.dtype.is_float and any(r.src[0].vmin <= 0 for r in own):
             # Float sums start at -0.0, which is what would be left of no elements.
             return reduced + 0.0
         return reduced
 
-    def _own_loops(self, node: UOp, index: Index) -> list[UOp]:
-        """Those that fusion gave it; new ones when it occurs again under another condition."""
-        known = self._loops.pop((node, index), None)
-        if known is not None:
-            return known
-        out: list[UOp] = []
-        for axis in sorted(node.arg[1]):
-            dim = node.src[0].shape[axis]
-            self._next_range += dim != 1
-            loop = UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._next_range)
-            out.append(ZERO if dim == 1 else loop)
-        return out
-
-    def _gather(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        picks = yield from self._values(node.src[1:], index, gate)
-        gate = self._indexer.both(gate, _some_elements(node, index, picks))
-        picks = [_checked_if(_some_elements(node, index, [pick]), pick) for pick in picks]
-        value = yield node.src[0], tuple(picks), gate
-        return self._guarded(value, picks)
+    def _gather(self, node: UOp, index: Index, value: Value) -> UOp:
+        picks = [self._pick(pick, index) for pick in node.src[1:]]
+        return self._guarded(self._operand(value.uses[-1]), picks)
 
     def _guarded(self, value: UOp, picks: Iterable[UOp]) -> UOp:
         """`value` with the checks of `picks`, also where the element does not depend on them."""
@@ -315,31 +315,26 @@ class _Lowering:
                     memo[node] = found | {node} if node.op is Op.BOUND else found
         return memo[value]
 
-    def _cat(self, node: UOp, index: Index, gate: UOp | None) -> _Rule:
-        axis = node.arg
-        values: list[UOp] = []
-        conditions: list[UOp] = []
-        end: Dim = 0
-        for s, (inner, own) in zip(node.src, self._indexer.parts(node, index), strict=True):
-            values.append((yield s, inner, self._indexer.both(gate, own)))
-            end = total((end, s.shape[axis]))
-            conditions.append(self._indexer.simplify(index[axis] < as_uop(end)))
-        result = values.pop()
-        for value, condition in zip(reversed(values), reversed(conditions[:-1]), strict=True):
-            if condition.op is Op.CONST:
-                result = value if condition.arg else result
-            else:
-                result = condition.where(value, result)
+    def _cat(self, _node: UOp, _index: Index, value: Value) -> UOp:
+        *uses, last = value.uses
+        result = self._operand(last)
+        for use in reversed(uses):
+            assert use.condition is not None
+            condition = self._known(use.condition)
+            if condition.op is not Op.CONST:
+                result = condition.where(self._operand(use), result)
+            elif condition.arg:
+                result = self._operand(use)
         return result
 
     # Of the class: bound methods would make each object a cycle.
-    _RULES: ClassVar[dict[Op, Callable[[_Lowering, UOp, Index, UOp | None], _Rule | UOp]]] = {
+    _RULES: ClassVar[dict[Op, Callable[[_Lowering, UOp, Index, Value], UOp]]] = {
         Op.CONST: _constant, Op.VAR: _constant, Op.IOTA: _iota, Op.CONTIGUOUS: _pass,
         Op.BOUND: _bound, Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.CAT: _cat,
     }  # fmt: skip
 
 
-def _some_elements(node: UOp, index: Index, picks: Sequence[UOp]) -> UOp | None:
+def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
     """Whether there is an element of `node` at all; None where it is looked up in its own loop.
 
     What does not vary along an axis is computed before the axis' loop, also of no elements.
@@ -347,7 +342,7 @@ def _some_elements(node: UOp, index: Index, picks: Sequence[UOp]) -> UOp | None:
     found: UOp | None = None
     short = [(as_uop(dim), place) for dim, place in zip(node.shape, index, strict=True)]
     short = [(size, place) for size, place in short if size.vmin <= 0]
-    loops = {n for n in toposort(picks) if n.op is Op.RANGE} if short else set()
+    loops = {n for n in toposort([pick]) if n.op is Op.RANGE} if short else set()
     for size, place in short:
         if any(n.op is Op.RANGE and n not in loops for n in toposort([place])):
             filled = const(0, size.dtype) < size
@@ -359,7 +354,7 @@ def _checked_if(condition: UOp | None, pick: UOp) -> UOp:
     """An index of which the check can fail only where `condition` holds."""
     if pick.op is not Op.BOUND or condition is None:
         return pick
-    value, size = _masked(pick.src[0], condition, None), _long_enough(pick.src[1], condition)
+    value, size = _zero_unless(condition, pick.src[0]), _long_enough(pick.src[1], condition)
     return inherit(UOp(Op.BOUND, pick.dtype, (value, size, *pick.src[2:]), pick.arg), pick)
 
 
@@ -368,10 +363,8 @@ def _long_enough(size: UOp, condition: UOp) -> UOp:
     return size if size.vmin > 0 else condition.where(size, const(1, size.dtype))
 
 
-def _masked(value: UOp, condition: UOp, gates: UOp | None) -> UOp:
+def _zero_unless(condition: UOp, value: UOp) -> UOp:
     """`value` where `condition` holds, else 0."""
-    if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is gates:
-        return value  # such a LOAD is 0 there already
     if value.op is Op.CONST and not value.arg and str(value.arg)[0] != "-":
         return value
     if condition.op is Op.CONST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -35,8 +36,11 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp
-from kernelrt.schedule import fusion, layout
-from kernelrt.schedule.cost import elements
+from kernelrt.schedule import decide, fusion, layout
+from kernelrt.schedule.cost import Prices, elements
+
+if TYPE_CHECKING:
+    from kernelrt.device.spec import DeviceSpec
 
 MOST = 400
 
@@ -228,14 +232,20 @@ def test_random_graphs(case: Case) -> None:
 def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float) -> None:
     """With the constants elsewhere: what is rare becomes common, small values included."""
     memory, outputs, commits = case
+
+    class OtherPrices(Prices):
+        def __init__(self, device: DeviceSpec) -> None:
+            super().__init__(device)
+            self.launch = self.row_byte = launch
+            self.shared_bytes = 1
+
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         patch.setattr(layout, "_SMALL", 1)
         patch.setattr(layout, "_SHORT", 2)
         patch.setattr(layout, "_LONG", 1000)
-        patch.setattr(fusion, "_REUSE", 1 / reuse)
-        patch.setattr(fusion, "LAUNCH_COST", launch)
-        patch.setattr(fusion, "ROW_BYTE_COST", launch)
-        patch.setattr(fusion, "SHARED_BYTES", 1)
-        patch.setattr(fusion, "SHORT_LOOP", 1)
-        patch.setattr(fusion, "MOST_WRITTEN", 32)
+        patch.setattr(decide, "_REUSE", 1 / reuse)
+        patch.setattr(decide, "SHORT_LOOP", 1)
+        patch.setattr(fusion, "Prices", OtherPrices)
+        for module in (decide, fusion):
+            patch.setattr(module, "MOST_WRITTEN", 32)
         check(memory, outputs, commits, tolerance=1e-3)

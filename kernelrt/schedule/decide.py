@@ -1,0 +1,275 @@
+"""Whether a value is computed wherever it is wanted, or once into a buffer.
+
+:meth:`Decider.decide` is the one place that says so, with its reason. What has to be, whatever it
+costs, is in :meth:`Decider._obligation`; everything else is counted work against counted traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import MOVEMENT
+from kernelrt.ir.terms import linear
+from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
+from kernelrt.schedule.groups import Group
+from kernelrt.schedule.indexing import Index, Order
+from kernelrt.schedule.layout import innermost, is_row_major
+from kernelrt.schedule.types import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from kernelrt.schedule.cost import Prices, Work
+
+__all__ = ["Accesses", "Decider", "Verdict"]
+
+#: Reductions to this many elements or fewer cannot keep several cores busy.
+_FEW = 16
+#: Uses of an element by a contraction from which a copy in a better order pays.
+_REUSE = 8
+
+#: The kernels that want a value, and where.
+Accesses = Collection[tuple[Group, Index]]
+_COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
+_UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a value.
+
+    Attributes
+    ----------
+    stored : bool
+        Whether it gets a buffer; else it is computed wherever it is wanted.
+    host : (Group, Index) or None
+        The kernel that computes it element by element anyway and stores it; None for one of its
+        own.
+    order : tuple of int or None
+        Its axes, outermost first, where it is copied into another order.
+    why : Decision or None
+        The reason; None where there was no question.
+    """
+
+    stored: bool
+    host: tuple[Group, Index] | None = None
+    order: Order | None = None
+    why: Decision | None = None
+
+
+_INLINE = Verdict(stored=False)
+
+
+class Decider:
+    """Decides for one graph.
+
+    Parameters
+    ----------
+    prices : Prices
+        What the target pays.
+    work : Work
+        What computing one element of each node takes.
+    forced : container of UOp
+        Nodes that have a buffer whatever it costs.
+    row_major : container of UOp
+        Those that lie in row-major order.
+    orders : mapping
+        Nodes that are better not stored row-major -> their axes, outermost first.
+    committed : container of UOp
+        Nodes that are written to lasting state.
+    """
+
+    def __init__(
+        self,
+        prices: Prices,
+        work: Work,
+        forced: Container[UOp],
+        row_major: Container[UOp],
+        orders: Mapping[UOp, Order],
+        committed: Container[UOp],
+    ) -> None:
+        self._prices = prices
+        self._work = work.cycles
+        self._last = work.last
+        self._forced = forced
+        self._row_major = row_major
+        self._orders = orders
+        self._committed = committed
+
+    def decide(self, node: UOp, accesses: Accesses) -> Verdict:
+        """What becomes of `node`, by all its uses.
+
+        Parameters
+        ----------
+        node : UOp
+            Not a BUFFER.
+        accesses : collection of (Group, Index)
+            Every kernel that wants it, and where.
+        """
+        if node in self._forced:
+            host = self._host(node, accesses)
+            why = None if host else Decision(node, "global", "asked for")
+            return Verdict(stored=True, host=host, why=why)
+        copied = self._copied(node, accesses)
+        if copied is not None:
+            return copied
+        if node.op in FREE:
+            return _INLINE
+        obligation = self._obligation(node, accesses)
+        if obligation is not None:
+            why = Decision(node, "global", obligation)
+            return Verdict(stored=True, host=self._host(node, accesses), why=why)
+        return self._cheaper(node, accesses)
+
+    # What no count outweighs
+
+    def _obligation(self, node: UOp, accesses: Accesses) -> str | None:
+        """A reason for a buffer that is not a matter of its cost."""
+        if any(group.size >= MOST_WRITTEN for group, _ in accesses):
+            # The compiler's time, which is not counted in work.
+            return "the kernel that reads it is full"
+        if node.op is Op.BOUND and any(group.targets for group, _ in accesses):
+            return "a failing check must come before a commit"
+        if node.op is not Op.REDUCE_AXIS or self._work[node] == 0:
+            return None
+        if _rounds(node) and len(accesses) > 1:
+            return "two loops would add in different orders, and round differently"
+        if not contraction_reuse(node) and self._is_long(node):
+            for group, index in accesses:
+                if group.hoisted(index) and not group.inside_reduction(index):
+                    # Bits do not depend on the number of cores, so it is not counted.
+                    return "a long reduction to few elements, used by many"
+        return None
+
+    def _is_long(self, node: UOp) -> bool:
+        count = elements(node.shape)
+        return count <= _FEW and self._work[node] * count >= self._prices.parallel
+
+    # Counted
+
+    def _cheaper(self, node: UOp, accesses: Accesses) -> Verdict:
+        """Compare what computing it wherever it is wanted wastes with the traffic of a buffer."""
+        count = elements(node.shape)
+        total = sum(group.evaluations(index) for group, index in accesses)
+        wasted = self._repeated(node, total)
+        if wasted and all(not group.ranges(index) for group, index in accesses):
+            wasted *= self._prices.scalar
+        untiled = self._untiled(node, accesses) if contraction_reuse(node) else None
+        if untiled is not None:
+            wasted += total * self._work[node] * (self._prices.scalar - 1)
+        if wasted == 0:
+            return _INLINE
+        nbytes = count * node.dtype.itemsize
+        apart = len({group for group, _ in accesses}) > 1 or any(
+            group.inside_contraction(index) for group, index in accesses
+        )
+        per_byte = self._prices.byte(nbytes) if apart else self._prices.row_byte
+        # Written (and fetched before that), then read; reads past the second find it in cache.
+        traffic = per_byte * (2 + min(total / count, 2)) * nbytes
+        host = self._host(node, accesses)
+        if host is None and node not in self._last:
+            traffic += self._prices.launch
+        stored = wasted > traffic
+        choice = "global" if stored else "inline"
+        if untiled is not None:
+            why = Decision(node, choice, _UNTILED.format(untiled), (wasted, traffic))
+        else:
+            why = Decision(node, choice, _COUNTED, (total, count, wasted, traffic))
+        return Verdict(stored, host if stored else None, None, why)
+
+    def _repeated(self, node: UOp, total: int) -> float:
+        """Work beyond what is needed, when `node` is computed `total` times."""
+        if node.op is Op.CAT:
+            # A select computes every part for every element.
+            return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
+        return max(0, total - elements(node.shape)) * self._work[node]
+
+    def _untiled(self, node: UOp, accesses: Accesses) -> str | None:
+        """Why a contraction would not keep a tile of itself in registers, where it is wanted.
+
+        It then loads both operands for each product, and lanes do not run along its result.
+        """
+        if any(group.inside_reduction(index) for group, index in accesses):
+            return "a contraction inside another reduction's loop"
+        if any(group.contractions - {(node, index)} for group, index in accesses):
+            return "a second contraction in one kernel"
+        if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
+            return "a contraction under more loops than its own"
+        if not all(self._runs_along(node, group, index) for group, index in accesses):
+            return "a contraction along another axis than its kernel"
+        return None
+
+    def _runs_along(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether neighbours in the stores of `group` are neighbours in a contraction."""
+        order = self._orders.get(node)
+        if order is None and group.order == tuple(range(len(group.shape))):
+            return True
+        axis = innermost(node, order)
+        if axis is None or not group.loops:
+            return True
+        return linear(index[axis])[0].get(group.loops[-1]) == 1
+
+    def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
+        """A copy of what is stored, where a contraction reads it better in another order."""
+        if node.op not in MOVEMENT:
+            return None
+        stored = node.src[0].op is Op.BUFFER
+        scattered = node.op is Op.RESHAPE and node.src[0] in self._orders
+        if not stored and (not scattered or node in self._orders):
+            return None
+        count = elements(node.shape)
+        for group, index in accesses:
+            if not group.inside_contraction(index) or group.evaluations(index) < _REUSE * count:
+                continue
+            if scattered:
+                grounds = "row-major for the contraction that reads it"
+                return Verdict(stored=True, why=Decision(node, "global", grounds))
+            along = [a for a, i in enumerate(index) if i in group.vectors]
+            if along and along[0] != innermost(node, None):
+                rest = (a for a in range(len(index)) if a != along[0])
+                grounds = "laid out for the contraction that reads it"
+                why = Decision(node, "global", grounds)
+                return Verdict(stored=True, order=(*rest, along[0]), why=why)
+        return None
+
+    # Kernels that store several values
+
+    def _host(self, node: UOp, accesses: Accesses) -> tuple[Group, Index] | None:
+        """A group that computes `node` element by element anyway and can store it too."""
+        if node.op in (Op.SCATTER_ADD, Op.CAT):
+            return None
+        seen: dict[Group, list[Index]] = {}
+        for group, index in accesses:
+            seen.setdefault(group, []).append(index)
+        for group, (index, *others) in seen.items():
+            if others or not self._can_host(node, group, index):
+                continue
+            # The other readers come after this group; it must not come after them.
+            if not group.reaches(set(seen) - {group}):
+                return group, index
+        return None
+
+    def _can_host(self, node: UOp, group: Group, index: Index) -> bool:
+        order = group.walks(index, node.shape)
+        if order is None or (node in self._row_major and not is_row_major(node, order)):
+            return False
+        if node.op is Op.REDUCE_AXIS and self._is_long(node) and group.hoisted(index):
+            return False
+        # Stored from inside loops too short for vectors it would cost more than it saves.
+        if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
+            return False
+        if group.size >= MOST_WRITTEN or (group.targets and node.op is Op.BOUND):
+            return False
+        if group.checks and node in self._committed:
+            return False
+        return not contraction_reuse(node) or not (
+            group.contractions - {(node, index)} or not self._runs_along(node, group, index)
+        )
+
+
+def _rounds(node: UOp) -> bool:
+    """Whether what a reduction comes to depends on the order in which it goes."""
+    return node.dtype.is_float and node.arg[0] in (Op.ADD, Op.MUL)
