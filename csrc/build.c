@@ -378,15 +378,33 @@ krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, kr
     return KRT_OK;
 }
 
-/* Make room for `capacity` chunks of one op: new tables of rows and steps, the old ones kept
- * until both are there. */
-static krt_status grow(krt_plan *plan, size_t op, size_t capacity)
+/* Ops whose rows are laid anew: `n` of them, ascending, with what they are to hold; or one, the
+ * first of `where`, that only gets room for `capacity` chunks. */
+typedef struct relaid {
+    const size_t *where;
+    const krt_op *items; /* NULL: the values stay */
+    size_t n, capacity;
+} relaid;
+
+static size_t capacity_of(const relaid *change, size_t at)
+{
+    if (!change->items)
+        return change->capacity;
+    return change->items[at].chunks > 0 ? (size_t)change->items[at].chunks : 1;
+}
+
+/* New tables of rows and steps, the old ones kept until both are there. */
+static krt_status lay_rows(krt_plan *plan, const relaid *change)
 {
     counts total = {0};
-    for (size_t i = 0; i < plan->n_ops; ++i) {
-        size_t rows = i == op ? capacity : plan->records[i].capacity;
-        if (!krt_add_bytes(&total.values, plan->records[i].n_vals, rows) ||
-            !krt_add_bytes(&total.steps, rows, 1))
+    for (size_t i = 0, at = 0; i < plan->n_ops; ++i) {
+        bool changes = at < change->n && change->where[at] == i;
+        const krt_record *record = plan->records + i;
+        size_t capacity = changes ? capacity_of(change, at) : record->capacity;
+        size_t n_vals = changes && change->items ? change->items[at].n_vals : record->n_vals;
+        at += changes;
+        if (!krt_add_bytes(&total.values, n_vals, capacity) ||
+            !krt_add_bytes(&total.steps, capacity, 1))
             return KRT_NO_MEMORY;
     }
     int64_t *old_rows = plan->rows;
@@ -398,14 +416,22 @@ static krt_status grow(krt_plan *plan, size_t op, size_t capacity)
         return KRT_NO_MEMORY;
     }
     plan->rows = rows;
-    size_t at = 0;
-    for (size_t i = 0; i < plan->n_ops; ++i) {
+    size_t next = 0;
+    for (size_t i = 0, at = 0; i < plan->n_ops; ++i) {
         krt_record *record = plan->records + i;
-        const int64_t *first_row = old_rows + record->rows;
-        record->capacity = i == op ? capacity : record->capacity;
-        record->rows = at;
-        fill_rows(plan, record, first_row);
-        at += record->capacity * record->n_vals;
+        const int64_t *vals = old_rows + record->rows;
+        if (at < change->n && change->where[at] == i) {
+            record->capacity = capacity_of(change, at);
+            if (change->items) {
+                vals = change->items[at].vals;
+                record->n_vals = change->items[at].n_vals;
+                record->core_slot = change->items[at].core_slot;
+            }
+            ++at;
+        }
+        record->rows = next;
+        fill_rows(plan, record, vals);
+        next += record->capacity * record->n_vals;
     }
     krt_free(old_rows);
     krt_free(plan->steps);
@@ -424,7 +450,7 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
         return invalid(fault, op, "op", "a NOP has no chunks");
     krt_status status = check_chunks(chunks, record->core_slot >= 0, op, fault);
     if (!status && (size_t)chunks > record->capacity)
-        status = grow(plan, op, (size_t)chunks);
+        status = lay_rows(plan, &(relaid){.where = &op, .n = 1, .capacity = (size_t)chunks});
     return status;
 }
 
@@ -472,4 +498,28 @@ krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fa
         else
             put_chunks(plan, edit->op, edit->value);
     return KRT_OK;
+}
+
+krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
+                             krt_fault *fault)
+{
+    for (size_t i = 0; i < n; ++i) {
+        size_t op = where[i];
+        if (op >= plan->n_ops || (i && op <= where[i - 1]))
+            return invalid(fault, op, "op", "there is no such op, or they do not ascend");
+        if (plan->records[op].kind != KRT_KERNEL || items[i].kind != KRT_KERNEL)
+            return invalid(fault, op, "kind", "only a kernel can be exchanged for another");
+        krt_status status = check_op(items + i, op, fault);
+        if (status)
+            return status;
+    }
+    krt_status status = lay_rows(plan, &(relaid){.where = where, .items = items, .n = n});
+    for (size_t i = 0; !status && i < n; ++i) {
+        krt_record *record = plan->records + where[i];
+        record->fn = items[i].fn;
+        record->chunks = record->chunks ? (size_t)items[i].chunks : 0;
+        record->cost_ns = items[i].cost_ns;
+        record->cost_chunks = items[i].chunks > 0 ? items[i].chunks : 1;
+    }
+    return status;
 }

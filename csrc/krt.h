@@ -149,6 +149,13 @@ typedef struct krt_edit {
  * of them is not legal, and `*fault` says which. KRT_NO_MEMORY: for more chunks than ever. */
 krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault);
 
+/* Let other code that does the same take the place of the kernels `where`, ascending: all of `n`,
+ * or none. Of an item its function, values, chunks, core slot and estimate count; buffers, flags
+ * and dependencies stay those of the op, and one that is skipped stays so. The caller holds the plan's lock. KRT_INVALID: an op is no
+ * kernel, or an item is malformed, and `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
+krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
+                             krt_fault *fault);
+
 /* Accessors. The caller holds the plan's lock for the setters. KRT_INVALID: `op` or `slot` does
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
  * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */

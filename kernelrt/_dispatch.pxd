@@ -14,6 +14,7 @@ cdef class PlanCore:
     cdef krt_lock lock
     cdef krt_plan *plan
     cdef size_t count
+    cdef int limit  # threads that were asked for; 0: none
     cdef dict customs
     cdef object error
     cdef object bound_by  # the replay whose values the table holds; changed within a turn

@@ -47,6 +47,13 @@ Bindings: TypeAlias = tuple[
 """New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``; and
 attributes ``(owner, name, value)`` to be set once the table has all of these."""
 
+Exchanges: TypeAlias = tuple[
+    Sequence[tuple[int, int, Sequence[int], int, int, int]],
+    Sequence[tuple[object, str, object]],
+]
+"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns)`` as in OpTuple, and attributes as in
+Bindings."""
+
 class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them.
 
@@ -104,6 +111,12 @@ class PlanCore:
         `bind` may look at whatever executions change; using the plan itself raises
         PlanBusyError. What it raises is passed on.
         """
+    def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
+        """Call `bind` in a turn of the plan and let what it returns take the place of kernels.
+
+        All or nothing, as by `set_with`. Whoever calls it sees to it that the new code does what
+        the old did to the same buffers, and keeps it alive.
+        """
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
     def _index_error(self, op: int, status_word: int) -> IndexBoundsError:
@@ -116,6 +129,9 @@ class PlanCore:
         ShapeError
             `n` is below 1.
         """
+    @property
+    def max_threads(self) -> int | None:
+        """What `set_threads` said; None where nothing did."""
     @property
     def released(self) -> bool: ...
     @property

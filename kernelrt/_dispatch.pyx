@@ -212,6 +212,27 @@ cdef class Edits:
         return 0
 
 
+cdef class Exchange:
+    """Kernels for the places of others, taken apart before the first of them is put there."""
+
+    cdef size_t *where
+    cdef Ops ops
+
+    def __init__(self, items):
+        cdef list rows = sorted(items, key=lambda item: item[0])
+        cdef size_t i
+        self.where = <size_t *> PyMem_Calloc(<size_t> len(rows) + 1, sizeof(size_t))
+        if self.where == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        for i in range(<size_t> len(rows)):
+            self.where[i] = <size_t> integer(i, "op", rows[i][0])
+        self.ops = Ops([(KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, ())
+                        for _, fn, vals, chunks, core_slot, cost_ns in rows])
+
+    def __dealloc__(self):
+        PyMem_Free(self.where)
+
+
 cdef class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them."""
 
@@ -315,6 +336,21 @@ cdef class PlanCore:
         self.acquire_with(bind)
         krt_lock_release(&self.lock)
 
+    def exchange_with(self, bind):
+        cdef Exchange exchange
+        cdef krt_fault fault
+        self.acquire()
+        self.bound_by = None
+        try:
+            items, attributes = bind()
+            exchange = Exchange(items)
+            raise_status(krt_plan_exchange(self.plan, exchange.where, exchange.ops.ops,
+                                           exchange.ops.n, &fault), &fault, 0, None)
+            for owner, name, value in attributes:
+                setattr(owner, name, value)
+        finally:
+            krt_lock_release(&self.lock)
+
     def execute(self):
         cdef size_t op = 0
         self.acquire()
@@ -400,7 +436,12 @@ cdef class PlanCore:
         cdef int threads = thread_count(n)
         self.acquire()
         krt_plan_set_threads(self.plan, threads)
+        self.limit = threads
         krt_lock_release(&self.lock)
+
+    @property
+    def max_threads(self):
+        return self.limit or None
 
     def __reduce__(self):
         no_copies(self)

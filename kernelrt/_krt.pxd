@@ -92,6 +92,8 @@ cdef extern from "krt.h" nogil:
         int64_t value
 
     krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault)
+    krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items,
+                                 size_t n, krt_fault *fault)
     size_t krt_plan_n_ops(const krt_plan *plan)
     void krt_plan_set_threads(krt_plan *plan, int threads)
     int64_t krt_plan_cost_ns(krt_plan *plan)

@@ -184,7 +184,8 @@ class Counter:
             count = self._count(deps, tiles, along)
             vector = along if along in deps else None
             if along is None:
-                vector = self.vector_of(deps, tiles)
+                # Of several the innermost; what a set gives first differs from run to run.
+                vector = self.vector_of(sorted(deps, key=lambda r: -int(r.arg)), tiles)
             if vector is None:
                 loads += count
                 continue

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import Analysis, kernel_cost
+from kernelrt.codegen.candidates import candidates, verify
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
@@ -13,20 +14,20 @@ from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
-from kernelrt.codegen.tiling import choose
+from kernelrt.codegen.summation import order_of_sums
+from kernelrt.codegen.tiling import Tiling, choose
 from kernelrt.device.costs import costs_of
-from kernelrt.device.program import CORE_ID, ProgramSpec
+from kernelrt.device.program import CORE_ID, ProgramSpec, Variant
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from kernelrt.codegen.analysis import Cost
     from kernelrt.codegen.loops import LoopNest
-    from kernelrt.codegen.tiling import Tiling
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
@@ -50,18 +51,28 @@ class LLVMRenderer:
         """The target that sources are written for."""
         return self._device
 
-    def render(self, ast: UOp) -> ProgramSpec:
+    def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
         """The program of the kernel `ast` (a SINK).
+
+        Parameters
+        ----------
+        ast : UOp
+            The kernel.
+        variant : str, optional
+            A tiling in its JSON form, as :meth:`variants` gives it; the one that is estimated to
+            be the fastest unless given.
 
         Raises
         ------
         CompileError
             When an op of `ast` has no code.
+        SpecError
+            `variant` is no tiling that `ast` can be written with.
         """
         # Rewriting may drop what a value turns out not to need; the arguments stay those of `ast`.
         given = Analysis(ast)
         variables = [u for u in given.nodes if u.op is Op.VAR]
-        info, tiling, nest, cost, _ = self._nest(given)
+        info, tiling, nest, cost, _ = self._nest(given, variant)
         name = _name(ast)
         emitter = Emitter(info, self._device, variables)
         source = emitter.write(name, nest) + self._attributes()
@@ -80,7 +91,35 @@ class LLVMRenderer:
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)
+        program.variant = tiling.text()
         return program
+
+    def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
+        """Ways to write `ast` that are worth timing; see ``candidates.candidates``.
+
+        Parameters
+        ----------
+        ast : UOp
+            The kernel.
+        around : str, optional
+            A variant that the others are to be like; :meth:`render`'s own choice unless given.
+            It comes first.
+
+        Raises
+        ------
+        SpecError
+            `around` is none of `ast`.
+        """
+        info, cost = self._loops(Analysis(ast), {})
+        own = choose(info, self._device, cost)
+        order = order_of_sums(build(info, own, self._device))
+        start = own
+        if around is not None and around != own.text():
+            start = Tiling.parse(around, info)
+            verify(info, self._device, start)
+        for tiling, cycles in candidates(info, self._device, cost, start):
+            keeps_bits = order_of_sums(build(info, tiling, self._device)) == order
+            yield Variant(tiling.text(), keeps_bits, cycles)
 
     def outline(self, ast: UOp) -> str:
         """The loops of the kernel `ast`, and what is done in them, for people to read.
@@ -102,17 +141,28 @@ class LLVMRenderer:
         return outline(nest, written)
 
     def _nest(
-        self, given: Analysis
+        self, given: Analysis, variant: str | None = None
     ) -> tuple[Analysis, Tiling, LoopNest, Cost, dict[UOp, UOp]]:
         """The loops of a kernel; and its nodes before and after functions became polynomials."""
         written: dict[UOp, UOp] = {}
-        sink = pack(merge_passes(given.sink), self._device)
-        info = Analysis(rewrite([sink], MATH, written)[0])
-        cost = kernel_cost(given, info, costs_of(self._device))
-        tiling = choose(info, self._device, cost)
+        info, cost = self._loops(given, written)
+        if variant is None:
+            tiling = choose(info, self._device, cost)
+        else:
+            tiling = Tiling.parse(variant, info)
+            verify(info, self._device, tiling)
         nest = build(info, tiling, self._device)
         verify_loops(nest, info)
         return info, tiling, nest, cost, written
+
+    def _loops(self, given: Analysis, written: dict[UOp, UOp]) -> tuple[Analysis, Cost]:
+        """The loops of a kernel: passes joined, panels packed, functions as polynomials.
+
+        `written` is told what became of each node.
+        """
+        sink = pack(merge_passes(given.sink), self._device)
+        info = Analysis(rewrite([sink], MATH, written)[0])
+        return info, kernel_cost(given, info, costs_of(self._device))
 
     def _attributes(self) -> str:
         width = self._device.vector_bits

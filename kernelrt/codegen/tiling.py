@@ -8,14 +8,16 @@ kernel's text short wins. Everything else takes vectors along the unit stride of
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt.codegen.counting import Counter, Nest
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.device.costs import costs_of
-from kernelrt.errors import CompileError
+from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
@@ -30,14 +32,33 @@ if TYPE_CHECKING:
 __all__ = ["Tiling", "choose"]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of the ranges that have one, the order of store loops, and the split into chunks."""
+    """How the loops of a kernel are written: plain data, equal where the loops are.
 
-    tiles: dict[UOp, Tile] = field(default_factory=dict)
-    order: list[UOp] = field(default_factory=list)
+    Attributes
+    ----------
+    tiles : mapping of UOp to Tile
+        Tiles of RANGEs; one element each for those that are not named.
+    order : tuple of UOp
+        The RANGEs that stores vary with, outermost loop first.
+    chunked : UOp or None
+        The one of them that is divided among calls of the kernel.
+    share : int
+        Elements of it that one call covers; 0 where there is none.
+    """
+
+    tiles: Mapping[UOp, Tile] = field(default_factory=dict)
+    order: tuple[UOp, ...] = ()
     chunked: UOp | None = None
     share: int = 0
+
+    def __post_init__(self) -> None:
+        chosen = {r: t for r, t in self.tiles.items() if t != ONE}
+        object.__setattr__(self, "tiles", MappingProxyType(chosen))
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self.tiles.items()), self.order, self.chunked, self.share))
 
     @property
     def chunks(self) -> Dim:
@@ -49,6 +70,51 @@ class Tiling:
     def tile(self, r: UOp) -> Tile:
         """The tile of `r`; one element where none was chosen."""
         return self.tiles.get(r, ONE)
+
+    def text(self) -> str:
+        """The canonical JSON form, in which RANGEs go by their numbers in the AST.
+
+        As in ``{"chunked":0,"order":[0,1],"share":8,"tiles":{"0":[4,1],"1":[32,16]}}``, where a
+        tile is its factor and its lanes.
+        """
+        content = {
+            "chunked": None if self.chunked is None else self.chunked.arg,
+            "order": [r.arg for r in self.order],
+            "share": self.share,
+            "tiles": {str(r.arg): [t.factor, t.lanes] for r, t in self.tiles.items()},
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str, info: Analysis) -> Self:
+        """Read what :meth:`text` wrote for the kernel `info`; see also ``candidates.verify``.
+
+        Raises
+        ------
+        SpecError
+            It is nothing that was written for a kernel with these RANGEs.
+        """
+        numbered = {str(r.arg): r for r in info.ranges}
+        if len(numbered) < len(info.ranges):
+            raise SpecError("a tiling needs RANGEs of different numbers")
+        try:
+            content: Any = json.loads(text)
+            tiles = {numbered[r]: Tile(*map(_whole, t)) for r, t in content["tiles"].items()}
+            order = tuple(numbered[str(_whole(r))] for r in content["order"])
+            at = content["chunked"]
+            chunked = None if at is None else numbered[str(_whole(at))]
+            found = cls(tiles, order, chunked, _whole(content["share"]))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise SpecError(f"{text[:200]!r} is no tiling of this kernel: {error!r}") from None
+        if found.text() != text:
+            raise SpecError(f"{text[:200]!r} is not as tilings are written")
+        return found
+
+
+def _whole(number: object) -> int:
+    if type(number) is not int:
+        raise TypeError(f"expected a whole number, not {number!r}")
+    return number
 
 
 #: Reductions of so few elements are written out in full.
@@ -69,19 +135,18 @@ ROUNDS = 2
 
 def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
     """Tiles and chunks for the kernel `info` on `target`."""
-    tiling = _Chooser(info, target).choose()
-    _split(info, tiling, costs_of(target).launch(cost.cycles.vmax, cost.bytes.vmax))
-    return tiling
+    cycles = costs_of(target).launch(cost.cycles.vmax, cost.bytes.vmax)
+    return _split(info, Chooser(info, target).choose(), cycles)
 
 
-def _split(info: Analysis, tiling: Tiling, cycles: float) -> None:
+def _split(info: Analysis, tiling: Tiling, cycles: float) -> Tiling:
     """Divide a kernel of so many cycles along the store range with the most tiles."""
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
-        return
+        return tiling
     wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
     common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
     if wanted < 2 or not common:
-        return
+        return tiling
 
     def tiles(r: UOp) -> int:
         return -(-extent(r) // tiling.tile(r).factor)
@@ -96,12 +161,13 @@ def _split(info: Analysis, tiling: Tiling, cycles: float) -> None:
     outermost = tiling.order[0]
     enough = outermost in common and chunks(outermost) >= min(wanted, 16)
     r = outermost if enough else max(common, key=chunks)
-    if chunks(r) >= 2:
-        tiling.chunked = r
-        tiling.share = -(-tiles(r) // min(wanted, chunks(r))) * tiling.tile(r).factor
+    if chunks(r) < 2:
+        return tiling
+    share = -(-tiles(r) // min(wanted, chunks(r))) * tiling.tile(r).factor
+    return replace(tiling, chunked=r, share=share)
 
 
-class _Chooser:
+class Chooser:
     def __init__(self, info: Analysis, target: DeviceSpec) -> None:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
@@ -109,7 +175,8 @@ class _Chooser:
         self.costs = costs_of(target)
         self.count = Counter(info, target, self.lanes)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
-        self.tiling = Tiling()
+        self.tiles: dict[UOp, Tile] = {}
+        self.order: list[UOp] = []
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur."""
@@ -122,38 +189,38 @@ class _Chooser:
         ranges = sorted(
             {r for s in stores for r in self.info.deps_of(s.src)}, key=lambda r: r.arg
         )
-        self.tiling.order = self._order(ranges)
-        along = self._store_vector(stores)
+        self.order = self._order(ranges)
+        along = self.store_vector(stores)
         for tile in self._store_tiles(stores, along):
-            self.tiling.tiles = {} if along is None else {along: tile}
+            self.tiles = {} if along is None else {along: tile}
             self._settle(along)
-            if self._is_short(self.tiling.tiles):
+            if self.is_short(self.tiles):
                 break
         if not self.nests:
             self._transposing(stores, along)
         elif along is not None:
             self._outermost(along)
         self._shrink()
-        return self.tiling
+        return Tiling(self.tiles, tuple(self.order))
 
     def _shrink(self) -> None:
         """Smaller tiles around local arrays that would not fit; with none at all they do."""
-        tiles = self.tiling.tiles
+        tiles = self.tiles
         around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
         while self.count.local_bytes(tiles) > LOCAL_BYTES:
-            tiled = [r for r in around if self.tiling.tile(r).factor > 1]
+            tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
                 raise CompileError(f"its local arrays take more than {LOCAL_BYTES} bytes")
             r = max(tiled, key=lambda r: tiles[r].factor)
             factor = tiles[r].factor // 2
             tiles[r] = Tile(factor, min(tiles[r].lanes, factor))
 
-    def _is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
+    def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
         fits = self.count.local_bytes(tiles) <= LOCAL_BYTES
-        return fits and self._written(tiles) <= MOST_INSTRUCTIONS
+        return fits and self.written(tiles) <= MOST_INSTRUCTIONS
 
-    def _written(self, tiles: Mapping[UOp, Tile]) -> int:
-        return self.count.instructions(self.nests, self.tiling.order, tiles)
+    def written(self, tiles: Mapping[UOp, Tile]) -> int:
+        return self.count.instructions(self.nests, self.order, tiles)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
         """Ranges that a REDUCE or LOCAL varies with go outside those it is constant under."""
@@ -166,7 +233,7 @@ class _Chooser:
 
     # Stores -------------------------------------------------------------------------------------
 
-    def _store_vector(self, stores: Iterable[UOp]) -> UOp | None:
+    def store_vector(self, stores: Iterable[UOp]) -> UOp | None:
         """The range along which stores are contiguous."""
         for s in stores:
             units = [r for r in self.info.deps[s.src[1]] if self.count.stride(s, r) == 1]
@@ -202,43 +269,43 @@ class _Chooser:
     def _settle(self, along: UOp | None) -> None:
         """Tiles for all nests, by turns."""
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
-            before = dict(self.tiling.tiles)
+            before = dict(self.tiles)
             for nest in self.nests:
                 self._improve(nest, along)
-            if self.tiling.tiles == before:
+            if self.tiles == before:
                 break
         # A handful of taps needs no loop.
         for r in (r for nest in self.nests for r in nest.closed):
-            if r not in self.tiling.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
-                unrolled = {**self.tiling.tiles, r: Tile(extent(r), 1)}
-                cheaper = self._cost(self.nests, unrolled) <= self._cost(
-                    self.nests, self.tiling.tiles
+            if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
+                unrolled = {**self.tiles, r: Tile(extent(r), 1)}
+                cheaper = self.cost(self.nests, unrolled) <= self.cost(
+                    self.nests, self.tiles
                 )
-                if cheaper and self._is_short(unrolled):
-                    self.tiling.tiles = unrolled
+                if cheaper and self.is_short(unrolled):
+                    self.tiles = unrolled
 
     def _improve(self, nest: Nest, along: UOp | None) -> None:
         """Exchange the tiles of `nest` for the cheapest to all that share ranges with it."""
         concerned = [other for other in self.nests if other.ranges & nest.ranges]
-        now = self.tiling.tiles
+        now = self.tiles
         around = {r: t for r, t in now.items() if r not in nest.closed}
         bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
         bases = [around] if bare == around else [bare, around]
         candidates = [
-            {**base, **tiles} for base in bases for tiles in self._candidates(nest, along)
+            {**base, **tiles} for base in bases for tiles in self.nest_tiles(nest, along)
         ]
         candidates.append(now)
         ranked = sorted(
             candidates,
-            key=lambda c: self._cost(concerned, c) * self._remainder_penalty(nest, c),
+            key=lambda c: self.cost(concerned, c) * self.remainder_penalty(nest, c),
         )
-        short = next((c for c in ranked if self._is_short(c)), None)
-        self.tiling.tiles = short or min(candidates, key=self._written)
+        short = next((c for c in ranked if self.is_short(c)), None)
+        self.tiles = short or min(candidates, key=self.written)
 
-    def _cost(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
+    def cost(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
         return sum(self.count.cycles(nest, tiles) for nest in nests)
 
-    def _remainder_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+    def remainder_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Each remainder is another copy of the body to compile and to keep in the cache."""
         penalty = 1.0
         for r in nest.ranges:
@@ -246,12 +313,12 @@ class _Chooser:
                 penalty *= 1.05
         return penalty
 
-    def _candidates(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
+    def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""
         if not nest.reduces:
             yield from self._to_fill(nest, along)
             return
-        outer = [r for r in self.tiling.order if r in nest.deps and r is not along]
+        outer = [r for r in self.order if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
@@ -269,7 +336,7 @@ class _Chooser:
     def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles of arrays' own ranges: vectors, where none go along the loops around."""
         k = nest.closed[-1]
-        around = any(self.tiling.tile(r).lanes > 1 for r in nest.deps)
+        around = any(self.tiles.get(r, ONE).lanes > 1 for r in nest.deps)
         lanes = min(self.lanes, extent(k))
         if along not in nest.deps and not around:
             for vectors in (1, 2, 4):
@@ -341,18 +408,18 @@ class _Chooser:
         With rows outside, the operand that varies with `along` is read again for every tile of
         rows; with `along` outside, the other one is read again for every tile of columns.
         """
-        if along not in self.tiling.order[1:]:
+        if along not in self.order[1:]:
             return
         for nest in self.nests:
-            if along not in nest.deps or nest.deps != set(self.tiling.order):
+            if along not in nest.deps or nest.deps != set(self.order):
                 return
         inner = self._streamed(lambda deps: along in deps)
         outer = self._streamed(lambda deps: along not in deps)
-        rows = math.prod(self._tiles(r) for r in self.tiling.order if r is not along)
+        rows = math.prod(self._tiles(r) for r in self.order if r is not along)
         if inner * (rows if inner > self.cache else 1) > outer * (
             self._tiles(along) if outer > self.cache else 1
         ) and inner > self.cache:
-            self.tiling.order = [along, *(r for r in self.tiling.order if r is not along)]
+            self.order = [along, *(r for r in self.order if r is not along)]
 
     def _streamed(self, wanted: Callable[[frozenset[UOp]], bool]) -> int:
         """Bytes behind the reductions' LOADs whose ranges are `wanted`."""
@@ -362,7 +429,7 @@ class _Chooser:
         return sum(p.arg[1] * p.dtype.itemsize for p in params)
 
     def _tiles(self, r: UOp) -> int:
-        return -(-extent(r) // self.tiling.tile(r).factor)
+        return -(-extent(r) // self.tiles.get(r, ONE).factor)
 
     # Copies that change the layout ----------------------------------------------------------------
 
@@ -375,12 +442,12 @@ class _Chooser:
                 step = self.count.stride(x, along)
                 if step in (0, 1, None) or len(x.src) > 2:
                     continue
-                for r in self.info.deps[x]:
+                for r in sorted(self.info.deps[x], key=lambda r: int(r.arg)):
                     if r is not along and self.count.stride(x, r) == 1 and extent(r) >= 4:
                         size = min(self.lanes, 1 << (extent(r).bit_length() - 1))
                         wide = min(self.lanes, extent(along))
                         block = {r: Tile(size, 1), along: Tile(wide, wide)}
-                        if self._is_short({**self.tiling.tiles, **block}):
-                            self.tiling.tiles.update(block)
-                            self.tiling.order = [q for q in self.tiling.order if q is not r] + [r]
+                        if self.is_short({**self.tiles, **block}):
+                            self.tiles.update(block)
+                            self.order = [q for q in self.order if q is not r] + [r]
                         return

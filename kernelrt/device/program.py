@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.size import Size, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
 
@@ -24,6 +24,7 @@ __all__ = [
     "ProgramSpec",
     "Renderer",
     "Sizes",
+    "Variant",
 ]
 
 #: The variable that tells a kernel split over cores which share it computes.
@@ -71,6 +72,8 @@ class ProgramSpec:
         Whether the kernel may run beside kernels that it is not ordered with.
     may_fail : bool
         Whether it may store to the status word, which is then its last slot.
+    variant : str
+        How it was written, in the renderer's own words: `Renderer.render` takes them.
 
     Examples
     --------
@@ -99,6 +102,7 @@ class ProgramSpec:
     cycles: Dim = 0
     host_parallel_safe: bool = True
     may_fail: bool = False
+    variant: str = ""
 
     def add_var(self, var: UOp | Size) -> Self:
         """Append a Variable to `vars` and its name to `var_names` (before ``core_id``)."""
@@ -233,6 +237,24 @@ class CompiledSpec:
         return cls(name, None, builtins.bytes(data), ast, tuple(var_names), *sizes, buf_count)
 
 
+class Variant(NamedTuple):
+    """One of the ways to write a kernel.
+
+    Attributes
+    ----------
+    text : str
+        It, in the renderer's own words; the same for the same way in every process.
+    keeps_bits : bool
+        Whether results are those of the renderer's own choice bit for bit, on any data.
+    cycles : float
+        An estimate, to compare variants of one kernel by.
+    """
+
+    text: str
+    keeps_bits: bool
+    cycles: float
+
+
 class Renderer(Protocol):
     """Turns kernel ASTs into source."""
 
@@ -240,8 +262,14 @@ class Renderer(Protocol):
     def device(self) -> DeviceSpec:
         """The target that sources are written for."""
 
-    def render(self, ast: UOp) -> ProgramSpec:
-        """Give the program of a kernel AST. Raises SpecError where the AST is not legal."""
+    def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
+        """Give the program of a kernel AST, written as `variant` says if it is given.
+
+        Raises SpecError where the AST is not legal, or `variant` is none of it.
+        """
+
+    def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
+        """Give ways to write a kernel, `around` or else the renderer's choice first."""
 
     def outline(self, ast: UOp) -> str:
         """Give the loops of a kernel AST as text for people."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.program import Compiler, Loader, Renderer
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.device.tuned import Tuned
 
 __all__ = ["Device", "allocator", "free_programs", "known", "opened", "register"]
 
@@ -32,12 +33,15 @@ class Device:
         Turns source into objects.
     loader : Loader
         Brings objects into memory.
+    tuned : Tuned or None
+        Which kernels are written otherwise than the renderer would; None where nobody notes it.
     """
 
     spec: DeviceSpec
     renderer: Renderer | None
     compiler: Compiler
     loader: Loader
+    tuned: Tuned | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -87,6 +87,8 @@ class CachedKernel:
         What it computes for on one core, by estimate; 0 where only `flops` tells.
     target : DeviceSpec or None
         What it was written for, which says what these cost; None where that is not known.
+    variant : str
+        How the renderer wrote it, in its own words; empty where it did not.
     """
 
     program: Program
@@ -108,6 +110,7 @@ class CachedKernel:
     bytes: Dim = 0
     cycles: Dim = 0
     target: DeviceSpec | None = None
+    variant: str = ""
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -209,6 +212,7 @@ class CachedKernel:
             bytes=spec.bytes,
             cycles=spec.cycles,
             target=spec.device,
+            variant=spec.variant,
         )
 
     @classmethod

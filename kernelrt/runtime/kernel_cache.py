@@ -8,19 +8,22 @@ from _thread import LockType, allocate_lock
 from collections import OrderedDict
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import _locks
 from kernelrt.device.registry import free_programs, opened
-from kernelrt.errors import DeviceError
+from kernelrt.errors import DeviceError, SpecError
+from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.runtime.kernel import CachedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.device.program import ProgramSpec, Renderer
+    from kernelrt.device.registry import Device
     from kernelrt.ir import UOp
 
-__all__ = ["KernelCache", "kernels"]
+__all__ = ["KernelCache", "build", "kernels"]
 
 _Key = tuple["UOp", str]
 
@@ -54,6 +57,13 @@ class _Task:
                 return False
         self.batch.release()
         return True
+
+
+class _Target(NamedTuple):
+    """A device that renders kernels, and what does it."""
+
+    device: Device
+    renderer: Renderer
 
 
 class KernelCache:
@@ -134,6 +144,13 @@ class KernelCache:
             # Where whoever compiled it was interrupted, or cannot go on, it is this thread's turn.
             if all(key in found for key in keys):
                 return [found[key] for key in keys]
+
+    def put(self, kernel: CachedKernel) -> None:
+        """Give `kernel` from now on to whoever asks for its AST. Plans keep what they have."""
+        key = (kernel.ast, kernel.device)
+        with self._lock:
+            self._alive[key] = kernel
+            self._keep(key, kernel)
 
     def clear(self) -> None:
         """Forget every kernel. Plans keep theirs; code without a user is freed."""
@@ -240,12 +257,52 @@ class KernelCache:
         self._pending = {}
 
 
+def build(asts: Sequence[tuple[UOp, str | None]], device: str = "CPU") -> list[CachedKernel]:
+    """Compile and load kernels, past the cache.
+
+    Parameters
+    ----------
+    asts : sequence of (UOp, str or None)
+        What to compile, each with the variant to write; the renderer's own choice where None.
+    device : str
+        For which device.
+
+    Raises
+    ------
+    CompileError, SpecError
+        One of them cannot be compiled.
+    """
+    target = _target(device)
+    return _loaded(target, [target.renderer.render(ast, variant) for ast, variant in asts])
+
+
 def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
+    target = _target(device)
+    return _loaded(target, [_rendered(target, ast) for ast in asts])
+
+
+def _target(device: str) -> _Target:
     target = opened(device)
     if target.renderer is None:
         raise DeviceError(f"device {device!r} renders no kernels; give it compiled ones")
-    programs = [target.renderer.render(ast) for ast in asts]
-    loaded = target.loader.load(target.compiler.compile(programs))
+    return _Target(target, target.renderer)
+
+
+def _rendered(target: _Target, ast: UOp) -> ProgramSpec:
+    """The program of `ast`, as it was tuned on this device if it was."""
+    tuned = target.device.tuned
+    variant = None if tuned is None else tuned.find(fingerprint(ast))
+    if tuned is not None and variant is not None:
+        try:
+            return target.renderer.render(ast, variant)
+        except SpecError as error:
+            tuned.refuse(fingerprint(ast), str(error))
+    return target.renderer.render(ast)
+
+
+def _loaded(target: _Target, programs: Sequence[ProgramSpec]) -> list[CachedKernel]:
+    device = target.device
+    loaded = device.loader.load(device.compiler.compile(programs))
     return [
         CachedKernel.from_program(spec, program)
         for spec, program in zip(programs, loaded, strict=True)

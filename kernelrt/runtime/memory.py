@@ -165,6 +165,10 @@ class PlanMemory:
                 places[i].raw()[...] = source.raw()
         return places
 
+    def state(self) -> list[Buffer]:
+        """List the given buffers that the plan writes, and those that share bytes with them."""
+        return [self.live(i) for _, group in self._written_groups() for i in group]
+
     def drop(self, keep: Callable[[Buffer], bool]) -> list[int]:
         """Let go of all buffers but some; give the ids of those that went."""
         dropped = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt._dispatch import PlanCore
-from kernelrt.errors import PlanReleasedError, ShapeError
+from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime import report, table
 from kernelrt.runtime.cost import launch_ns
 from kernelrt.runtime.memory import PlanMemory
@@ -20,7 +20,7 @@ from kernelrt.runtime.variables import VariableTable, merge_updates
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from kernelrt._dispatch import Bindings, OpTuple
+    from kernelrt._dispatch import Bindings, Exchanges, OpTuple
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import IndexBoundsError
     from kernelrt.runtime.kernel import CachedKernel
@@ -332,11 +332,71 @@ class ExecutionPlan(PlanCore):
         self.set_with(take)
         layout = self._parts.layout
         twin = type(self)(replace(self._parts, layout=layout.moved(places)))
+        if self.max_threads is not None:
+            twin.set_threads(self.max_threads)
         twin.set_with(lambda: twin._bind(self._values))  # noqa: SLF001 - of the same class
         for i, content in outputs.items():
             if self.owns(i):
                 twin.buffers[i].raw()[...] = content
         return twin
+
+    @property
+    def state(self) -> tuple[Buffer, ...]:
+        """The buffers given to the plan that it writes, and those that share bytes with them."""
+        return tuple(self._memory.state())
+
+    # ---- Other code
+
+    def exchange(self, kernels: Mapping[CachedKernel, CachedKernel]) -> int:
+        """Let other code of the same ASTs take the place of kernels, in one turn of the plan.
+
+        Everything else stays as it is; who holds the plan goes on with it.
+
+        Parameters
+        ----------
+        kernels : mapping of CachedKernel to CachedKernel
+            What is launched now, and what is to be launched instead.
+
+        Returns
+        -------
+        int
+            How many operations launch another kernel now.
+
+        Raises
+        ------
+        PlanBuildError
+            A kernel was made from another AST, or for another device, than the one whose place it
+            would take. Nothing has changed.
+        """
+        for old, new in kernels.items():
+            if new.ast is not old.ast or new.device != old.device:
+                raise PlanBuildError(
+                    f"kernels: {new.entry_point!r} on {new.device} computes something else than "
+                    f"{old.entry_point!r} on {old.device}"
+                )
+        changed: list[int] = []
+
+        def take() -> Exchanges:
+            ops = list(self._ops)
+            parts = list(self._parts.ops)
+            attributes: list[tuple[object, str, object]] = []
+            for i, (op, part) in enumerate(zip(self._ops, self._parts.ops, strict=True)):
+                if not isinstance(op, PreparedKernel) or not isinstance(part, PreparedKernel):
+                    continue
+                new = kernels.get(op.kernel, op.kernel)
+                if new is not op.kernel:
+                    ops[i], parts[i] = replace(op, kernel=new), replace(part, kernel=new)
+                    attributes.append((op, "kernel", new))
+                    changed.append(i)
+            attributes += [
+                (self, "_parts", replace(self._parts, ops=parts)),
+                (self, "_table", VariableTable(ops)),
+            ]
+            rows = table.launches(self._parts, {i: ops[i] for i in changed}, self._values)
+            return rows, attributes
+
+        self.exchange_with(take)
+        return len(changed)
 
     def release_intermediate_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
         """Give back what the plan needs to run; it refuses to from now on. Outputs stay.

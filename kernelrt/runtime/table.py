@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import _dispatch
 from kernelrt.ir import UOp
-from kernelrt.runtime.cost import estimate_ns
+from kernelrt.runtime.cost import estimate_ns, largest
 from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel
 from kernelrt.runtime.order import can_fail, lasting
 from kernelrt.runtime.sizes import evaluate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import PlanParts
     from kernelrt.runtime.variables import VariableTable
 
-__all__ = ["rows"]
+__all__ = ["launches", "rows"]
 
 
 def rows(
@@ -56,10 +56,8 @@ def rows(
         if isinstance(op, PreparedKernel):
             kind, call = _dispatch.KERNEL, op.kernel.address
             bufs += [_dispatch.STATUS] * op.kernel.may_fail
-            known = {**now, **op.fixedvars}
-            vals = [known.get(name, 0) for name in op.kernel.var_names]
-            n = chunks[i] if i in chunks else evaluate(op.kernel.global_size[0], known)
-            core_slot = len(vals) - 1 if op.kernel.is_split else -1
+            vals, n, core_slot = _launch(op, now)
+            n = chunks.get(i, n)
         elif isinstance(op, PreparedCopy):
             kind, vals = _dispatch.COPY, [numbers.get((i, 0), _fixed(op.nbytes))]
         elif isinstance(op, PreparedCustomFunction):
@@ -69,6 +67,40 @@ def rows(
         cost = estimate_ns(op, nbytes)
         found.append((kind, call, bufs, vals, n, core_slot, _flags(op, parts), cost, deps))
     return found
+
+
+def launches(
+    parts: PlanParts, ops: Mapping[int, PreparedOp], values: Mapping[str, int]
+) -> list[tuple[int, int, list[int], int, int, int]]:
+    """Describe kernels that take the place of others to the C core.
+
+    Parameters
+    ----------
+    parts : PlanParts
+        The plan.
+    ops : mapping of int to PreparedOp
+        The launches, by their place in it.
+    values : mapping of str to int
+        Present values of its variables.
+    """
+    nbytes = [entry.nbytes for entry in parts.layout.entries]
+    found = []
+    for i, op in ops.items():
+        if isinstance(op, PreparedKernel):
+            vals, n, core_slot = _launch(op, values)
+            # The estimate is for the largest sizes, the row for the present ones.
+            most = max(1, largest(op.kernel.global_size[0]))
+            cost = estimate_ns(op, nbytes) * n // most
+            found.append((i, op.kernel.address, vals, n, core_slot, cost))
+    return found
+
+
+def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], int, int]:
+    """Values of a row, chunks, and which of the values counts them."""
+    known = {**values, **op.fixedvars}
+    vals = [known.get(name, 0) for name in op.kernel.var_names]
+    n = evaluate(op.kernel.global_size[0], known)
+    return vals, n, len(vals) - 1 if op.kernel.is_split else -1
 
 
 def _fixed(nbytes: Dim) -> int:

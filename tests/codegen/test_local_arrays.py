@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.codegen import LLVMRenderer, renderer
 from kernelrt.codegen.tiles import Tile
+from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const
@@ -295,18 +296,17 @@ class AnyTiles:
         monkeypatch.setattr(renderer, "choose", self)
 
     def __call__(self, info, target, cost):
-        tiling = self.choose(info, target, cost)
-        tiling.chunked = None
-        tiling.tiles = {}
-        nests = [tiling.order, *info.passes]
+        order = self.choose(info, target, cost).order
+        tiles = {}
+        nests = [order, *info.passes]
         for ranges in nests:
             for r in ranges:
-                tiling.tiles[r] = Tile(int(self.rng.choice([1, 1, 2, 3, 4, 8])), 1)
+                tiles[r] = Tile(int(self.rng.choice([1, 1, 2, 3, 4, 8])), 1)
             if len(ranges) and self.rng.integers(3):
                 lanes = int(self.rng.choice([2, 3, 4, 8, 16]))
                 factor = lanes * int(self.rng.integers(1, 3)) + int(self.rng.integers(2))
-                tiling.tiles[self.rng.choice(list(ranges))] = Tile(factor, lanes)
-        return tiling
+                tiles[self.rng.choice(list(ranges))] = Tile(factor, lanes)
+        return Tiling(tiles, order)
 
 
 @pytest.mark.parametrize("seed", range(24))

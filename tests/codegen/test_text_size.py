@@ -20,9 +20,9 @@ def asts(monkeypatch):
     seen = []
     render = LLVMRenderer.render
 
-    def noted(self, ast):
+    def noted(self, ast, variant=None):
         seen.append(ast)
-        return render(self, ast)
+        return render(self, ast, variant)
 
     monkeypatch.setattr(LLVMRenderer, "render", noted)
     return seen

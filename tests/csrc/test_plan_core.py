@@ -498,3 +498,80 @@ def test_coroutines_interleave_turns():
     for run in [greenlet.greenlet(plan.execute) for plan in plans]:
         run.switch()
         run.switch()
+
+
+def exchange(plan, *items, attributes=()):
+    plan.exchange_with(lambda: (items, attributes))
+
+
+def test_kernels_are_exchanged_with_their_values_and_chunks(kernels, log):
+    here = (log.ctypes.data,)
+    plan = PlanCore([
+        kernel(kernels.mark, here, (3, 99), chunks=5, core_slot=1),
+        NOTHING,
+        kernel(kernels.mark, (log[10:].ctypes.data,), (7, 2)),
+    ])  # fmt: skip
+    plan.execute()
+    assert log[:14].tolist() == [3] * 5 + [0] * 7 + [7, 0]
+    exchange(plan, (2, kernels.mark, (8, 9, 0), 3, 1, 0), (0, kernels.mark, (4, 1), 1, -1, 0))
+    assert [plan.chunks(i) for i in range(3)] == [1, 0, 3]
+    log[:] = 0
+    plan.execute()
+    assert log[:14].tolist() == [0, 4] + [0] * 8 + [8, 8, 8, 0]
+    assert [s[3] for s in plan.execute_profiled_raw()] == [1, 0, 3]
+    plan.set_value(2, 0, 5)
+    plan.set_chunks(2, 4)
+    exchange(plan, (0, kernels.mark, (6, 0), 2, 1, 0))
+    log[:] = 0
+    plan.execute()
+    assert log[:14].tolist() == [6, 6] + [0] * 8 + [5, 5, 5, 5]
+
+
+def test_the_estimate_of_what_is_exchanged_follows_its_chunks(kernels, log):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (3, 0), cost_ns=1000)])
+    exchange(plan, (0, kernels.mark, (3, 0), 4, 1, 1200))
+    assert plan.cost_ns == 1200
+    plan.set_chunks(0, 2)
+    assert plan.cost_ns == 600
+
+
+def test_what_is_skipped_stays_so_when_it_is_exchanged(kernels, log):
+    plan = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (3, 0))])
+    plan.set_chunks(0, 0)
+    exchange(plan, (0, kernels.mark, (3, 0), 4, 1, 0))
+    plan.execute()
+    assert not log.any()
+    plan.set_chunks(0, 4)
+    plan.execute()
+    assert log[:5].tolist() == [3, 3, 3, 3, 0]
+
+
+def test_a_malformed_exchange_changes_nothing(kernels, log):
+    class Told:
+        value = 0
+
+    told = Told()
+    plan = PlanCore([
+        kernel(kernels.mark, (log.ctypes.data,), (3, 0), chunks=2, core_slot=1), NOTHING,
+    ])  # fmt: skip
+    good = (0, kernels.mark, (4, 0), 1, -1, 0)
+    for bad in (
+        (1, kernels.mark, (4, 0), 1, -1, 0), (2, kernels.mark, (4, 0), 1, -1, 0),
+        (1 << 40, kernels.mark, (4, 0), 1, -1, 0), good, (-1, kernels.mark, (4, 0), 1, -1, 0),
+        (1, 0, (4, 0), 1, -1, 0), (1, kernels.mark, ("x", 0), 1, -1, 0),
+    ):  # fmt: skip
+        with pytest.raises((errors.PlanBuildError, OverflowError)):
+            exchange(plan, good, bad, attributes=((told, "value", 1),))
+    for alone in (
+        (0, kernels.mark, (4, 0), 2, -1, 0), (0, kernels.mark, (4, 0), 1, 2, 0),
+        (0, kernels.mark, (4, 0), -1, 1, 0), (0, kernels.mark, (4, 0), 1, 1, -5),
+        (0, 0, (4, 0), 1, 1, 0),
+    ):  # fmt: skip
+        with pytest.raises(errors.PlanBuildError):
+            exchange(plan, alone, attributes=((told, "value", 1),))
+    assert told.value == 0
+    plan.execute()
+    assert log[:4].tolist() == [3, 3, 0, 0]
+    with pytest.raises(ZeroDivisionError):
+        plan.exchange_with(lambda: 1 // 0)
+    plan.execute()

@@ -10,9 +10,13 @@ from kernelrt.backend.cpu.loader import LLVMLoader
 from kernelrt.backend.cpu.object_cache import ObjectCache
 from kernelrt.device.registry import Device
 from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.device.tuned import Tuned
 
 if TYPE_CHECKING:
-    from kernelrt.device.program import ProgramSpec
+    from collections.abc import Iterator
+
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.program import ProgramSpec, Variant
     from kernelrt.ir import UOp
 
 __all__ = ["LLVMCompiler", "LLVMLoader", "ObjectCache", "open_device"]
@@ -24,11 +28,17 @@ class _Renderer:
     def __init__(self, device: DeviceSpec) -> None:
         self.device = device
 
-    def render(self, ast: UOp) -> ProgramSpec:
+    def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
+        return self._renderer().render(ast, variant)
+
+    def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
+        return self._renderer().variants(ast, around)
+
+    def _renderer(self) -> LLVMRenderer:
         load("kernelrt.codegen")
         from kernelrt.codegen import LLVMRenderer
 
-        return LLVMRenderer(self.device).render(ast)
+        return LLVMRenderer(self.device)
 
     def outline(self, ast: UOp) -> str:
         load("kernelrt.codegen")
@@ -40,5 +50,6 @@ class _Renderer:
 def open_device() -> Device:
     """Open the CPU that this process runs on."""
     spec = host()
-    compiler = LLVMCompiler(spec, cache=ObjectCache.default())
-    return Device(spec, _Renderer(spec), compiler, LLVMLoader(compiler))
+    cache = ObjectCache.default()
+    compiler = LLVMCompiler(spec, cache=cache)
+    return Device(spec, _Renderer(spec), compiler, LLVMLoader(compiler), Tuned(spec, cache))
