@@ -194,8 +194,8 @@ class Counter:
             if step == 1:
                 loads += count
                 held = max(held, min(count, self._count(deps - closed, tiles, along)))
-            elif self._is_block(x, nest.closed[-1], vector, tiles):
-                depth = tiles[nest.closed[-1]].factor
+            elif (rows := self._block(x, nest, vector, tiles)) is not None:
+                depth = tiles[rows].factor
                 loads += count * lanes / depth
                 shuffles += count * (depth.bit_length() - 1)
                 # Rows of four floats are gathered straight into the lanes of a full register;
@@ -214,8 +214,15 @@ class Counter:
         """Whether a run is loaded whole and picked from."""
         return bool(step) and abs(step or 0) <= WIDEST_STEP and len(x.src) == 2
 
+    def _block(
+        self, x: UOp, nest: Nest, vector: UOp, tiles: Mapping[UOp, Tile]
+    ) -> UOp | None:
+        """The range along whose tile a strided load is had by transposing a block, if one is."""
+        candidates = nest.closed[-1:] if nest.reduces else nest.closed
+        return next((k for k in candidates if self._is_block(x, k, vector, tiles)), None)
+
     def _is_block(self, x: UOp, k: UOp, vector: UOp, tiles: Mapping[UOp, Tile]) -> bool:
-        """Whether a strided load can be had by transposing a block along the reduction."""
+        """Whether a strided load can be had by transposing a block along `k`."""
         tile = tiles.get(k, ONE)
         return (
             len(x.src) == 2

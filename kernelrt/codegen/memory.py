@@ -391,7 +391,6 @@ class Memory:
             if (
                 r is not along
                 and frame is not None
-                and frame is self.emitter.frames.top
                 and len(frame.positions) >= 4
                 and len(frame.positions) & (len(frame.positions) - 1) == 0
                 and all(lanes == 1 for _, lanes in frame.positions)

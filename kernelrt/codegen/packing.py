@@ -32,11 +32,9 @@ WAY: Final = 4096
 LINE: Final = 64
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
 VECTORS: Final = 4
-#: Rows of the other operand that a copy has to serve: of elements in a row, and of those that are
-#: stored one by one. Measured with products of 12 to 4096 rows, 16 to 1024 columns and depths of 16
-#: to 1024, packed and not.
+#: Rows of the other operand that a copy has to serve. Measured with products of 12 to 4096 rows, 16
+#: to 1024 columns and depths of 16 to 1024, packed and not.
 ROWS: Final = 32
-ROWS_TRANSPOSED: Final = 384
 
 
 class _Contraction(NamedTuple):
@@ -106,17 +104,17 @@ def _columns(info: Analysis, reduce: UOp) -> UOp | None:
 def _gains(info: Analysis, found: _Contraction, target: DeviceSpec) -> bool:
     """Whether what is read in place would not stay in the first cache, or is to be transposed."""
     across, down = (info.stride(found.load, r) for r in (found.columns, found.depth))
-    if across is None or not down:
+    if not across or not down or found.rows < ROWS:
         return False
     if across != 1:
-        return across != 0 and down == 1 and found.rows >= ROWS_TRANSPOSED
+        return down == 1
     itemsize = found.load.dtype.itemsize
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.load.dtype)))
     lines = max(1, width * itemsize // LINE)
     # Rows that begin at different places of a way; so often as it has ways, each place is free.
     places = WAY // math.gcd(abs(down) * itemsize, WAY)
     held = min(WAY // LINE, max(1, places) * lines) * (target.l1_bytes // WAY)
-    return found.rows >= ROWS and extent(found.depth) * lines > 2 * held
+    return extent(found.depth) * lines > 2 * held
 
 
 def _packed(sink: UOp, found: _Contraction, lanes: int) -> UOp:

@@ -342,6 +342,10 @@ class Chooser:
             for vectors in (1, 2, 4):
                 if vectors * lanes <= extent(k) and vectors <= self._vectors(nest.filling):
                     yield {k: Tile(vectors * lanes, lanes)}
+            for q in nest.closed[-2:-1]:
+                if any(self.count.stride(x, q) == 1 for x in nest.loads):
+                    depth = min(16, 1 << (extent(q).bit_length() - 1))
+                    yield {k: Tile(lanes, lanes), q: Tile(depth, 1)}
         yield {}
 
     def _with_vector(self, nest: Nest, along: UOp, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:

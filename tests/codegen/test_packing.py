@@ -46,7 +46,7 @@ def is_packed(ast, target=None):
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
 def test_what_is_packed(build, layout):
     transposed = layout[1] == "T"
-    assert is_packed(product(build, WIDE, layout)) is not transposed
+    assert is_packed(product(build, WIDE, layout))
     assert is_packed(product(build, TALL, layout)) is transposed
     # It stays in the first cache.
     assert not is_packed(product(build, (400, 64, 16), f"{layout[0]}N"))
@@ -54,6 +54,18 @@ def test_what_is_packed(build, layout):
     assert not is_packed(product(build, (16, 1024, 64), layout))
     assert not is_packed(product(build, (400, 1000, 64), layout))
     assert not is_packed(product(build, (400, 1024, 8192), layout))
+
+
+def test_a_transposed_panel_is_filled_by_blocks(build):
+    ast = product(build, (400, 48, 32), "NT")
+    text = LLVMRenderer(DeviceSpec.avx512()).outline(ast)
+    fill = text[: text.index("local0[")]
+    assert "for j in 32 by 16" in fill
+    assert "for k in 16 by 16: vectors of 16" in fill
+    source = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
+    # The sixteen rows of a block at once, no element alone.
+    assert source[: source.index("store <16 x float>")].count("= load <16 x float>, ptr") >= 16
+    assert "= load float, ptr" not in source[: source.index("store <16 x float>")]
 
 
 @pytest.mark.parametrize("layout", ["NN", "NT", "TN", "TT"])
