@@ -15,10 +15,10 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.terms import ranges_of
+from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Touches
+from kernelrt.schedule.inplace import reads_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -216,16 +216,12 @@ class _Settling:
             return not self._meet(draft.src, commit.target)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
+        if any(b is not commit.target and self._meet(b, commit.target) for b in draft.loads):
+            return False
+        if commit.target not in draft.loads:
+            return True
         stores = draft.stores_to(self._taken.get(commit.source, commit.source))
-        for buffer, indices in draft.loads.items():
-            if buffer is commit.target:
-                if len(stores) > 1 or any(index is not stores[0].src[1] for index in indices):
-                    return False
-                if not _in_one_nest(draft, commit.target, stores[0]):
-                    return False
-            elif self._meet(buffer, commit.target):
-                return False
-        return True
+        return reads_beside(draft.stores, draft.loads_of(commit.target), stores) is None
 
     def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
         """Whether a scatter's base is the target as it is, so that only the updates are needed."""
@@ -242,16 +238,3 @@ class _Settling:
             and value.src[1:] == (store.src[1],)
             and self._where[commit.target].nbytes == self._where[commit.source].nbytes
         )
-
-
-def _in_one_nest(draft: KernelDraft, target: UOp, store: UOp) -> bool:
-    """Whether what reads `target` is stored under the very loops that `store` is under.
-
-    A store under fewer loops runs before one under more.
-    """
-    loops = ranges_of(store.src[1])
-    for other in draft.stores:
-        reads = any(n.op is Op.LOAD and draft.place(n) is target for n in toposort([other]))
-        if reads and ranges_of(other.src[1]) != loops:
-            return False
-    return True

@@ -28,7 +28,7 @@ class KernelDraft:
     stores : list of UOp
         STOREs.
     loads : dict
-        BUFFER -> the indices it is loaded at, as keys.
+        BUFFERs that are loaded, as keys.
     fails : bool
         Whether an index is checked inside.
     renewed : set of UOp
@@ -37,15 +37,15 @@ class KernelDraft:
 
     group: Group
     stores: list[UOp]
-    loads: dict[UOp, dict[UOp, None]] = field(default_factory=dict)
+    loads: dict[UOp, None] = field(default_factory=dict)
     fails: bool = False
     renewed: set[UOp] = field(default_factory=set)
     _renamed: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in toposort(self.stores):
-            if node.op is Op.LOAD:
-                self.loads.setdefault(node.src[0], {})[node.src[1]] = None
+            if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
+                self.loads[node.src[0]] = None
             self.fails |= node.op is Op.BOUND
 
     @property
@@ -67,12 +67,18 @@ class KernelDraft:
         """The STOREs to `buffer`: one, or one for each operand of a CAT."""
         return [s for s in self.stores if self.place(s) is buffer]
 
+    def loads_of(self, buffer: UOp) -> list[UOp]:
+        """The LOADs of `buffer`."""
+        nodes = toposort(self.stores)
+        return [n for n in nodes if n.op is Op.LOAD and self.place(n) is buffer]
+
     def redirect(self, old: UOp, new: UOp) -> None:
         """Read and write `new` where it was `old`."""
         self._renamed[old] = new
         if old in self.loads:
             self.renewed.add(new)
-            self.loads.setdefault(new, {}).update(self.loads.pop(old))
+            del self.loads[old]
+            self.loads[new] = None
 
     def finish(self, forms: Forms) -> KernelItem:
         """The kernel with canonical loops and numbered slots."""

@@ -8,7 +8,6 @@ those before. Items that are ordered in the list only, and not by dependencies, 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,24 +16,21 @@ from kernelrt.device.region import RegionMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary
-from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.hazards import Extents
+from kernelrt.schedule.inplace import reads_beside
+from kernelrt.schedule.ledger import Order, Span, Storage
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part, is_lasting, root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from kernelrt.dtype import DType
     from kernelrt.schedule.types import Schedule
 
 __all__ = ["verify_schedule"]
 
-#: Up to this many items it is written down for each which ones come before it, as bits.
-_CLOSURE_LIMIT: Final = 8192
 #: The storage of all that the arena holds.
 _ARENA: Final = object()
-#: Who has read some bytes: item and slot, and the rest.
-_Readers = tuple[tuple[int, int], "_Readers"] | None
 
 
 def verify_schedule(
@@ -109,7 +105,11 @@ def _slots_of(ast: UOp) -> _Slots:
     added = {s.src[0] for s in ast.src if s.arg is Op.ADD}
     params = [n for n in nodes if n.op is Op.PARAM and n not in status]
     params.sort(key=lambda p: int(p.arg[0]))
-    faults = [_beside(ast, p, loads[p], stores[p]) for p in params if p in loads and p in stores]
+    faults = [
+        f"{reason} slot {p.arg[0]}"
+        for p in params
+        if (reason := reads_beside(ast.src, loads.get(p, ()), stores.get(p, ()))) is not None
+    ]
     if [p.arg[0] for p in params] != list(range(len(params))):
         faults.append("has slots whose numbers do not follow each other from 0")
     return _Slots(
@@ -117,137 +117,11 @@ def _slots_of(ast: UOp) -> _Slots:
         frozenset(p.arg[0] for p in stores),
         frozenset(p.arg[0] for p in (*loads, *added)),
         bool(status),
-        next((f for f in faults if f is not None), None),
+        faults[0] if faults else None,
     )
 
 
-def _beside(ast: UOp, param: UOp, loads: list[UOp], stores: list[UOp]) -> str | None:
-    """Why `param`, which is read, must not be written in any order of elements."""
-    slot = param.arg[0]
-    if len(stores) > 1 or stores[0].arg is not None:
-        return f"reads slot {slot}, to which it also adds or which it writes in parts"
-    at = stores[0].src[1]
-    if any(load.src[1] is not at for load in loads):
-        return f"reads slot {slot} at another element than the one that it writes there"
-    loops = ranges_of(at)
-    for store in ast.src:
-        # A store under fewer loops runs before one under more.
-        if ranges_of(store.src[1]) != loops and not set(loads).isdisjoint(toposort([store])):
-            return f"reads slot {slot} under other loops than it writes it under"
-    return None
-
-
-# Who wrote and who read which bytes
-
-
-class _Span:
-    """Bytes that the same items have touched.
-
-    Attributes
-    ----------
-    start, stop : int
-        Where they lie in their storage.
-    writer : int
-        Who wrote them last; -1: nobody.
-    value : Intermediate, int or None
-        What they hold: an Intermediate, or the number of the commit that put it there.
-    readers : tuple or None
-        Who has read that.
-    """
-
-    __slots__ = ("readers", "start", "stop", "value", "writer")
-
-    def __init__(
-        self, start: int, stop: int, writer: int = -1, value: Intermediate | int | None = None,
-        readers: _Readers = None,
-    ) -> None:  # fmt: skip
-        self.start, self.stop = start, stop
-        self.writer, self.value, self.readers = writer, value, readers
-
-
-class _Storage:
-    """The bytes of one storage, as spans in order."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._spans: list[_Span] = []
-
-    def spans(self, start: int, stop: int) -> list[_Span]:
-        """The spans between `start` and `stop`; all of them lie between."""
-        first, last = self._between(start, stop)
-        return self._spans[first:last]
-
-    def put(self, span: _Span) -> list[_Span]:
-        """Let one span take the place of all that lie where it does; give those."""
-        first, last = self._between(span.start, span.stop)
-        old = self._spans[first:last]
-        if last - first > 1:
-            self._starts[first:last] = [span.start]
-        self._spans[first:last] = [span]
-        return old
-
-    def _between(self, start: int, stop: int) -> tuple[int, int]:
-        spans, starts = self._spans, self._starts
-        first = bisect_left(starts, start)
-        if first < len(spans) and starts[first] == start and spans[first].stop == stop:
-            return first, first + 1
-        self._cut(start)
-        self._cut(stop)
-        first = at = bisect_left(starts, start)
-        position = start
-        while position < stop:
-            following = spans[at].start if at < len(spans) else stop
-            if following > position:
-                spans.insert(at, _Span(position, min(following, stop)))
-                starts.insert(at, position)
-            position = spans[at].stop
-            at += 1
-        return first, at
-
-    def _cut(self, position: int) -> None:
-        at = bisect_left(self._starts, position)
-        if at and self._spans[at - 1].stop > position:
-            left = self._spans[at - 1]
-            right = _Span(position, left.stop, left.writer, left.value, left.readers)
-            left.stop = position
-            self._starts.insert(at, position)
-            self._spans.insert(at, right)
-
-
-class _Order:
-    """What the dependencies put before what."""
-
-    def __init__(self, deps: Sequence[Sequence[int]]) -> None:
-        self._deps = deps
-        self._before: list[int] | None = [] if len(deps) <= _CLOSURE_LIMIT else None
-        if self._before is not None:
-            for number, waits in enumerate(deps):
-                bits = 1 << number
-                for d in waits:
-                    bits |= self._before[d]
-                self._before.append(bits)
-
-    def waits(self, late: int, early: int) -> bool:
-        """Whether `late` always runs after `early`."""
-        if self._before is not None:
-            return bool(self._before[late] >> early & 1) and late != early
-        return not self.missing(late, (early,))
-
-    def missing(self, late: int, wanted: Iterable[int]) -> list[int]:
-        """Those of `wanted` that `late` does not always run after."""
-        if self._before is not None:
-            return [w for w in wanted if not self.waits(late, w)]
-        rest = set(wanted).difference(self._deps[late])
-        first = min(rest, default=late)
-        seen: set[int] = set()
-        stack = list(self._deps[late]) if rest else []
-        while stack and rest:
-            number = stack.pop()
-            rest.discard(number)
-            new = [d for d in self._deps[number] if d >= first and d not in seen]
-            seen.update(new)
-            stack += new
-        return sorted(rest)
+# Where memory lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +130,7 @@ class _Place:
 
     Attributes
     ----------
-    storage : _Storage
+    storage : Storage
         What it is part of.
     start, stop : int
         Its bytes there.
@@ -266,7 +140,7 @@ class _Place:
         Whether they outlive the plan and no commit changes any of them.
     """
 
-    storage: _Storage
+    storage: Storage
     start: int
     stop: int
     own: Intermediate | None
@@ -287,7 +161,7 @@ class _Verifier:
             self._targets.setdefault(target, []).append(number)
             self._changing.add(where[target], None)
         self._written: dict[UOp, int] = {}
-        self._storages: dict[int, _Storage] = {}
+        self._storages: dict[int, Storage] = {}
         self._places: dict[UOp, _Place] = {}
         self._slots: dict[UOp, _Slots] = {}
         self._failing = [
@@ -299,7 +173,7 @@ class _Verifier:
         """Check everything."""
         self._check_deps()
         self._check_arena()
-        self._order = _Order(self._made.deps)
+        self._order = Order(self._made.deps)
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)
@@ -415,7 +289,7 @@ class _Verifier:
             storage, offset = _ARENA, self._made.arena_offsets[own]
         bytes_of = self._storages.get(id(storage))
         if bytes_of is None:
-            bytes_of = self._storages[id(storage)] = _Storage()
+            bytes_of = self._storages[id(storage)] = Storage()
         still = own is None and not self._changing.meeting(region)
         return _Place(bytes_of, offset + region.start, offset + region.stop, own, still)
 
@@ -455,7 +329,7 @@ class _Verifier:
             value = self._commit(k, buffer, stop - place.start)
         if place.start == stop:
             return
-        for span in place.storage.put(_Span(place.start, stop, k, value)):
+        for span in place.storage.put(Span(place.start, stop, k, value)):
             self._check_overwritten(k, slot, buffer, span)
             if isinstance(value, int) and isinstance(span.value, int) and span.value > value:
                 self._fault(
@@ -463,7 +337,7 @@ class _Verifier:
                     "to some of it later"
                 )  # fmt: skip
 
-    def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: _Span) -> None:
+    def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: Span) -> None:
         if span.writer == k:
             self._fault(k, f"writes bytes of {_name(buffer)} through two slots")
         if span.writer >= 0 and not self._order.waits(k, span.writer):

@@ -34,7 +34,7 @@ from support.kernel_reference import HostBuffer
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
-from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule, schedule, verify
+from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule, ledger, schedule
 from kernelrt.schedule.verify import verify_schedule
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def ancestors(deps: Sequence[Sequence[int]]) -> list[set[int]]:
 def test_what_the_scheduler_makes_passes(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
     make().verify()
 
 
@@ -176,7 +176,7 @@ def without_edges(p: Program) -> list[tuple[Program, bool]]:
 def test_an_edge_that_is_missing_is_found(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
     found = without_edges(make())
     for broken, implied in found:
         assert broken.is_refused() is not implied
@@ -242,7 +242,7 @@ def users(p: Program) -> dict[Intermediate, list[int]]:
 def test_bytes_of_the_arena_that_are_given_out_too_early_are_found(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verify, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
     p = make()
     before, uses, offsets = ancestors(p.made.deps), users(p), p.made.arena_offsets
     for holder in offsets:
@@ -417,7 +417,7 @@ def test_a_read_beside_what_is_written_is_found() -> None:
         return node
 
     p.verify()
-    with pytest.raises(SpecError, match="at another element"):
+    with pytest.raises(SpecError, match="at another element than it reads of slot 0"):
         p.with_item(0, dataclasses.replace(item, ast=rebuilt(item.ast, shifted))).verify()
 
 
@@ -430,7 +430,7 @@ def test_a_sum_into_what_is_read_is_found() -> None:
         loops = [n for n in toposort([node]) if n.op is Op.RANGE]
         return node.replace(src=(*node.src, *loops), arg=Op.ADD)
 
-    with pytest.raises(SpecError, match="to which it also adds"):
+    with pytest.raises(SpecError, match="in parts, or adds to, slot 0"):
         p.with_item(0, dataclasses.replace(item, ast=rebuilt(item.ast, adding))).verify()
 
 
@@ -445,7 +445,7 @@ def test_a_store_under_other_loops_than_what_it_reads_is_found() -> None:
     changed = dataclasses.replace(
         item, ast=ast, buffers=(*item.buffers, scratch), writes=(0, 2)
     )
-    with pytest.raises(SpecError, match="under other loops"):
+    with pytest.raises(SpecError, match="under other loops than it reads slot 0"):
         p.with_item(0, changed).verify()
 
 
@@ -480,6 +480,6 @@ def test_any_missing_edge_of_any_program_is_found(p: Program) -> None:
     p.verify()
     for limit in (8192, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(verify, "_CLOSURE_LIMIT", limit)
+            patch.setattr(ledger, "_CLOSURE_LIMIT", limit)
             for broken, implied in without_edges(p):
                 assert broken.is_refused() is not implied
