@@ -73,6 +73,7 @@ def built_in(spec: DeviceSpec) -> dict[str, Any]:
         "ghz": costs.ghz,
         "call": costs.call,
         "loop": costs.loop,
+        "hand_over": costs.hand_over,
         "bytes": {level.name: level.cycles for level in costs.levels},
         "ops": ops,
     }
@@ -83,7 +84,10 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"kernelrt {report['kernelrt']}, {report['cpu']}, vectors of {report['vector_bits']} bits"
     yield ""
     yield f"{'':<28}{'measured':>10}{'built in':>10}"
-    titles = {"ghz": "clock, GHz", "call": "kernel, cycles", "loop": "inner loop, cycles"}
+    titles = {
+        "ghz": "clock, GHz", "call": "kernel, cycles", "loop": "inner loop, cycles",
+        "hand_over": "hand-over, cycles",
+    }  # fmt: skip
     for key, title in titles.items():
         yield f"{title:<28}{measured[key]:>10.2f}{known[key]:>10.2f}"
     for level in measured["bytes"]:

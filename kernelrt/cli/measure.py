@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._dispatch import KERNEL, PlanCore
+from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device import Buffer
 from kernelrt.device.costs import BECOMES
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import BINARY
+from kernelrt.threads import get_num_threads, num_threads
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -39,6 +40,9 @@ _MARGIN: Final = 64
 _ROWS: Final = 16
 #: Different kernels called in turn, so that none finds the processor prepared for it.
 _KERNELS: Final = 128
+#: Ops of a plan that two threads share, and the time that each is said to take, so that they do.
+_SHARED: Final = 64
+_SHARED_NS: Final = 20_000
 #: Runs, of which the shortest counts: others were disturbed. Launches in a run of small kernels.
 _RUNS: Final = 30
 _LAUNCHES: Final = 256
@@ -59,7 +63,7 @@ def ops_of(dtype: DType) -> tuple[Op, ...]:
 
 
 def measure(spec: DeviceSpec) -> dict[str, Any]:
-    """Measure what plans for `spec` are made with, on one core of this machine.
+    """Measure what plans for `spec` are made with, on this machine.
 
     Parameters
     ----------
@@ -69,8 +73,9 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``ghz``; ``call`` and ``loop`` in cycles; ``bytes``, by where they lie, in cycles a byte;
-        ``ops``, by op and type, in cycles a vector.
+        ``ghz``; ``call``, ``loop`` and ``hand_over`` in cycles, the last 0 where there is one core
+        only; ``bytes``, by where they lie, in cycles a byte; ``ops``, by op and type, in cycles a
+        vector.
     """
     asts: dict[Hashable, UOp] = {("clock", n): _clock(n) for n in (100, 300)}
     asts |= {("call", n): _map(n) for n in range(_KERNELS)}
@@ -119,6 +124,7 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
         "ghz": 1.0 / cycle,
         "call": max(0.0, call / cycle),
         "loop": max(0.0, loop / cycle),
+        "hand_over": max(0.0, bench.hand_over((Op.POW, dt.float32, 6)) / cycle),
         "bytes": {name: ns / cycle for name, ns in levels.items()},
         "ops": {op: {d: ns / cycle for d, ns in row.items()} for op, row in found.items()},
     }
@@ -132,6 +138,7 @@ class _Bench:
         programs = [renderer.render(ast) for ast in asts.values()]
         loaded = LLVMLoader(compiler).load(compiler.compile(programs))
         self._kernels = dict(zip(asts, zip(programs, loaded, strict=True), strict=True))
+        self._kept: list[Buffer] = []
         self._buffers: dict[tuple[int, int, DType], Buffer] = {}
         self._empty = _shortest(PlanCore([]), 1000)
 
@@ -150,6 +157,28 @@ class _Bench:
         rows *= max(1, min(_LAUNCHES // len(keys), (1 << 24) // size))
         runs = max(3, _RUNS * len(rows) // _LAUNCHES)
         return (_shortest(PlanCore(rows), runs) - self._empty) / len(rows)
+
+    def hand_over(self, key: Hashable) -> float:
+        """Nanoseconds that two threads lose for each op of a plan that they share."""
+        if get_num_threads() < 2:
+            return 0.0
+        spec, program = self._kernels[key]
+        slots = range(spec.buf_count)
+        params = {u.arg[0]: u for u in toposort([spec.ast]) if u.op is Op.PARAM}
+        rows = []
+        for _ in range(_SHARED):
+            target = Buffer(params[0].arg[1], params[0].dtype)
+            self._kept.append(target)
+            inputs = [self._buffer(params.get(slot, params[1])).address for slot in slots[1:]]
+            row = _row(spec, program, [target.address, *inputs])
+            rows.append((*row[:6], HOST_PARALLEL_SAFE, _SHARED_NS, ()))
+        alone, shared = [], []
+        for _ in range(2 * _RUNS):
+            # A new plan each time, because one that was slower in parallel is run serially.
+            for threads, found in ((1, alone), (2, shared)):
+                with num_threads(threads):
+                    found.append(_shortest(PlanCore(rows), 6))
+        return (2 * min(shared) - min(alone)) / _SHARED
 
     def _buffer(self, param: UOp) -> Buffer:
         """Memory for an argument: numbers that suit every chain."""

@@ -119,12 +119,10 @@ def _whole(number: object) -> int:
 
 #: Reductions of so few elements are written out in full.
 SHORT = 4
-#: Cycles that a chunk should be worth: far above what handing it to a thread costs.
-CHUNK_CYCLES = 30_000
 #: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
 MOST_CHUNKS = 64
-#: Cycles of a chunk for each element of the arrays that it fills again: at a cycle for one, an
-#: eighth of its work.
+#: Cycles of a chunk for each element that it computes again: at a cycle for one, an eighth of its
+#: work.
 MOST_AGAIN = 8
 #: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
 #: linearly in them, and the loops leave the instruction cache.
@@ -135,15 +133,16 @@ ROUNDS = 2
 
 def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
     """Tiles and chunks for the kernel `info` on `target`."""
-    cycles = costs_of(target).launch(cost.cycles.vmax, cost.bytes.vmax)
-    return _split(info, Chooser(info, target).choose(), cycles)
+    costs = costs_of(target)
+    cycles = costs.launch(cost.cycles.vmax, cost.bytes.vmax)
+    return _split(info, Chooser(info, target).choose(), cycles, costs.chunk)
 
 
-def _split(info: Analysis, tiling: Tiling, cycles: float) -> Tiling:
-    """Divide a kernel of so many cycles along the store range with the most tiles."""
+def _split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling:
+    """Divide a kernel of `cycles` into chunks of `chunk`, along the store range with most tiles."""
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
         return tiling
-    wanted = min(MOST_CHUNKS, int(cycles / CHUNK_CYCLES))
+    wanted = min(MOST_CHUNKS, int(cycles / chunk))
     common = [r for r in tiling.order if all(r in info.deps[s.src[1]] for s in info.sink.src)]
     if wanted < 2 or not common:
         return tiling
@@ -152,8 +151,8 @@ def _split(info: Analysis, tiling: Tiling, cycles: float) -> Tiling:
         return -(-extent(r) // tiling.tile(r).factor)
 
     def chunks(r: UOp) -> int:
-        # A chunk fills again the arrays that do not vary with its loop.
-        again = [u for u in info.locals if r not in info.deps[u]]
+        # A chunk computes again what does not vary with its loop.
+        again = [u for u in (*info.reduces, *info.locals) if r not in info.deps[u]]
         filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
         return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)
 

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
 
 
+#: How many times as long as handing it over a chunk should take.
+_WORTH: Final = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Becomes:
     """Vector instructions that an op is written as.
@@ -102,6 +106,8 @@ class _Target:
         between.
     loop : float
         Entering and leaving an inner loop.
+    hand_over : float
+        Passing a chunk, or another op of a plan, to a thread.
     plain : float
         Arithmetic on a vector of floats of which nothing else is said.
     simple : float
@@ -116,6 +122,7 @@ class _Target:
     ghz: float
     call: float
     loop: float
+    hand_over: float
     plain: float
     simple: float
     levels: tuple[float, float, float, float]
@@ -138,6 +145,10 @@ class Costs:
         Cycles of a kernel beside its work: its call, loop set-up and tail.
     loop : float
         Cycles of entering and leaving an inner loop.
+    hand_over : float
+        Cycles of passing a chunk, or another op of a plan, to a thread.
+    chunk : float
+        Cycles that a chunk should be worth: far above what handing it over costs.
     plain : float
         Cycles of a vector's sum.
     levels : tuple of Level
@@ -153,7 +164,10 @@ class Costs:
     True
     """
 
-    __slots__ = ("_elements", "_target", "call", "ghz", "levels", "loop", "plain", "spec")
+    __slots__ = (
+        "_elements", "_target", "call", "chunk", "ghz", "hand_over", "levels", "loop", "plain",
+        "spec",
+    )  # fmt: skip
 
     def __init__(self, spec: DeviceSpec) -> None:
         target = _target(spec)
@@ -161,6 +175,7 @@ class Costs:
         self._target = target
         self.ghz, self.call, self.loop = target.ghz, target.call, target.loop
         self.plain = target.plain
+        self.hand_over, self.chunk = target.hand_over, _WORTH * target.hand_over
         sizes = (spec.l1_bytes, spec.l2_bytes, spec.l3_bytes, 1 << 62)
         names = ("L1", "L2", "L3", "memory")
         self.levels = tuple(map(Level, names, sizes, target.levels))
@@ -262,6 +277,7 @@ _AVX512: Final = _Target(
     ghz=3.7,
     call=50.0,
     loop=2.0,
+    hand_over=1700.0,
     plain=0.5,
     simple=0.25,
     levels=(0.01, 0.017, 0.068, 0.2),
@@ -280,6 +296,7 @@ _AVX2: Final = _Target(
     ghz=3.7,
     call=50.0,
     loop=2.0,
+    hand_over=1700.0,
     plain=0.5,
     simple=0.25,
     levels=(0.012, 0.024, 0.08, 0.2),
@@ -299,6 +316,7 @@ _GENERIC: Final = _Target(
     ghz=3.7,
     call=50.0,
     loop=5.0,
+    hand_over=1700.0,
     plain=0.5,
     simple=0.3,
     levels=(0.0175, 0.022, 0.1, 0.3),
@@ -323,6 +341,7 @@ _NEON: Final = _Target(
     ghz=2.6,
     call=50.0,
     loop=5.0,
+    hand_over=1700.0,
     plain=0.5,
     simple=0.5,
     levels=(0.047, 0.06, 0.1, 0.3),

@@ -82,7 +82,7 @@ def test_calibrate_measures_what_is_built_in(capsys: pytest.CaptureFixture[str])
     assert main(["calibrate", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     measured, known = report["measured"], report["built_in"]
-    assert measured.keys() == known.keys() == {"ghz", "call", "loop", "bytes", "ops"}
+    assert measured.keys() == known.keys() == {"ghz", "call", "loop", "hand_over", "bytes", "ops"}
     assert measured["bytes"].keys() == known["bytes"].keys() == {"L1", "L2", "L3", "memory"}
     assert measured["ops"].keys() == known["ops"].keys()
     for op, row in known["ops"].items():
