@@ -22,6 +22,7 @@ from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.simplify import simplify_graph
+from kernelrt.schedule.split import split_reductions
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
 from kernelrt.schedule.verify import verify_schedule
 
@@ -66,18 +67,20 @@ def schedule(
     ShapeError
         When a commit's value has another number of elements or type than its target.
     """
-    for target, value in commits:
-        _check_commit(target, value)
+    for place, value in commits:
+        _check_commit(place, value)
     advance()
     values = simplify_graph([*outputs, *(value for _, value in commits)])
     cropped = crop_graph(values)
     if cropped != values:
         values = simplify_graph(cropped)
+    target = host() if device is None else device
+    values = split_reductions(values, target)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],
         [(t, v) for (t, _), v in zip(commits, values[len(outputs) :], strict=True)],
-        host() if device is None else device,
+        target,
     ).run(arena)
 
 
