@@ -75,7 +75,7 @@ class LLVMRenderer:
         info, tiling, nest, cost, _ = self._nest(given, variant)
         name = _name(ast)
         emitter = Emitter(info, self._device, variables)
-        source = emitter.write(name, nest) + self._attributes()
+        source = emitter.write(name, nest) + self._attributes(probed=bool(info.locals))
         program = ProgramSpec(name, source, self._device, ast)
         for variable in variables:
             program.add_var(variable)
@@ -164,10 +164,13 @@ class LLVMRenderer:
         info = Analysis(rewrite([sink], MATH, written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))
 
-    def _attributes(self) -> str:
+    def _attributes(self, *, probed: bool) -> str:
         width = self._device.vector_bits
+        # Where arrays take more than a page of the stack, each page is touched in order: a stack
+        # that is too small ends in a fault at its guard, never in another thread's memory.
+        probe = '"probe-stack"="inline-asm" ' if probed else ""
         return (
-            f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" '
+            f'attributes #0 = {{ nounwind {probe}"prefer-vector-width"="{width}" '
             f'"min-legal-vector-width"="{width}" }}\n!0 = !{{}}\n'
         )
 

@@ -287,6 +287,15 @@ def test_only_so_much_memory(build):
         LLVMRenderer(host()).render(softmax_rows(build, 2, columns + 1))
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_page_of_the_stack_is_touched(target, build):
+    spec = TARGETS[target]
+    program = LLVMRenderer(spec).render(softmax_rows(build, 4, 20000))
+    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    # A loop that moves the stack pointer by a page and writes there.
+    assert re.search(r"subq\s+\$4096, %rsp|sub\s+sp, sp, #1, lsl #12", text)
+
+
 class AnyTiles:
     """Instead of the best tiles, any: what is written must not depend on who chose."""
 
