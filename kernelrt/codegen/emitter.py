@@ -21,6 +21,7 @@ from kernelrt.codegen.frames import Frames, Segment
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.loops import Axis, Loop, Pass, Step
 from kernelrt.codegen.memory import Memory
+from kernelrt.codegen.rare import rare
 from kernelrt.codegen.tiles import Place, Position, is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
@@ -223,6 +224,8 @@ class Emitter:
             return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
         if u.op is Op.RANGE:
             return self._range(u, place)
+        if u.op is Op.RARE:
+            return rare(self, u, [self._at_place(s, place) for s in u.src])
         if u.op is Op.LOAD:
             return self.memory.load(u, place)
         if u.op is Op.REDUCE:

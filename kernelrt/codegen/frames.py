@@ -107,21 +107,29 @@ class Frames:
         finally:
             self.stack, self.text.lines = full, lines
 
-    def branch_if(self, condition: Value, body: Callable[[], None]) -> None:
+    def branch_if(
+        self, condition: Value, body: Callable[[], None], weights: str = ""
+    ) -> tuple[str, str]:
         """Run `body` only where the scalar `condition` holds.
 
-        Values that are written in between are forgotten: what follows may run without them.
+        Values that are written in between are forgotten: what follows may run without them. The
+        blocks that what follows is reached from are returned, that of `body` last; `weights` is
+        metadata that says how often each is taken.
         """
         frame, then, join = self.top, self.label("then"), self.label("join")
-        frame.lines.append(f"  br i1 {condition.text}, label %{then}, label %{join}")
+        before = frame.block
+        frame.lines.append(f"  br i1 {condition.text}, label %{then}, label %{join}{weights}")
         frame.lines.append(f"{then}:")
+        frame.block = then
         known = len(frame.memo)
         body()
+        last = frame.block
         while len(frame.memo) > known:
             frame.memo.popitem()
         frame.lines.append(f"  br label %{join}")
         frame.lines.append(f"{join}:")
         frame.block = join
+        return before, last
 
     def run(
         self,

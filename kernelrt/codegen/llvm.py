@@ -75,7 +75,7 @@ class Text:
     """
 
     def __init__(self, has_half: bool = True) -> None:
-        self._has_half = has_half
+        self.has_half = has_half
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self._next = 0
@@ -208,7 +208,7 @@ class Text:
             long = self.emit(f"zext {narrow} {text} to {bits}")
             high = self.emit(f"shl {bits} {long}, {self._bits(16, lanes)}")
             out = self.emit(f"bitcast {bits} {high} to {wide}")
-        elif self._has_half:
+        elif self.has_half:
             half = self.emit(f"bitcast {narrow} {text} to {vector('half', lanes)}")
             out = self.emit(f"fpext {vector('half', lanes)} {half} to {wide}")
         else:
@@ -229,7 +229,7 @@ class Text:
             return self.emit(f"zext {wide} {value.text} to {narrow}")
         if value.dtype is dt.bfloat16:
             return self._to_bfloat16(value)
-        if not self._has_half:
+        if not self.has_half:
             return self._to_float16(value)
         half = vector("half", value.lanes)
         small = self.emit(f"fptrunc {wide} {value.text} to {half}")

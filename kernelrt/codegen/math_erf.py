@@ -1,4 +1,4 @@
-"""erf."""
+"""erf and erfc."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.math_parts import at_most, floats, fma, polynomial, with_sign_of
+from kernelrt.codegen.math_exp import expm1_parts
+from kernelrt.codegen.math_parts import (
+    at_most,
+    exact_product,
+    exact_sum,
+    floats,
+    fma,
+    negated,
+    ordered_sum,
+    polynomial,
+    with_sign_of,
+)
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["erf"]
+__all__ = ["erf", "erfc"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """erf in one format.
+    """Both functions in one format.
 
     Attributes
     ----------
@@ -30,12 +41,19 @@ class _Constants:
         Chosen such that the first of them needs next to no rounding.
     saturated : float
         erf is 1 from here on.
+    vanished : float
+        erfc is 0 from here on.
+    scaled : tuple of float
+        Coefficients of erfc(a) e**(a**2) (a + 2) in powers of (a - 2) / (a + 2), from
+        :data:`_JOIN` to ``vanished``; the first as an unevaluated sum of two.
     """
 
     near: tuple[float, ...]
     far: tuple[float, ...]
     centre: float
     saturated: float
+    vanished: float
+    scaled: tuple[float, ...]
 
 
 _CONSTANTS: Final[dict[DType, _Constants]] = {
@@ -52,6 +70,12 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
         ),
         centre=2.6875,
         saturated=float.fromhex("0x1.f5c28ep+1"),
+        vanished=10.2,
+        scaled=floats(
+            "0x1.058672p+0 -0x1.068fe6p-26 -0x1.5fd384p-1 0x1.1e2ddcp-2 -0x1.2a8e2cp-5"
+            " -0x1.6055fcp-6 0x1.aa24c6p-8 0x1.8f8dbep-9 -0x1.e19b80p-11 -0x1.18986cp-11"
+            " 0x1.25cf9cp-13"
+        ),
     ),
     # Chebyshev interpolation in 260-bit arithmetic: relative errors 2**-56.0 and 2**-57.4.
     dt.float64: _Constants(
@@ -78,8 +102,23 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
         ),
         centre=3.349609375,
         saturated=5.93,
+        vanished=27.3,
+        scaled=floats(
+            "0x1.058671b52c776p+0 -0x1.cceec81385be8p-56 -0x1.5fd386754eff7p-1 0x1.1e2deea6b11b9p-2"
+            " -0x1.2a88e6107e985p-5 -0x1.606e41553eba2p-6 0x1.a89eaffa7d2fbp-8 0x1.9517bb83aff9ap-9"
+            " -0x1.b6fbfb2e696f7p-11 -0x1.5ba43c8e7880fp-11 0x1.205569310373ep-15"
+            " 0x1.2efaa99ba3a8ap-13 0x1.1e6b58520637bp-15 -0x1.6c1058a6e2843p-16"
+            " -0x1.0e064a56f91f3p-16 -0x1.2d4622cf63785p-20 0x1.dd968ac3e68bcp-19"
+            " 0x1.106b8e557c884p-19 0x1.6fb8ef7757859p-23 -0x1.70f736e23140dp-21"
+            " -0x1.0fdff3ed3342fp-21 0x1.913cb51a84a90p-23 0x1.8c4e6c0560de6p-23"
+            " -0x1.32e25ad2ef053p-24"
+        ),
     ),
 }
+
+
+#: Up to here erfc is 1 - erf.
+_JOIN: Final = 0.47
 
 
 def erf(x: UOp) -> UOp:
@@ -93,3 +132,41 @@ def erf(x: UOp) -> UOp:
     near = fma(polynomial(a * a, k.near), a, a)
     far = polynomial(at_most(a, k.saturated) - k.centre, k.far)
     return with_sign_of((a > 1.0).where(far, near), x)
+
+
+def erfc(x: UOp) -> UOp:
+    """The complement 1 - erf(x) of a float32 or float64 node, without cancellation.
+
+    Beyond _JOIN it is e**(-a**2) Q(t) / (a + 2) with t = (a - 2) / (a + 2); what a square, an
+    inverse and a product round off is carried along. 2 less that for negative arguments.
+    """
+    k = _CONSTANTS[x.dtype]
+    size = x.alu(Op.ABS)
+    near = fma(polynomial(size * size, k.near), size, size)
+    a = at_most(size, k.vanished)
+    one, two = x.const_like(1.0), x.const_like(2.0)
+    whole, whole_low = exact_sum(two, a)
+    w = one / whole
+    w_low = fma(negated(whole_low), w, fma(negated(whole), w, one)) * w
+    t = fma(w, -4.0, one)
+    t_low = fma(w, -4.0, one - t) - w_low * 4.0
+    first, second, third = k.scaled[1], k.scaled[2], k.scaled[3]
+    line, line_low = exact_product(t, second)
+    q, rest = ordered_sum(x.const_like(k.scaled[0]), line)
+    rest = rest + fma(t_low, fma(t, 2 * third, second), line_low + first)
+    square, square_low = exact_product(t, t)
+    curve = polynomial(t, k.scaled[3:])
+    q, q_low = ordered_sum(q, fma(square, curve, fma(square_low, curve, rest)))
+    g, g_low = exact_product(w, q)
+    g_low = fma(w, q_low, fma(w_low, q, g_low))
+    square, square_low = exact_product(a, a)
+    # Subnormal results are scaled twice.
+    scale, p = expm1_parts(negated(square), negated(square_low), _LIFT)
+    far = (g + fma(g, p, g_low)) * scale * 2.0**-_LIFT
+    negative = x < 0.0
+    joined = (one - near, one + near), (far, two - far)
+    inner, outer = (negative.where(below, above) for above, below in joined)
+    return (size > _JOIN).where(outer, inner)
+
+
+_LIFT: Final = 64

@@ -19,6 +19,8 @@ from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.dtype import DType
 
 __all__ = [
@@ -33,11 +35,13 @@ __all__ = [
     "fma",
     "from_bits",
     "in_halves",
+    "is_tiny",
     "negated",
     "ordered_sum",
     "polynomial",
     "power_of_two",
     "product",
+    "rarely",
     "sign_bit",
     "with_sign_of",
 ]
@@ -90,6 +94,11 @@ def floats(text: str) -> tuple[float, ...]:
 def fma(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
     """``a * b + c`` with one rounding."""
     return a.alu(Op.FMA, b, c)
+
+
+def is_tiny(x: UOp) -> UOp:
+    """Whether a square of `x` is nothing beside 1; so are zeros, with their signs."""
+    return x.alu(Op.ABS) < 2.0 ** -(FORMATS[x.dtype].fraction + 2)
 
 
 def negated(x: UOp) -> UOp:
@@ -155,6 +164,16 @@ def sign_bit(x: UOp) -> UOp:
 def with_sign_of(magnitude: UOp, like: UOp) -> UOp:
     """A number that is not negative, given the sign of `like`."""
     return from_bits(bits_of(magnitude) | sign_bit(like), like.dtype)
+
+
+def rarely(condition: UOp, usual: UOp, rare: Callable[..., UOp], *inputs: UOp) -> UOp:
+    """``rare(*inputs)`` where `condition` holds, else `usual`.
+
+    The rare value is computed only for vectors that hold such a lane: what it costs does not
+    matter, as long as nearly all vectors do without it.
+    """
+    leaves = (UOp(Op.VAR, s.dtype, (), (k, 0, 0)) for k, s in enumerate(inputs))
+    return UOp(Op.RARE, usual.dtype, (condition, usual, *inputs), rare(*leaves))
 
 
 # Numbers as unevaluated sums of two -------------------------------------------------------------

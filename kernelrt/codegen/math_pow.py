@@ -31,7 +31,7 @@ from kernelrt.ir.uop import const
 if TYPE_CHECKING:
     from kernelrt.ir.uop import UOp
 
-__all__ = ["power"]
+__all__ = ["log_sum", "power"]
 
 # log2(1 + f) / f for 1 + f in [sqrt(1/2), sqrt(2)], and 2**r for abs(r) <= 1/2, in float64 for
 # float32 arguments: minimax of the relative error, 2**-33.2 and 2**-28.9.
@@ -119,7 +119,7 @@ def _finite(y: UOp, exponent: int) -> UOp:
 
 def _magnitude_float64(a: UOp, y: UOp) -> UOp:
     """``a ** y`` for `a` not negative."""
-    high, low = _log_sum(a)
+    high, low = log_sum(a)
     y = _finite(y, 80)
     scaled, error = exact_product(y, high)
     error = fma(y, low, error)
@@ -128,7 +128,7 @@ def _magnitude_float64(a: UOp, y: UOp) -> UOp:
     return exp_of_sum(scaled, at_least(at_most(error, 1.0), -1.0))
 
 
-def _log_sum(a: UOp) -> tuple[UOp, UOp]:
+def log_sum(a: UOp) -> tuple[UOp, UOp]:
     """The natural logarithm of a positive finite number, as a sum of two to about 65 bits."""
     f, e = split(a)
     # s = f / (2 + f)

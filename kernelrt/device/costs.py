@@ -47,7 +47,7 @@ class Becomes:
     fused : int
         Those of these that do both.
     divisions : int
-        Divisions beside these.
+        Divisions and square roots beside these.
     """
 
     instructions: int
@@ -58,14 +58,31 @@ class Becomes:
 
 #: What transcendental ops become for float32 and for float64, narrower floats being computed as
 #: float32: counted in the assembly of an AVX-512 loop (``LLVMCompiler.assembly``). What float32
-#: computes in float64 counts twice.
+#: computes in float64 counts twice, and what few elements need not at all.
 BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
     Op.EXP: (Becomes(17, 13, 10), Becomes(23, 19, 16)),
+    Op.EXP2: (Becomes(17, 12, 9), Becomes(23, 18, 15)),
+    Op.EXPM1: (Becomes(25, 17, 8), Becomes(31, 23, 14)),
     Op.LOG: (Becomes(29, 16, 10), Becomes(34, 21, 9, 1)),
+    Op.LOG2: (Becomes(32, 16, 11), Becomes(35, 19, 11, 1)),
+    Op.LOG10: (Becomes(33, 17, 12), Becomes(37, 20, 12, 1)),
+    Op.LOG1P: (Becomes(38, 23, 11), Becomes(42, 27, 11, 1)),
+    Op.SIN: (Becomes(27, 15, 10), Becomes(44, 33, 18)),
+    Op.COS: (Becomes(26, 15, 10), Becomes(45, 33, 18)),
+    Op.TAN: (Becomes(40, 26, 15, 1), Becomes(47, 33, 22, 1)),
+    Op.ASIN: (Becomes(22, 13, 7, 1), Becomes(29, 20, 14, 1)),
+    Op.ACOS: (Becomes(24, 14, 6, 1), Becomes(31, 21, 13, 1)),
+    Op.ATAN: (Becomes(20, 13, 9, 1), Becomes(31, 24, 20, 1)),
+    Op.ATAN2: (Becomes(35, 13, 9, 1), Becomes(47, 24, 20, 1)),
+    Op.SINH: (Becomes(33, 22, 7), Becomes(39, 28, 13)),
+    Op.COSH: (Becomes(31, 23, 7), Becomes(37, 29, 13)),
     Op.TANH: (Becomes(22, 13, 10, 1), Becomes(30, 21, 16, 1)),
+    Op.ASINH: (Becomes(50, 30, 11, 2), Becomes(54, 34, 11, 3)),
+    Op.ACOSH: (Becomes(51, 33, 12, 1), Becomes(56, 37, 12, 2)),
+    Op.ATANH: (Becomes(48, 32, 14, 1), Becomes(52, 36, 14, 2)),
     Op.ERF: (Becomes(27, 20, 18), Becomes(58, 50, 48)),
-    Op.SIN: (Becomes(56, 30, 14), Becomes(144, 87, 23)),
-    Op.COS: (Becomes(56, 30, 14), Becomes(144, 87, 23)),
+    Op.ERFC: (Becomes(89, 71, 36, 1), Becomes(114, 96, 61, 1)),
+    Op.LGAMMA: (Becomes(292, 149, 93, 3), Becomes(195, 144, 81, 2)),
     Op.POW: (Becomes(108, 60, 30), Becomes(128, 80, 38, 1)),
 }
 #: Ops on the bits of numbers; processors have more units for these than for arithmetic.

@@ -11,6 +11,7 @@ __all__ = [
     "BINARY",
     "COMMUTATIVE",
     "COMPARE",
+    "FUNCTIONS",
     "MOVEMENT",
     "REDUCERS",
     "TERNARY",
@@ -38,11 +39,27 @@ class Op(enum.IntEnum):
     NOT = enum.auto()
     SQRT = enum.auto()
     EXP = enum.auto()
+    EXP2 = enum.auto()
+    EXPM1 = enum.auto()
     LOG = enum.auto()
+    LOG2 = enum.auto()
+    LOG10 = enum.auto()
+    LOG1P = enum.auto()
     SIN = enum.auto()
     COS = enum.auto()
+    TAN = enum.auto()
+    ASIN = enum.auto()
+    ACOS = enum.auto()
+    ATAN = enum.auto()
+    SINH = enum.auto()
+    COSH = enum.auto()
     TANH = enum.auto()
+    ASINH = enum.auto()
+    ACOSH = enum.auto()
+    ATANH = enum.auto()
     ERF = enum.auto()
+    ERFC = enum.auto()
+    LGAMMA = enum.auto()
     FLOOR = enum.auto()
     CEIL = enum.auto()
     TRUNC = enum.auto()
@@ -57,6 +74,7 @@ class Op(enum.IntEnum):
     IDIV = enum.auto()
     MOD = enum.auto()
     POW = enum.auto()
+    ATAN2 = enum.auto()
     MAX = enum.auto()
     MIN = enum.auto()
     AND = enum.auto()
@@ -90,6 +108,7 @@ class Op(enum.IntEnum):
     CONTIGUOUS = enum.auto()
     DETACH = enum.auto()
     # Kernel ops
+    RARE = enum.auto()
     REDUCE = enum.auto()
     LOCAL = enum.auto()
     LOAD = enum.auto()
@@ -105,6 +124,8 @@ for _op in Op:
 
 UNARY: Final = frozenset(op for op in Op if Op.NEG <= op <= Op.BITCAST)
 BINARY: Final = frozenset(op for op in Op if Op.ADD <= op <= Op.NE)
+#: Functions of one float that are no single instruction anywhere.
+FUNCTIONS: Final = frozenset(op for op in Op if Op.EXP <= op <= Op.LGAMMA)
 TERNARY: Final = frozenset({Op.WHERE, Op.FMA})
 ALU: Final = UNARY | BINARY | TERNARY
 COMPARE: Final = frozenset({Op.LT, Op.LE, Op.EQ, Op.NE})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir.local import LOCAL_BYTES, local_bytes
-from kernelrt.ir.ops import COMPARE, REDUCERS, Op
+from kernelrt.ir.ops import COMPARE, FUNCTIONS, REDUCERS, Op
 from kernelrt.ir.shape import same, window_count
 from kernelrt.ir.uop import Dim, UOp, toposort
 
@@ -157,8 +157,7 @@ _ELEMENTWISE: dict[Op, tuple[Check, ...]] = {
     **dict.fromkeys((Op.NEG, Op.ABS), (_operands(1), _keeps_type, _not_bool)),
     Op.NOT: (_operands(1), _keeps_type, _no_float),
     **dict.fromkeys(
-        (Op.SQRT, Op.EXP, Op.LOG, Op.SIN, Op.COS, Op.TANH, Op.ERF, Op.FLOOR, Op.CEIL, Op.TRUNC,
-         Op.ROUND),
+        (Op.SQRT, *FUNCTIONS, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND),
         (_operands(1), _keeps_type, _float),
     ),
     Op.CAST: (_operands(1),),
@@ -166,7 +165,7 @@ _ELEMENTWISE: dict[Op, tuple[Check, ...]] = {
     **dict.fromkeys(
         (Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN), (_operands(2), _one_type)
     ),
-    **dict.fromkeys((Op.DIV, Op.POW), (_operands(2), _one_type, _float)),
+    **dict.fromkeys((Op.DIV, Op.POW, Op.ATAN2), (_operands(2), _one_type, _float)),
     **dict.fromkeys((Op.IDIV, Op.MOD), (_operands(2), _one_type, _not_bool)),
     **dict.fromkeys((Op.AND, Op.OR, Op.XOR), (_operands(2), _one_type, _no_float)),
     **dict.fromkeys((Op.SHL, Op.SHR), (_operands(2), _one_type, _integer)),
@@ -368,6 +367,25 @@ def _address(u: UOp) -> str | None:
     return None
 
 
+def _rare(u: UOp) -> str | None:
+    condition, usual, *inputs = u.src
+    if not condition.dtype.is_bool:
+        return f"its condition is {condition.dtype.name}; it must be bool"
+    body = u.arg
+    if type(body) is not type(u):
+        return f"its arg {body!r} must be the rare value, over VARs that stand for its inputs"
+    if u.dtype is not usual.dtype or u.dtype is not body.dtype:
+        return f"is {u.dtype.name} over {usual.dtype.name} and {body.dtype.name}; types must agree"
+    for n in toposort([body]):
+        if n.op is Op.VAR:
+            name, *_ = n.arg
+            if name not in range(len(inputs)) or inputs[name].dtype is not n.dtype:
+                return f"the rare value reads {n!r}, which is none of its {len(inputs)} inputs"
+        elif n.op not in _ELEMENTWISE and n.op is not Op.CONST:
+            return f"the rare value holds {n!r}; it is arithmetic on its inputs alone"
+    return None
+
+
 def _gate(u: UOp) -> str | None:
     if len(u.src) > 2 and not u.src[2].dtype.is_bool:
         return f"its gate is {u.src[2].dtype.name}; it must be bool"
@@ -429,6 +447,7 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.VAR: (_operands(0), _is(dt.int64), _variable),
     Op.PARAM: (_operands(0), _param),
     Op.RANGE: (_operands(1), _is(dt.int64), _range),
+    Op.RARE: (_at_least(2), _rare),
     Op.LOAD: (_operands(2, 3), _keeps_type, _address, _gate),
     Op.REDUCE: (_at_least(2), _keeps_type, _reduce),
     Op.LOCAL: (_at_least(2), _keeps_type, _closes),

@@ -73,8 +73,11 @@ _FLOAT: dict[Op, Callable[..., _Number]] = {
     Op.NE: operator.ne,
 }  # fmt: skip
 _ROUNDED_ONCE: dict[Op, Callable[..., _Number]] = {
-    Op.EXP: np.exp, Op.LOG: np.log, Op.SIN: np.sin, Op.COS: np.cos, Op.TANH: np.tanh,
-    Op.POW: np.power,
+    Op.EXP: np.exp, Op.EXP2: np.exp2, Op.EXPM1: np.expm1, Op.LOG: np.log, Op.LOG2: np.log2,
+    Op.LOG10: np.log10, Op.LOG1P: np.log1p, Op.POW: np.power, Op.SIN: np.sin, Op.COS: np.cos,
+    Op.TAN: np.tan, Op.ASIN: np.arcsin, Op.ACOS: np.arccos, Op.ATAN: np.arctan,
+    Op.ATAN2: np.arctan2, Op.SINH: np.sinh, Op.COSH: np.cosh, Op.TANH: np.tanh,
+    Op.ASINH: np.arcsinh, Op.ACOSH: np.arccosh, Op.ATANH: np.arctanh,
 }  # fmt: skip
 
 

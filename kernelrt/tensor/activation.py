@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.elementwise import ElementwiseMethods
-from kernelrt.tensor.functions import clamped, expm1, sigmoid, softplus
+from kernelrt.tensor.functions import clamped, sigmoid, softplus
 
 __all__ = ["ActivationMethods"]
 
@@ -56,7 +56,7 @@ class ActivationMethods(ElementwiseMethods):
             zero = build.zeros_like(x)
             positive = zero.alu(Op.LT, x)
             # The exponential of the positive part is not taken: it could overflow.
-            below = build.mul(expm1(build.where(positive, zero, x)), alpha)
+            below = build.mul(build.where(positive, zero, x).alu(Op.EXPM1), alpha)
             return build.where(positive, x, below)
 
         return self._widely(rule)

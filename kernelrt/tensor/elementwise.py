@@ -259,6 +259,11 @@ class ElementwiseMethods(FunctionMethods):
         """-1, 0 or 1; 0 for NaN."""
         return self._of(functions.sign(self.uop))
 
+    def atan2(self, other: Operand) -> Self:
+        """The angle of the point (other, self) in radians, from -pi to pi; zeros have a side."""
+        x = self if self._unify(("other", other))[0].dtype.is_float else self.cast(dt.float32)
+        return x._computed(lambda a, b: a.alu(Op.ATAN2, b), other)
+
     def maximum(self, other: Operand) -> Self:
         """The greater of two elements; NaN where one is NaN."""
         return self._binary(Op.MAX, other)

@@ -6,17 +6,14 @@ their parts.
 
 from __future__ import annotations
 
-import math
-
 from kernelrt.errors import DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["clamped", "difference", "divergence", "expm1", "floor_divide", "huber", "log1p",
-           "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
-           "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
-           "whole_power"]  # fmt: skip
+__all__ = ["clamped", "difference", "divergence", "floor_divide", "huber", "logistic_loss",
+           "power", "product", "quotient", "remainder", "reversed_quotient", "rsqrt", "sigmoid",
+           "sign", "softplus", "step", "total", "truncated_remainder", "whole_power"]  # fmt: skip
 
 
 def total(a: UOp, b: UOp) -> UOp:
@@ -156,36 +153,6 @@ def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
     return build.mul(build.mul(g, -0.5), node.alu(Op.MUL, node.alu(Op.MUL, node)))
 
 
-def log1p(x: UOp) -> UOp:
-    """``log(1 + x)``: the rounding error of ``1 + x`` is divided out again."""
-    one = build.full(1, x.dtype, x.shape)
-    u = one.alu(Op.ADD, x)
-    corrected = u.alu(Op.LOG).alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.SUB, one)))
-    plain = u.eq(one).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
-    return custom(build.where(plain, x, corrected), _log1p_rule, x)
-
-
-def _log1p_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,) = node.arg.inputs
-    return build.div(g, build.add(x, 1))
-
-
-def expm1(x: UOp) -> UOp:
-    """``exp(x) - 1``: the rounding error of ``exp(x)`` is divided out again."""
-    one = build.full(1, x.dtype, x.shape)
-    u = x.alu(Op.EXP)
-    less = u.alu(Op.SUB, one)
-    corrected = less.alu(Op.MUL, x.alu(Op.DIV, u.alu(Op.LOG)))
-    extreme = less.eq(build.neg(one)).alu(Op.OR, u.eq(build.full(math.inf, x.dtype, x.shape)))
-    out = build.where(u.eq(one), x, build.where(extreme, less, corrected))
-    return custom(out, _expm1_rule, x)
-
-
-def _expm1_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,) = node.arg.inputs
-    return build.mul(g, x.alu(Op.EXP))
-
-
 def sigmoid(x: UOp) -> UOp:
     """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
     one = build.full(1, x.dtype, x.shape)
@@ -201,7 +168,7 @@ def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def softplus(x: UOp) -> UOp:
     """``log(1 + exp(x))`` without overflow."""
     zero = build.zeros_like(x)
-    small = log1p(x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP))
+    small = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP).alu(Op.LOG1P)
     return custom(x.alu(Op.MAX, zero).alu(Op.ADD, small), _softplus_rule, x)
 
 

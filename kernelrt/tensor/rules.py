@@ -13,6 +13,7 @@ from collections.abc import Callable
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
+from kernelrt.tensor.slopes import SLOPES
 
 __all__ = ["RULES", "Rule", "unwindow"]
 
@@ -32,33 +33,6 @@ def _abs(u: UOp, g: UOp, _i: int) -> UOp:
 
 def _sqrt(u: UOp, g: UOp, _i: int) -> UOp:
     return build.div(build.mul(g, 0.5), u)
-
-
-def _exp(u: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(g, u)
-
-
-def _log(u: UOp, g: UOp, _i: int) -> UOp:
-    return build.div(g, u.src[0])
-
-
-def _sin(u: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(g, u.src[0].alu(Op.COS))
-
-
-def _cos(u: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(build.neg(g), u.src[0].alu(Op.SIN))
-
-
-def _tanh(u: UOp, g: UOp, _i: int) -> UOp:
-    one = build.full(1, u.dtype, u.shape)
-    return build.mul(g, build.multiply_add(build.neg(u), u, one))
-
-
-def _erf(u: UOp, g: UOp, _i: int) -> UOp:
-    x = u.src[0]
-    bell = x.alu(Op.MUL, x).alu(Op.NEG).alu(Op.EXP)
-    return build.mul(build.mul(g, 2 / math.sqrt(math.pi)), bell)
 
 
 def _cast(u: UOp, g: UOp, _i: int) -> UOp | None:
@@ -286,12 +260,7 @@ RULES: dict[Op, Rule] = {
     Op.NEG: _neg,
     Op.ABS: _abs,
     Op.SQRT: _sqrt,
-    Op.EXP: _exp,
-    Op.LOG: _log,
-    Op.SIN: _sin,
-    Op.COS: _cos,
-    Op.TANH: _tanh,
-    Op.ERF: _erf,
+    **SLOPES,
     Op.CAST: _cast,
     Op.ADD: _add,
     Op.SUB: _sub,

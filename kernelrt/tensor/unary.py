@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
-from kernelrt.tensor import build, functions
+from kernelrt.tensor import build, functions, gamma
+from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.base import TensorBase
 
 if TYPE_CHECKING:
@@ -45,8 +45,11 @@ class FunctionMethods(TensorBase):
 
     def exp2(self) -> Self:
         """2 to the power of each element."""
-        x = self._as_float()
-        return self._of(build.full(2, x.dtype, x.shape).alu(Op.POW, x))
+        return self._function(Op.EXP2)
+
+    def expm1(self) -> Self:
+        """``exp(self) - 1``, precise near zero."""
+        return self._function(Op.EXPM1)
 
     def log(self) -> Self:
         """Natural logarithm."""
@@ -54,11 +57,15 @@ class FunctionMethods(TensorBase):
 
     def log2(self) -> Self:
         """Logarithm to base 2."""
-        return self._widely(lambda x: build.mul(x.alu(Op.LOG), 1 / math.log(2)))
+        return self._function(Op.LOG2)
 
     def log10(self) -> Self:
         """Logarithm to base 10."""
-        return self._widely(lambda x: build.mul(x.alu(Op.LOG), 1 / math.log(10)))
+        return self._function(Op.LOG10)
+
+    def log1p(self) -> Self:
+        """``log(1 + self)``, precise near zero."""
+        return self._function(Op.LOG1P)
 
     def sqrt(self) -> Self:
         """Square root."""
@@ -87,15 +94,72 @@ class FunctionMethods(TensorBase):
 
     def tan(self) -> Self:
         """Tangent of radians."""
-        return self._widely(lambda x: x.alu(Op.SIN).alu(Op.DIV, x.alu(Op.COS)))
+        return self._function(Op.TAN)
+
+    def asin(self) -> Self:
+        """Arc sine in radians, from -pi/2 to pi/2; NaN beyond -1 and 1."""
+        return self._function(Op.ASIN)
+
+    def acos(self) -> Self:
+        """Arc cosine in radians, from 0 to pi; NaN beyond -1 and 1."""
+        return self._function(Op.ACOS)
+
+    def atan(self) -> Self:
+        """Arc tangent in radians, from -pi/2 to pi/2."""
+        return self._function(Op.ATAN)
+
+    def sinh(self) -> Self:
+        """Hyperbolic sine."""
+        return self._function(Op.SINH)
+
+    def cosh(self) -> Self:
+        """Hyperbolic cosine."""
+        return self._function(Op.COSH)
 
     def tanh(self) -> Self:
         """Hyperbolic tangent."""
         return self._function(Op.TANH)
 
+    def asinh(self) -> Self:
+        """Inverse hyperbolic sine."""
+        return self._function(Op.ASINH)
+
+    def acosh(self) -> Self:
+        """Inverse hyperbolic cosine; NaN below 1."""
+        return self._function(Op.ACOSH)
+
+    def atanh(self) -> Self:
+        """Inverse hyperbolic tangent; NaN beyond -1 and 1."""
+        return self._function(Op.ATANH)
+
     def erf(self) -> Self:
         """The error function."""
         return self._function(Op.ERF)
+
+    def erfc(self) -> Self:
+        """``1 - erf(self)``, precise where that is small."""
+        return self._function(Op.ERFC)
+
+    def lgamma(self) -> Self:
+        """Logarithm of the absolute value of the gamma function."""
+        return self._function(Op.LGAMMA)
+
+    def digamma(self) -> Self:
+        """Logarithmic derivative of the gamma function."""
+        return self._widely(gamma.digamma)
+
+    def polygamma(self, n: int) -> Self:
+        """Derivative of order `n` of :meth:`digamma`.
+
+        Parameters
+        ----------
+        n : int
+            At least 0.
+        """
+        order = integer(n, "n", least=0)
+        if order == 0:
+            return self.digamma()
+        return self._widely(lambda x: gamma.polygamma(order, x))
 
     def floor(self) -> Self:
         """The next whole number below or equal."""
@@ -115,11 +179,3 @@ class FunctionMethods(TensorBase):
 
     def __round__(self) -> Self:
         return self.round()
-
-    def log1p(self) -> Self:
-        """``log(1 + self)``, precise near zero."""
-        return self._widely(functions.log1p)
-
-    def expm1(self) -> Self:
-        """``exp(self) - 1``, precise near zero."""
-        return self._widely(functions.expm1)

@@ -21,7 +21,7 @@ TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
     "neon": DeviceSpec.neon(), "generic": DeviceSpec.generic(),
 }  # fmt: skip
-BINARY = {Op.POW}
+BINARY = {Op.POW, Op.ATAN2}
 
 
 def applied(op, build, dtype=dt.float32, size=4096):

@@ -17,6 +17,11 @@ METHODS = {
     "log1p": lambda x: x.abs().log1p(), "sigmoid": lambda x: x.sigmoid(),
     "fmod": lambda x: x.fmod(x * x + 1), "power": lambda x: x.abs() ** x, "cube": lambda x: x**3,
     "tanh": lambda x: x.tanh(), "rsqrt": lambda x: x.abs().rsqrt(), "prod": lambda x: x.prod(1),
+    "tan": lambda x: x.tan(), "asin": lambda x: (x / 4).asin(), "acos": lambda x: (x / 4).acos(),
+    "atan": lambda x: x.atan(), "atan2": lambda x: x.atan2(x * x - 2), "sinh": lambda x: x.sinh(),
+    "cosh": lambda x: x.cosh(), "asinh": lambda x: x.asinh(), "exp2": lambda x: x.exp2(),
+    "acosh": lambda x: (x.abs() + 1.5).acosh(), "atanh": lambda x: (x / 4).atanh(),
+    "log2": lambda x: x.abs().log2(), "log10": lambda x: x.abs().log10(),
 }  # fmt: skip
 FUNCTIONS = ("elu", "softplus", "silu", "gelu", "mish", "logsigmoid", "hardswish")
 
@@ -51,7 +56,7 @@ SMOOTH = {
         x * torch.nn.functional.softplus(x).tanh() if isinstance(x, torch.Tensor) else x.mish()
     ),
     "norm": METHODS["norm"],
-    "rsqrt": METHODS["rsqrt"],
+    "rsqrt": METHODS["rsqrt"], "atan": METHODS["atan"], "asinh": METHODS["asinh"],
 }  # fmt: skip
 
 

@@ -43,11 +43,18 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
         for u in toposort([node], stop=values.__contains__):
             if u in values:
                 continue
-            out = _apply(u, [values[s] for s in u.src])
+            out = _apply(u, [values[s] for s in u.src]) if u.op is not Op.RARE else _rare(u, values)
             if u.dtype is dt.bfloat16:
                 out = _to_bfloat16(out)
             values[u] = out
     return values[node]
+
+
+def _rare(u: UOp, values: Mapping[UOp, Array]) -> Array:
+    """The rare value of all lanes, kept where it is wanted."""
+    condition, usual, *inputs = (values[s] for s in u.src)
+    leaves = [n for n in toposort([u.arg]) if n.op is Op.VAR]
+    return np.where(condition, evaluate(u.arg, {n: inputs[n.arg[0]] for n in leaves}), usual)
 
 
 def _apply(u: UOp, operands: list[Array]) -> Array:

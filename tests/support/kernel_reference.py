@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.math_truth import NUMPY
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
@@ -35,18 +36,11 @@ def _remainder(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
 
 
-def _erf(x: Array) -> Array:
-    import math
-
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
 ELEMENTWISE: dict[Op, Callable[..., Any]] = {
-    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, Op.EXP: np.exp,
-    Op.LOG: np.log, Op.SIN: np.sin, Op.COS: np.cos, Op.TANH: np.tanh, Op.ERF: _erf,
+    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, **NUMPY,
     Op.FLOOR: np.floor, Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add,
     Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floor_divide,
-    Op.MOD: _remainder, Op.POW: np.power, Op.MAX: np.maximum, Op.MIN: np.minimum,
+    Op.MOD: _remainder, Op.MAX: np.maximum, Op.MIN: np.minimum,
     Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift,
     Op.SHR: np.right_shift, Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal,
     Op.NE: np.not_equal, Op.WHERE: np.where, Op.FMA: lambda a, b, c: a * b + c,

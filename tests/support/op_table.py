@@ -44,10 +44,13 @@ ROWS: list[Row] = [
     *rows("x.floor(); x.ceil(); x.trunc(); x.round(); x.isnan(); x.isinf(); x.isfinite(); "
           "x.logical_not(); x.clone(); x.contiguous(); x.detach() * x; x.relu()", "fi"),
     *rows("x.exp(); x.exp2(); x.log(); x.log2(); x.log10(); x.log1p(); x.sqrt(); "
-          "x.rsqrt(); x.reciprocal(); x.sin(); x.cos(); x.tanh(); x.erf(); x.sigmoid()", "fi"),
+          "x.rsqrt(); x.reciprocal(); x.sin(); x.cos(); x.tanh(); x.erf(); x.sigmoid(); "
+          "x.atan(); x.asinh(); (x.abs() + 1).acosh(); x.sin().asin(); x.sin().acos()", "fi"),
     *rows("F.softsign(x)"),
     *rows("F.hardsigmoid(x)", "n"),  # torch's gradient has the digits of float32
-    *rows("x.tan(); x.expm1()", "fi", values="unit"),
+    *rows("x.tan(); x.expm1(); x.sinh(); x.cosh(); (x / 4).atanh(); (x / 4).asin(); x.erfc(); "
+          "(x.abs() + 0.5).lgamma(); (x.abs() + 0.5).digamma(); (x.abs() + 0.5).polygamma(1)", "fi",
+          values="unit"),
     *rows("F.relu6(x); F.hardtanh(x); F.hardtanh(x, -0.5, 2); F.leaky_relu(x); "
           "F.leaky_relu(x, 0.3); F.elu(x); F.elu(x, 0.5); F.logsigmoid(x); F.silu(x); F.gelu(x); "
           "F.gelu(x, approximate='tanh'); F.softplus(x); F.softplus(x, 2.0, 5.0); F.mish(x); "
@@ -63,7 +66,7 @@ ROWS: list[Row] = [
     *rows("x + y; x - y; x * y; x.add(y, alpha=3); x.sub(y, alpha=2); x.maximum(y); x.minimum(y)",
           "i", "pair"),
     *rows("x + y; x * y", "b", "pair"),
-    *rows("x / y; x.div(y, rounding_mode='trunc')", "f", "pair"),
+    *rows("x / y; x.div(y, rounding_mode='trunc'); x.atan2(y)", "f", "pair"),
     # Elsewhere torch's are not exact; tests/ops/test_remainders.py compares with NumPy.
     *rows("x.div(y, rounding_mode='floor'); x % y; x.remainder(y); x.fmod(y)", "f", "pair",
           "unit"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.math_truth import NUMPY
 
 from kernelrt import dtype as dt
 from kernelrt.errors import IndexBoundsError
@@ -183,21 +183,12 @@ def _mod(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
 
 
-def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
 _ALU: dict[Op, Any] = {
     Op.NEG: lambda x: -x,
     Op.ABS: np.abs,
     Op.NOT: np.invert,
     Op.SQRT: np.sqrt,
-    Op.EXP: np.exp,
-    Op.LOG: np.log,
-    Op.SIN: np.sin,
-    Op.COS: np.cos,
-    Op.TANH: np.tanh,
-    Op.ERF: _erf,
+    **NUMPY,
     Op.FLOOR: np.floor,
     Op.CEIL: np.ceil,
     Op.TRUNC: np.trunc,
@@ -208,7 +199,6 @@ _ALU: dict[Op, Any] = {
     Op.DIV: np.divide,
     Op.IDIV: _floor_div,
     Op.MOD: _mod,
-    Op.POW: np.power,
     Op.MAX: np.maximum,
     Op.MIN: np.minimum,
     Op.AND: np.bitwise_and,
