@@ -9,6 +9,7 @@ from kernelrt.codegen.loops import Axis, Loop, Pass
 from kernelrt.codegen.streams import AHEAD
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class _Outline:
         for u in each.folds:
             number = sum(n.op is Op.REDUCE for n in self.names)
             self.names[u] = f"{_RESULTS[u.arg]}{number}"
-            first = {Op.ADD: 0, Op.MUL: 1, Op.MAX: u.dtype.min, Op.MIN: u.dtype.max}[u.arg]
+            first = of_nothing(u.arg, u.dtype)
             yield f"{self.names[u]} = {first}" + (f", {copies} times" if copies > 1 else "")
 
     def _step(self, step: Step) -> list[str]:

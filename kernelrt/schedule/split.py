@@ -56,7 +56,7 @@ def split_reductions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
     (x,), (reducer, axes) = node.src, node.arg
     # Parts of narrow floats would be rounded on the way.
-    narrow = node.dtype.is_float and node.dtype.itemsize < 4 and reducer in (Op.ADD, Op.MUL)
+    narrow = node.dtype.is_narrow and reducer in (Op.ADD, Op.MUL)
     if narrow or not is_static(x.shape) or elements(node.shape) > _FEW:
         return node
     costs = costs_of(device)
