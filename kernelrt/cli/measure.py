@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
+from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore, get_num_threads
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device import Buffer
 from kernelrt.device.costs import BECOMES
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import BINARY
-from kernelrt.threads import get_num_threads, num_threads
+from kernelrt.threads import num_threads
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -172,7 +172,8 @@ class _Bench:
             inputs = [self._buffer(params.get(slot, params[1])).address for slot in slots[1:]]
             row = _row(spec, program, [target.address, *inputs])
             rows.append((*row[:6], HOST_PARALLEL_SAFE, _SHARED_NS, ()))
-        alone, shared = [], []
+        alone: list[float] = []
+        shared: list[float] = []
         for _ in range(2 * _RUNS):
             # A new plan each time, because one that was slower in parallel is run serially.
             for threads, found in ((1, alone), (2, shared)):
