@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.tiles import extent, is_fixed
-from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_bytes, local_itemsize
+from kernelrt.ir.local import (
+    LOCAL_BYTES,
+    flat_index,
+    local_bytes,
+    local_itemsize,
+    most_elements,
+)
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["pack"]
@@ -46,15 +54,15 @@ class _Contraction(NamedTuple):
         The operand that varies with `columns`.
     columns : UOp
         The RANGE along which results are stored in a row.
-    depth : UOp
-        The RANGE of the sum.
+    depth : tuple of UOp
+        The RANGEs of the sum.
     rows : int
         How many other results use each element of `load`.
     """
 
     load: UOp
     columns: UOp
-    depth: UOp
+    depth: tuple[UOp, ...]
     rows: int
 
 
@@ -65,7 +73,7 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
     if found is None or not _gains(info, found, target):
         return sink
     lanes = target.lanes(local_itemsize(found.load.dtype))
-    panel = lanes * local_bytes(found.load.dtype, [found.depth])
+    panel = lanes * local_bytes(found.load.dtype, found.depth)
     if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.l2_bytes // 4):
         return sink
     return _packed(sink, found, lanes)
@@ -75,9 +83,9 @@ def _contraction(info: Analysis) -> _Contraction | None:
     if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in info.sink.src):
         return None
     [reduce] = info.reduces
-    value, depth = reduce.src[0], reduce.src[1]
+    value, depth = reduce.src[0], reduce.src[1:]
     products = reduce.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float
-    if not products or len(reduce.src) > 2 or not is_fixed(depth):
+    if not products or not all(map(is_fixed, depth)):
         return None
     if any(x.op is not Op.LOAD or len(x.src) > 2 for x in value.src):
         return None
@@ -103,18 +111,30 @@ def _columns(info: Analysis, reduce: UOp) -> UOp | None:
 
 def _gains(info: Analysis, found: _Contraction, target: DeviceSpec) -> bool:
     """Whether what is read in place would not stay in the first cache, or is to be transposed."""
-    across, down = (info.stride(found.load, r) for r in (found.columns, found.depth))
-    if not across or not down or found.rows < ROWS:
+    across = info.stride(found.load, found.columns)
+    steps = [info.stride(found.load, r) for r in found.depth]
+    if not across or not all(steps) or found.rows < ROWS:
         return False
     if across != 1:
-        return down == 1
+        return steps[-1] == 1
     itemsize = found.load.dtype.itemsize
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.load.dtype)))
     lines = max(1, width * itemsize // LINE)
-    # Rows that begin at different places of a way; so often as it has ways, each place is free.
-    places = WAY // math.gcd(abs(down) * itemsize, WAY)
-    held = min(WAY // LINE, max(1, places) * lines) * (target.l1_bytes // WAY)
-    return extent(found.depth) * lines > 2 * held
+    walked = lines * most_elements(found.depth)
+    # A place of a way holds as many lines as there are ways.
+    held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
+    return walked > 2 * held
+
+
+def _places(found: _Contraction, steps: Sequence[int | None]) -> int:
+    """Places of a way at which the rows of the operand begin."""
+    places = {0}
+    for r, step in zip(found.depth, steps, strict=True):
+        stride = (step or 0) * found.load.dtype.itemsize
+        # After so many steps they come to the same places again.
+        count = min(extent(r), WAY // math.gcd(abs(stride), WAY))
+        places = {(at + i * stride) % WAY for at in places for i in range(count)}
+    return len({at // LINE for at in places})
 
 
 def _packed(sink: UOp, found: _Contraction, lanes: int) -> UOp:
@@ -123,12 +143,13 @@ def _packed(sink: UOp, found: _Contraction, lanes: int) -> UOp:
     free = 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
     # Panels are gone through where the columns were.
     panel = _range(extent(before) // lanes, int(before.arg))
-    column, row, inside = (
-        _range(size, free + k) for k, size in enumerate((lanes, extent(depth), lanes))
+    column, inside, *rows = (
+        _range(size, free + k) for k, size in enumerate((lanes, lanes, *map(extent, depth)))
     )
-    element = _moved(found.load, {before: panel * lanes + inside, depth: row})
-    held = UOp(Op.LOCAL, element.dtype, (element, row, inside))
-    packed = UOp(Op.LOAD, element.dtype, (held, flat_index((depth, column))))
+    own = dict(zip(depth, rows, strict=True))
+    element = _moved(found.load, {before: panel * lanes + inside, **own})
+    held = UOp(Op.LOCAL, element.dtype, (element, *rows, inside))
+    packed = UOp(Op.LOAD, element.dtype, (held, flat_index((*depth, column))))
     [sink] = substitute([sink], {found.load: packed})
     return _moved(sink, {before: panel * lanes + column})
 

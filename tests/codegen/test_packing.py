@@ -135,6 +135,31 @@ def test_batches_and_an_epilogue(run, build, rng):
     np.testing.assert_allclose(kept, before * 0.5 + truth * times, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_along_several_axes(run, build, rng, transposed):
+    """As in the gradient of a weight whose inputs have two leading axes, and of a split one."""
+    m, n, first, second = 40, 512, 5, 24
+    k = first * second
+    i, j, s, t = (build.range(size, number) for number, size in enumerate((m, n, first, second)))
+    a, b = build.param(1, k * m), build.param(2, 2 * k * n)
+    at = (s * n + j) * second + t if transposed else (s * 2 * second + t) * n + j
+    terms = build.load(a, (s * second + t) * m + i) * build.load(b, at)
+    ast = build.sink(
+        build.store(build.param(0, m * n), i * n + j, build.reduce(Op.ADD, terms, s, t))
+    )
+    assert is_packed(ast)
+    left = rng.standard_normal((first, second, m)).astype(np.float32)
+    right = rng.standard_normal(2 * k * n).astype(np.float32)
+    out = np.zeros((m, n), np.float32)
+    run(ast, [out, left, right])
+    if transposed:
+        taken = right[: k * n].reshape(first, n, second).transpose(0, 2, 1)
+    else:
+        taken = right.reshape(first, 2, second, n)[:, 0]
+    truth = np.einsum("stm,stn->mn", left.astype(np.float64), taken.astype(np.float64))
+    np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-4)
+
+
 def test_checked_rows_are_left_where_they_are(build):
     i, j, t = (build.range(size, number) for number, size in enumerate(WIDE))
     m, n, k = WIDE
