@@ -131,7 +131,7 @@ def reductions() -> tuple[Work, ...]:
 
 def functions() -> tuple[Work, ...]:
     """Elementary functions of one million numbers."""
-    names = ("exp", "log", "tanh", "erf", "gelu", "sin", "cos", "tan", "pow")
+    names = ("exp", "log", "tanh", "erf", "gelu", "sin", "cos", "tan", "atan", "pow")
     return tuple(_function(name) for name in names)
 
 

@@ -66,10 +66,10 @@ class TorchFunctions:
         import torch
 
         function = getattr(torch.nn.functional, name)
-        if name == "binary_cross_entropy_with_logits":
+        if name in ("binary_cross_entropy_with_logits", "huber_loss"):
 
             def promoted(x: Any, target: Any, **options: Any) -> Any:
-                # torch returns the type of the target, even where the logits are wider.
+                # torch returns the type of one of them, even where the other one is wider.
                 kind = torch.promote_types(x.dtype, target.dtype)
                 return function(x.to(kind), target.to(kind), **options)
 
