@@ -91,7 +91,7 @@ class _Loops:
         """Merge adjacent loops where every access allows, and number all anew."""
         table = _Accesses(self._nodes)
         nests = [self._outer]
-        nests += [list(n.src[1:]) for n in reversed(self._nodes) if n.op is Op.REDUCE]
+        nests += [list(n.src[1:]) for n in reversed(self._nodes) if n.op in _CLOSING]
         values: dict[UOp, UOp] = {}
         loops: dict[UOp, tuple[UOp, ...]] = {}
         count = 0
@@ -113,7 +113,7 @@ class _Loops:
         for node in self._nodes:
             if node in done:
                 continue
-            if node.op is Op.REDUCE:
+            if node.op in _CLOSING:
                 own = [x for r in node.src[1:] for x in loops.get(r, (r,))]
                 new = node.replace(src=(done[node.src[0]], *own)) if own else done[node.src[0]]
             else:
@@ -133,6 +133,8 @@ class _Loops:
         self._outer = [x for r in self._outer for x in loops.get(r, (r,))]
 
 
+#: Ops that have loops of their own.
+_CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
 _PURE_LEAVES = frozenset({Op.RANGE, Op.VAR})
 
 
@@ -148,7 +150,7 @@ def _is_pure(node: UOp) -> bool:
 
 
 #: Of the ops whose last sources are their loops: how many others there are.
-_OPERANDS = {Op.REDUCE: 1, Op.STORE: 3}
+_OPERANDS = {Op.REDUCE: 1, Op.LOCAL: 1, Op.STORE: 3}
 #: What :func:`linear` and :meth:`_Accesses._product` look through.
 _WITHIN_SUM = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL})
 

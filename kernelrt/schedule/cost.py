@@ -95,6 +95,8 @@ class Prices:
     ----------
     launch : float
         Cycles that one more kernel is worth.
+    loop : float
+        Cycles of entering and leaving a loop.
     scalar : int
         How many times its share of a vector a value costs that is computed alone.
     parallel : float
@@ -108,13 +110,16 @@ class Prices:
         kernels.
     """
 
-    __slots__ = ("_costs", "_load", "launch", "parallel", "row_byte", "scalar", "shared_bytes")
+    __slots__ = (
+        "_costs", "_load", "launch", "loop", "parallel", "row_byte", "scalar", "shared_bytes",
+    )  # fmt: skip
 
     def __init__(self, device: DeviceSpec) -> None:
         costs = costs_of(device)
         self._costs = costs
         self._load = costs.element(Op.ADD, dt.float32)
         self.launch = costs.call
+        self.loop = costs.loop
         self.scalar = costs.lanes(dt.float32)
         self.parallel = _PARALLEL_LAUNCHES * costs.call
         self.row_byte = costs.far_byte
@@ -128,7 +133,13 @@ class Prices:
         """Cycles per element from which storing beats repeating once."""
         return 3 * self.row_byte * node.dtype.itemsize
 
-    def work_of(self, order: Sequence[UOp], stored: Iterable[UOp]) -> Work:
+    def worth_keeping(self, node: UOp) -> float:
+        """Cycles per element from which an array of the kernel beats repeating once."""
+        return 3 * self.byte(0) * node.dtype.itemsize
+
+    def work_of(
+        self, order: Sequence[UOp], stored: Iterable[UOp], *, kept: bool = False
+    ) -> Work:
         """What computing one element of each node takes.
 
         What is dear and has several consumers will get a buffer whatever its consumers do, so
@@ -141,7 +152,11 @@ class Prices:
             Nodes, operands first.
         stored : iterable of UOp
             Nodes that are sure to have a buffer, which is read.
+        kept : bool
+            Whether what has several consumers will be kept in an array of their kernel, for
+            which it need not be as dear.
         """
+        worth = self.worth_keeping if kept else self.worth_storing
         read = set(stored)
         users: dict[UOp, list[UOp]] = {}
         for node in order:
@@ -171,7 +186,7 @@ class Prices:
                 if s in dear or s in last
             ):
                 last.add(node)
-            if len(users.get(node, ())) > 1 and total > self.worth_storing(node):
+            if len(users.get(node, ())) > 1 and total > worth(node):
                 read.add(node)
                 dear.add(node)
         return Work(work, last)

@@ -1,4 +1,4 @@
-"""Whether a value is computed wherever it is wanted, or once into a buffer.
+"""Whether a value is computed wherever it is wanted, once for a kernel, or once for all.
 
 :meth:`Decider.decide` is the one place that says so, with its reason. What has to be, whatever it
 costs, is in :meth:`Decider._obligation`; everything else is counted work against counted traffic.
@@ -6,21 +6,24 @@ costs, is in :meth:`Decider._obligation`; everything else is counted work agains
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.local import LOCAL_BYTES, local_itemsize
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
-from kernelrt.schedule.groups import Group
+from kernelrt.schedule.groups import Group, outside
 from kernelrt.schedule.indexing import Index, Order
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Sequence
+    from collections.abc import Set as AbstractSet
 
     from kernelrt.schedule.cost import Prices, Work
 
@@ -31,9 +34,11 @@ _FEW = 16
 #: Uses of an element by a contraction from which a copy in a better order pays.
 _REUSE = 8
 
-#: The kernels that want a value, and where.
-Accesses = Collection[tuple[Group, Index]]
+#: The kernels that want a value, where, and under which condition.
+Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
+Choice = Literal["inline", "local", "global"]
+_KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
 
@@ -43,8 +48,9 @@ class Verdict:
 
     Attributes
     ----------
-    stored : bool
-        Whether it gets a buffer; else it is computed wherever it is wanted.
+    choice : str
+        ``"inline"``: it is computed wherever it is wanted; ``"local"``: once into an array of the
+        kernel that wants it in several passes; ``"global"``: once into a buffer.
     host : (Group, Index) or None
         The kernel that computes it element by element anyway and stores it; None for one of its
         own.
@@ -52,15 +58,18 @@ class Verdict:
         Its axes, outermost first, where it is copied into another order.
     why : Decision or None
         The reason; None where there was no question.
+    axes : tuple of int
+        Those that an array of the kernel is over.
     """
 
-    stored: bool
+    choice: Choice
     host: tuple[Group, Index] | None = None
     order: Order | None = None
     why: Decision | None = None
+    axes: tuple[int, ...] = ()
 
 
-_INLINE = Verdict(stored=False)
+_INLINE = Verdict("inline")
 
 
 class Decider:
@@ -72,7 +81,7 @@ class Decider:
         What the target pays.
     work : Work
         What computing one element of each node takes.
-    forced : container of UOp
+    forced : set of UOp
         Nodes that have a buffer whatever it costs.
     row_major : container of UOp
         Those that lie in row-major order.
@@ -80,16 +89,19 @@ class Decider:
         Nodes that are better not stored row-major -> their axes, outermost first.
     committed : container of UOp
         Nodes that are written to lasting state.
+    order : sequence of UOp
+        All nodes, operands first.
     """
 
     def __init__(
         self,
         prices: Prices,
         work: Work,
-        forced: Container[UOp],
+        forced: AbstractSet[UOp],
         row_major: Container[UOp],
         orders: Mapping[UOp, Order],
         committed: Container[UOp],
+        order: Sequence[UOp],
     ) -> None:
         self._prices = prices
         self._work = work.cycles
@@ -98,6 +110,7 @@ class Decider:
         self._row_major = row_major
         self._orders = orders
         self._committed = committed
+        self._order = order
 
     def decide(self, node: UOp, accesses: Accesses) -> Verdict:
         """What becomes of `node`, by all its uses.
@@ -106,13 +119,13 @@ class Decider:
         ----------
         node : UOp
             Not a BUFFER.
-        accesses : collection of (Group, Index)
-            Every kernel that wants it, and where.
+        accesses : mapping
+            Every kernel that wants it and where -> the condition that covers its uses there.
         """
         if node in self._forced:
             host = self._host(node, accesses)
             why = None if host else Decision(node, "global", "asked for")
-            return Verdict(stored=True, host=host, why=why)
+            return Verdict("global", host, None, why)
         copied = self._copied(node, accesses)
         if copied is not None:
             return copied
@@ -121,7 +134,7 @@ class Decider:
         obligation = self._obligation(node, accesses)
         if obligation is not None:
             why = Decision(node, "global", obligation)
-            return Verdict(stored=True, host=self._host(node, accesses), why=why)
+            return Verdict("global", self._host(node, accesses), None, why)
         return self._cheaper(node, accesses)
 
     # What no count outweighs
@@ -173,12 +186,62 @@ class Decider:
         if host is None and node not in self._last:
             traffic += self._prices.launch
         stored = wasted > traffic
+        if len(accesses) > 1:
+            kept = self._kept(node, accesses, traffic)
+            if kept is not None:
+                return kept
         choice = "global" if stored else "inline"
         if untiled is not None:
             why = Decision(node, choice, _UNTILED.format(untiled), (wasted, traffic))
         else:
             why = Decision(node, choice, _COUNTED, (total, count, wasted, traffic))
-        return Verdict(stored, host if stored else None, None, why)
+        return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
+
+    def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
+        """Whether the one kernel that wants `node` in several passes keeps it in an array.
+
+        None where a buffer is cheaper, or where there can be no array: all its elements are
+        computed, so there is none of what exists under conditions or of what could fail.
+        """
+        (group, *others), indices = zip(*accesses, strict=True)
+        if any(g is not group for g in others):
+            return None
+        if any(gate is not None for gate in accesses.values()) or contraction_reuse(node):
+            return None
+        axes = group.rows(indices, node.shape)
+        if not axes:
+            return None
+        length = elements(tuple(node.shape[a] for a in axes))
+        # What fills one vector is had as quickly as it is written and read.
+        if length < self._prices.scalar or node in self._checks:
+            return None
+        nbytes = length * local_itemsize(node.dtype)
+        if group.held_bytes + nbytes > LOCAL_BYTES:
+            return None
+        fills = group.evaluations(outside(indices[0], axes))
+        total = sum(map(group.evaluations, indices))
+        moved = self._prices.byte(nbytes) * local_itemsize(node.dtype) * (fills * length + total)
+        saved = (total - fills * length) * self._near[node]
+        cost = moved + fills * self._prices.loop
+        counts = (total, fills * length, saved, cost)
+        if traffic < min(saved, cost):
+            return None
+        choice: Choice = "local" if cost < saved else "inline"
+        return Verdict(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
+
+    @cached_property
+    def _near(self) -> Mapping[UOp, float]:
+        """Work where what is wanted in several passes of a kernel is kept."""
+        return self._prices.work_of(self._order, self._forced, kept=True).cycles
+
+    @cached_property
+    def _checks(self) -> set[UOp]:
+        """Nodes in which an index is checked, other than in what they read."""
+        found = {n for n in self._order if n.op is Op.BOUND}
+        for node in self._order if found else ():
+            if any(s in found and s not in self._forced for s in node.src):
+                found.add(node)
+        return found
 
     def _repeated(self, node: UOp, total: int) -> float:
         """Work beyond what is needed, when `node` is computed `total` times."""
@@ -226,13 +289,13 @@ class Decider:
                 continue
             if scattered:
                 grounds = "row-major for the contraction that reads it"
-                return Verdict(stored=True, why=Decision(node, "global", grounds))
+                return Verdict("global", why=Decision(node, "global", grounds))
             along = [a for a, i in enumerate(index) if i in group.vectors]
             if along and along[0] != innermost(node, None):
                 rest = (a for a in range(len(index)) if a != along[0])
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
-                return Verdict(stored=True, order=(*rest, along[0]), why=why)
+                return Verdict("global", order=(*rest, along[0]), why=why)
         return None
 
     # Kernels that store several values

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.indexing import Indexer
 
-__all__ = ["POINTWISE", "Key", "Use", "Value", "demand", "picks_in", "reduced", "weakened"]
+__all__ = ["POINTWISE", "Held", "Key", "Use", "Value", "demand", "picks_in", "reduced", "weakened"]
 
 #: A tensor-level node and where it is wanted.
 Key = tuple[UOp, Index]
@@ -70,6 +70,24 @@ class Value(NamedTuple):
     gate: UOp | None
     uses: tuple[Use, ...] = ()
     loops: Index = ()
+
+
+class Held(NamedTuple):
+    """A value that is read from an array which its kernel keeps.
+
+    Attributes
+    ----------
+    at : Index
+        The index that the array holds it at.
+    loops : Index
+        RANGEs of the array's elements, row-major.
+    place : Index
+        Which of them is read.
+    """
+
+    at: Index
+    loops: Index
+    place: Index
 
 
 def demand(

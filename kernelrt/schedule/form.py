@@ -119,7 +119,7 @@ class Forms:
         slots = {b: k for k, b in enumerate(dict.fromkeys(s.src[0] for s in stores))}
         writes = len(slots)
         for node in nodes:
-            if node.op is Op.LOAD:
+            if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
                 slots.setdefault(node.src[0], len(slots))
         params = {b: UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for b, k in slots.items()}
         params[STATUS] = STATUS.replace(arg=(len(slots), 1))
@@ -143,7 +143,7 @@ def _with_parts(stores: Sequence[UOp], whole: Collection[UOp]) -> list[UOp]:
     nodes = toposort(stores)
     accesses: dict[UOp, list[UOp]] = {}
     for node in nodes:
-        if node.op is Op.LOAD:
+        if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
             accesses.setdefault(node.src[0], []).append(node)
     written = {s.src[0] for s in stores}
     parts: dict[UOp, tuple[UOp, int]] = {}

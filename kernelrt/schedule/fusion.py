@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.origin import Origin, resolve, spread
 from kernelrt.schedule.cost import (
     FREE,
@@ -23,7 +24,7 @@ from kernelrt.schedule.cost import (
     elements,
     written,
 )
-from kernelrt.schedule.decide import Accesses, Decider, Verdict
+from kernelrt.schedule.decide import Decider, Verdict
 from kernelrt.schedule.demand import POINTWISE, Value, demand, picks_in, weakened
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import Index, Indexer, Order
@@ -132,7 +133,9 @@ class _Walk:
         self._work = work.cycles
         row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted)
         self._orders = preferred_orders(self._order, row_major, indexer)
-        self._decider = Decider(prices, work, self._forced, row_major, self._orders, committed)
+        self._decider = Decider(
+            prices, work, self._forced, row_major, self._orders, committed, self._order
+        )
         self._wishes: dict[UOp, _Wishes] = {}
         self._groups: list[Group] = []
         self._home: dict[UOp, Group] = {}
@@ -162,11 +165,13 @@ class _Walk:
             if node.op is Op.BUFFER:
                 self._read(node, covers)
                 continue
-            verdict = self._decider.decide(node, accesses)
+            verdict = self._decider.decide(node, covers)
             if verdict.why is not None:
                 self._decisions.append(verdict.why)
-            if verdict.stored:
+            if verdict.choice == "global":
                 self._store(node, covers, verdict)
+            elif verdict.choice == "local":
+                self._hold(node, covers, verdict)
             else:
                 for (group, index), gate in covers.items():
                     self._descend(node, group, index, gate)
@@ -187,7 +192,7 @@ class _Walk:
             rank = {node: k for k, node in enumerate(self._order)}
             for group in joined:
                 noted = sorted(group.values.items(), key=lambda item: -rank[item[0][0]])
-                group.values = dict(noted)
+                group.values = {key: value for key, value in noted if key not in group.held}
 
     def _cover(self, node: UOp, index: Index, gates: _Gates) -> UOp | None:
         """The one condition under which `node` is computed at `index`, or read."""
@@ -226,7 +231,7 @@ class _Walk:
 
     # Kernels that store several values
 
-    def _share_value(self, node: UOp, accesses: Accesses) -> None:
+    def _share_value(self, node: UOp, accesses: _Wishes) -> None:
         """Merge independent groups of one iteration space that want `node` at one index."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
@@ -235,7 +240,7 @@ class _Walk:
         for groups in by_index.values():
             self._unite(node, groups, "wanted at the same elements")
 
-    def _share_input(self, node: UOp, accesses: Accesses) -> None:
+    def _share_input(self, node: UOp, accesses: _Wishes) -> None:
         """Merge independent groups that walk a large input in the same way."""
         if elements(node.shape) * node.dtype.itemsize < self._prices.shared_bytes:
             return
@@ -266,6 +271,7 @@ class _Walk:
             a.shape == b.shape
             and a.natural == b.natural
             and a.size + b.size <= MOST_WRITTEN
+            and a.held_bytes + b.held_bytes <= LOCAL_BYTES
             and len(a.contractions | b.contractions) <= 1
             and not (a.checks and b.targets)
             and not (b.checks and a.targets)
@@ -277,6 +283,11 @@ class _Walk:
         """Note where the elements of a stored value are read."""
         for (group, index), gate in covers.items():
             group.reads[node, index] = gate
+
+    def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
+        """Compute `node` once for the one kernel that wants it, into an array."""
+        (group, *_), indices = zip(*covers, strict=True)
+        self._descend(node, group, group.hold(node, indices, verdict.axes), None)
 
     def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
         """Give `node` a buffer, and a kernel that computes it there."""

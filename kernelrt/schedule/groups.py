@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, substitute
+from kernelrt.ir.local import local_bytes
 from kernelrt.ir.shape import as_uop
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.demand import Key, Use, Value
+from kernelrt.schedule.demand import Held, Key, Use, Value
 from kernelrt.schedule.indexing import ZERO, Index, Order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Container, Iterable, Sequence
 
     from kernelrt.ir.origin import Origin
     from kernelrt.schedule.indexing import Indexer
 
-__all__ = ["Frame", "Group"]
+__all__ = ["Frame", "Group", "outside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,10 @@ class Group:
         Reduction and index -> its loops, one for each reduced axis, or 0.
     values : dict
         Node and index -> how it is computed; consumers first.
+    held : dict
+        Node and index -> the array that it is read from.
+    held_bytes : int
+        What these arrays take.
     reads : dict
         Stored node and index -> the condition that covers all its uses; None is always true.
     contractions : frozenset
@@ -103,6 +108,8 @@ class Group:
     vectors: frozenset[UOp] = frozenset()
     reductions: dict[Key, Index] = field(default_factory=dict)
     values: dict[Key, Value] = field(default_factory=dict)
+    held: dict[Key, Held] = field(default_factory=dict)
+    held_bytes: int = 0
     reads: dict[Key, UOp | None] = field(default_factory=dict)
     loops: list[UOp] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
@@ -219,6 +226,7 @@ class Group:
         self.contraction_ranges |= frozenset(at((*other.contraction_ranges,)))
         self.vectors |= frozenset(at((*other.vectors,)))
         self.size += other.size
+        self.held_bytes += other.held_bytes
         self.origins |= other.origins
         for loop, frame in other._frames.items():
             name = names.get(loop, loop)
@@ -239,6 +247,8 @@ class Group:
             there = Value(gate_at(value.gate), uses, at(value.loops))
             known = self.values.get(key)
             self.values[key] = there if known is None else _either(known, there, indexer)
+        for (node, index), held in other.held.items():
+            self.held.setdefault((node, at(index)), Held(*map(at, held)))
         for (node, index), gate in other.reads.items():
             key, covered = (node, at(index)), gate_at(gate)
             if key in self.reads:
@@ -282,6 +292,51 @@ class Group:
         dims = node.src[0].shape
         own = self._loops_over(d for a, d in enumerate(dims) if a in node.arg[1])
         self.reductions[node, index] = own
+        self._add_frame(index, own)
+        if contraction:
+            self.contractions |= {(node, index)}
+            self.contraction_ranges |= frozenset(own) - {ZERO}
+        return own
+
+    def hold(self, node: UOp, indices: Sequence[Index], axes: Sequence[int]) -> Index:
+        """Keep `node` in an array over `axes`, in which `indices` differ; the index it is made at.
+
+        See :meth:`rows`.
+        """
+        loops = self._loops_over(node.shape[a] for a in axes)
+        by_axis = dict(zip(axes, loops, strict=True))
+        at = tuple(by_axis.get(a, i) for a, i in enumerate(indices[0]))
+        self._add_frame(outside(indices[0], axes), loops)
+        self.held_bytes += local_bytes(node.dtype, loops)
+        for index in indices:
+            self.held[node, index] = Held(at, loops, tuple(index[a] for a in axes))
+        return at
+
+    def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:
+        """The axes along which each of `indices` runs over all of a value, where they differ.
+
+        None where they differ in another way, or where what they have in common is not known
+        before the first of these loops begins.
+        """
+        axes: list[int] = []
+        walked: set[UOp] = set()
+        for a, dim in enumerate(shape):
+            places = {index[a] for index in indices}
+            if len(places) == 1:
+                continue
+            if any(i.op is not Op.RANGE or i.src[0] is not as_uop(dim) for i in places):
+                return None
+            axes.append(a)
+            walked |= places
+        common = self.ranges(outside(indices[0], axes))
+        if any(len({index[a] for a in axes}) < len(axes) for index in indices):
+            return None
+        last = max((int(r.arg) for r in common), default=-1)
+        if any(int(r.arg) <= last for r in walked):
+            return None
+        return axes if all(r in common for r in self.loops if int(r.arg) <= last) else None
+
+    def _add_frame(self, index: Index, own: Index) -> None:
         varying = self.ranges(index)
         depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)
         frame = Frame(
@@ -289,10 +344,6 @@ class Group:
         )
         for r in frame.own:
             self._frames[r] = frame
-        if contraction:
-            self.contractions |= {(node, index)}
-            self.contraction_ranges |= frozenset(frame.own)
-        return own
 
     def walk(self, index: Index) -> Index:
         """`index` in terms that do not tell which reductions' loops it walks."""
@@ -337,6 +388,11 @@ class Group:
             return None
         nested = sorted(real, key=lambda a: int(index[a].arg))
         return (*(a for a in range(len(shape)) if a not in real), *nested)
+
+
+def outside(index: Index, axes: Container[int]) -> Index:
+    """`index` along the other axes."""
+    return tuple(ZERO if a in axes else i for a, i in enumerate(index))
 
 
 def _either(a: Value, b: Value, indexer: Indexer) -> Value:

@@ -14,10 +14,10 @@ from kernelrt.ir import Dim, Op, UOp, const, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
-from kernelrt.ir.shape import as_uop, total
+from kernelrt.ir.shape import as_dim, as_uop, total
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.demand import POINTWISE, Key, Use, Value, picks_in
+from kernelrt.schedule.demand import POINTWISE, Held, Key, Use, Value, picks_in
 from kernelrt.schedule.gates import conjuncts
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order, is_never
 
@@ -127,8 +127,19 @@ class _Lowering:
         """A value that is there, or read."""
         found = self._done.get((node, index))
         if found is None:
-            found = self._done[node, index] = self._load(node, index)
+            held = self._group.held.get((node, index))
+            found = self._load(node, index) if held is None else self._from_array(node, held)
+            self._done[node, index] = found
         return found
+
+    def _from_array(self, node: UOp, held: Held) -> UOp:
+        value = self._done[node, held.at]
+        if self._indexer.ranges(value).isdisjoint(held.loops):
+            return value  # one for all elements
+        dims = tuple(as_dim(r.src[0]) for r in held.loops)
+        place = self._indexer.flat(tuple(map(self._known, held.place)), dims)
+        array = UOp(Op.LOCAL, node.dtype, (value, *held.loops))
+        return UOp(Op.LOAD, node.dtype, (array, place))
 
     def _operand(self, use: Use) -> UOp:
         if is_never(use.gate):
@@ -139,8 +150,8 @@ class _Lowering:
 
     def _pick(self, node: UOp, index: Index) -> UOp:
         """The element of `node` at `index`, as an index."""
-        values, done = self._group.values, self._done
-        stack = [(node, index)] if (node, index) in values else []
+        done = self._done
+        stack = self._computed([(node, index)])
         begun: set[Key] = set()
         while stack:  # where it is wanted before its turn
             key = stack[-1]
@@ -151,15 +162,22 @@ class _Lowering:
             else:
                 begun.add(key)
                 # What is looked up goes before that in which it is.
-                stack.extend(k for k in reversed(self._operands(key)) if k in values)
+                stack.extend(reversed(self._operands(key)))
         pick = self._value(node, index)
         return _checked_if(_some_elements(node, tuple(map(self._known, index)), pick), pick)
 
     def _operands(self, key: Key) -> list[Key]:
+        """The values that are computed for that of `key`."""
         node, index = key
         if node.op in POINTWISE:
-            return [(s, index) for s in node.src]
-        return [(use.node, use.at) for use in self._group.values[key].uses]
+            return self._computed([(s, index) for s in node.src])
+        return self._computed([(use.node, use.at) for use in self._group.values[key].uses])
+
+    def _computed(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of `keys` that are not read, or what is held in their place."""
+        held = self._group.held
+        found = ((k[0], held[k].at) if k in held else k for k in keys)
+        return [k for k in found if k in self._group.values]
 
     def _known(self, expression: UOp) -> UOp:
         """`expression` with the indices that are read from data."""

@@ -153,7 +153,7 @@ class Decision:
     node : UOp
         The tensor-level node.
     choice : str
-        ``"inline"``, ``"global"`` or ``"merge"``.
+        ``"inline"``, ``"local"``, ``"global"`` or ``"merge"``.
     grounds : str
         Why, in a few words, with places for `counts`.
     counts : tuple of float
