@@ -82,6 +82,7 @@ from kernelrt.tensor.random import (
 from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
 from kernelrt.threads import check_environment, num_threads
+from kernelrt.tune import autotune
 
 __all__ = [
     "BufferReleasedError",
@@ -113,6 +114,7 @@ __all__ = [
     "VariableError",
     "__version__",
     "arange",
+    "autotune",
     "bfloat16",
     "bool_",
     "cat",

@@ -121,8 +121,10 @@ class LLVMRenderer:
             keeps_bits = order_of_sums(build(info, tiling, self._device)) == order
             yield Variant(tiling.text(), keeps_bits, cycles)
 
-    def outline(self, ast: UOp) -> str:
+    def outline(self, ast: UOp, variant: str | None = None) -> str:
         """The loops of the kernel `ast`, and what is done in them, for people to read.
+
+        With a variant, those of this one.
 
         Examples
         --------
@@ -137,7 +139,7 @@ class LLVMRenderer:
         for i in 96 by 32: vectors of 8
             p0[i] = p1[i] * 2.0
         """
-        *_, nest, _, written = self._nest(Analysis(ast))
+        *_, nest, _, written = self._nest(Analysis(ast), variant)
         return outline(nest, written)
 
     def _nest(

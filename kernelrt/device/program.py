@@ -271,7 +271,7 @@ class Renderer(Protocol):
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
         """Give ways to write a kernel, `around` or else the renderer's choice first."""
 
-    def outline(self, ast: UOp) -> str:
+    def outline(self, ast: UOp, variant: str | None = None) -> str:
         """Give the loops of a kernel AST as text for people."""
 
 

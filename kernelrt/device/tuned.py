@@ -176,12 +176,14 @@ def _read(path: Path) -> str | None:
         return None
     except OSError as error:
         raise ValueError(str(error)) from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         info = os.fstat(handle)
         mine = not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
         if not stat.S_ISREG(info.st_mode) or not mine or info.st_size > _MOST_BYTES:
             raise ValueError("it is no small file of this user")
-        return file.read(_MOST_BYTES).decode()
+        return os.read(handle, _MOST_BYTES).decode()
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generaliz
 from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module
-from kernelrt.tensor import Tensor, execute, is_tracing, state
+from kernelrt.tensor import Tensor, build, execute, is_tracing, state
 from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.trace import forbid, lineage_kind
 
@@ -149,6 +149,15 @@ class JitFunction(JitCore, Generic[R]):
     def plans(self) -> tuple[ExecutionPlan, ...]:
         """The plans made so far, in order."""
         return tuple(variant.plan for variant in self._order)
+
+    def tunable(self) -> list[tuple[ExecutionPlan, list[int]]]:
+        """Give the plans, each with the indices of the buffers that arguments are copied into."""
+        found = []
+        for variant in self._order:
+            places = variant.plan.ast_to_buffer_map
+            homes = [build.memory(home) for home in variant.traced.homes if home is not None]
+            found.append((variant.plan, [places[node] for node in homes if node in places]))
+        return found
 
     @property
     def retraces(self) -> int:

@@ -187,7 +187,7 @@ class CachedKernel:
                 f"kernel {self.entry_point!r} was given as code; only those that kernelrt made "
                 "from a graph have loops to show"
             )
-        return renderer.outline(self.ast)
+        return renderer.outline(self.ast, self.variant or None)
 
     @classmethod
     def from_program(cls, spec: ProgramSpec, program: Program) -> Self:

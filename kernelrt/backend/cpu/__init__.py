@@ -34,17 +34,14 @@ class _Renderer:
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
         return self._renderer().variants(ast, around)
 
+    def outline(self, ast: UOp, variant: str | None = None) -> str:
+        return self._renderer().outline(ast, variant)
+
     def _renderer(self) -> LLVMRenderer:
         load("kernelrt.codegen")
         from kernelrt.codegen import LLVMRenderer
 
         return LLVMRenderer(self.device)
-
-    def outline(self, ast: UOp) -> str:
-        load("kernelrt.codegen")
-        from kernelrt.codegen import LLVMRenderer
-
-        return LLVMRenderer(self.device).outline(ast)
 
 
 def open_device() -> Device:

@@ -1,0 +1,269 @@
+"""Autotuning: other ways to write a plan's kernels, timed where they run."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, JitError, PlanReleasedError, ShapeError
+from kernelrt.jit import JitFunction
+from kernelrt.tensor.trace import forbid
+from kernelrt.tune.report import KernelTuning, TuningReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.runtime import CachedKernel, ExecutionPlan, KernelProfile
+
+__all__ = ["KernelTuning", "TuningReport", "autotune"]
+
+
+def autotune(
+    target: ExecutionPlan | JitFunction[Any],
+    /,
+    *args: Any,
+    budget_seconds: float = 10.0,
+    allow_reordering: bool = False,
+    keep: bool = True,
+    progress: bool | None = None,
+) -> TuningReport:
+    """Time other ways to write the heaviest kernels of a plan, and let it run the fastest.
+
+    The plan, or the jitted function, goes on with the faster code at once. Its state and inputs are
+    not touched: a copy of the plan with state of its own is what runs.
+
+    Parameters
+    ----------
+    target : ExecutionPlan or JitFunction
+        What to make faster; of a jitted function every plan that it has.
+    *args
+        For a jitted function: tune only the plan for these arguments, made if need be, and run it
+        on them. Without them floating-point arguments are random numbers, and integers are 0.
+    budget_seconds : float
+        When to stop. What was begun is ended, which takes some runs of the plan.
+    allow_reordering : bool
+        Whether floating-point sums may be added up in another order. Results may then differ in
+        the last bits; unless this is set they do not.
+    keep : bool
+        Whether plans that are made later, also by later processes on such a processor with as many
+        threads, use what was found. They take what changes the order of sums only where the
+        environment variable ``KERNELRT_TUNED`` is ``any``, and nothing where it is 0.
+    progress : bool, optional
+        Whether to show a progress bar on standard error; where that is a terminal unless given.
+
+    Returns
+    -------
+    TuningReport
+        What each kernel took before and takes now. Printed, it is a table.
+
+    Raises
+    ------
+    DTypeError
+        `target` is neither, or an argument has the wrong type.
+    ShapeError
+        `budget_seconds` is negative or no number.
+    JitError
+        A jitted function has no plan yet and no arguments are given; or it is being traced.
+    PlanBuildError
+        The plan calls custom functions.
+    PlanReleasedError
+        The plan was released.
+    IndexBoundsError
+        The arguments that were made up do not do; pass some.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelrt as krt
+    >>> @krt.jit
+    ... def product(x, w):
+    ...     return (x @ w).relu()
+    >>> x, w = np.ones((64, 96), np.float32), np.ones((96, 32), np.float32)
+    >>> report = krt.autotune(product, x, w, budget_seconds=0.2, keep=False)
+    >>> report.plans, report.gain > 0
+    (1, True)
+    >>> print(report)
+    kernel ...
+    1 plan: ...
+    """
+    # The runtime is not loaded before there is a plan.
+    from kernelrt.runtime import ExecutionPlan
+
+    forbid("autotune()")
+    budget = _budget(budget_seconds)
+    for name, value in (("allow_reordering", allow_reordering), ("keep", keep)):
+        if type(value) is not bool:
+            raise DTypeError(f"{name}: expected True or False, not {value!r}")
+    if progress is not None and type(progress) is not bool:
+        raise DTypeError(f"progress: expected True, False or None, not {progress!r}")
+    if isinstance(target, ExecutionPlan):
+        if args:
+            raise DTypeError("args: a plan takes no arguments; those of a jitted function do")
+        targets = [_Target(target)]
+    elif isinstance(target, JitFunction):
+        targets = _of_function(target, args)
+    else:
+        raise DTypeError(
+            f"target: expected an ExecutionPlan or a jitted function, not {type(target).__name__}"
+        )
+    return _Tuning(targets, budget, allow_reordering, keep, progress).run()
+
+
+def _budget(seconds: object) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise DTypeError(f"budget_seconds: expected a number of seconds, not {seconds!r}")
+    if not seconds >= 0:
+        raise ShapeError(f"budget_seconds: expected 0 or more, not {seconds!r}")
+    return float(seconds)
+
+
+class _Target:
+    """A plan, and which of its buffers hold arguments that nobody gave.
+
+    Parameters
+    ----------
+    plan : ExecutionPlan
+        What is tuned.
+    unknown : sequence of int
+        Indices of those buffers.
+    """
+
+    def __init__(self, plan: ExecutionPlan, unknown: Sequence[int] = ()) -> None:
+        self.plan = plan
+        self.unknown = unknown
+
+    def inputs(self) -> list[tuple[int, Buffer]]:
+        """Buffers with something to compute with for the arguments."""
+        import numpy as np
+
+        from kernelrt.device.buffer import Buffer
+
+        rng = np.random.default_rng(0)
+        found = []
+        for index in self.unknown:
+            before = self.plan.buffers[index]
+            buffer = Buffer(before.size, before.dtype, before.device)
+            raw = buffer.raw()
+            raw[...] = 0
+            if before.dtype.is_float and raw.dtype.kind == "f":
+                raw[...] = rng.uniform(0.25, 1.0, before.size)
+            elif before.dtype.is_float:  # bfloat16 as its bits: numbers from 0.5 to 1
+                raw[...] = rng.integers(0x3F00, 0x3F80, before.size)
+            found.append((index, buffer))
+        return found
+
+
+def _of_function(function: JitFunction[Any], args: tuple[Any, ...]) -> list[_Target]:
+    if args:
+        return [_Target(function.plan(*args))]
+    found = function.tunable()
+    if not found:
+        raise JitError(
+            f"{function!r} has no plan yet; call it first, or pass arguments to autotune"
+        )
+    return [_Target(plan, homes) for plan, homes in found]
+
+
+class _Tuning:
+    """Searches for one plan after the other.
+
+    Parameters
+    ----------
+    targets : list of _Target
+        The plans.
+    budget : float
+        Seconds for all of them.
+    reordering, keep, progress
+        As :func:`autotune` has them.
+    variants : int
+        The most to time of each kernel in each round.
+    clock, measure : callable
+        The time in seconds, and what runs a plan and gives what each launch took.
+    """
+
+    def __init__(
+        self,
+        targets: list[_Target],
+        budget: float,
+        reordering: bool,
+        keep: bool,
+        progress: bool | None,
+        *,
+        variants: int = 8,
+        clock: Callable[[], float] = monotonic,
+        measure: Callable[[ExecutionPlan], Sequence[KernelProfile]] | None = None,
+    ) -> None:
+        self._targets = targets
+        self._budget = budget
+        self._reordering = reordering
+        self._keep = keep
+        self._progress = progress
+        self._variants = variants
+        self._clock = clock
+        self._measure = measure or _profiled
+        self._winners: dict[CachedKernel, CachedKernel] = {}
+
+    def run(self) -> TuningReport:
+        """Tune all plans."""
+        from kernelrt.tune.progress import Progress
+
+        began = self._clock()
+        rows: list[KernelTuning] = []
+        before = after = 0.0
+        with Progress(self._progress) as progress:
+            for number, target in enumerate(self._targets):
+                now = self._clock()
+                left = max(0.0, began + self._budget - now) / (len(self._targets) - number)
+                found = self._tune(target, now + left, progress.show)
+                rows += found.rows
+                before += found.before
+                after += found.after
+        rows.sort(key=lambda row: -row.before)
+        seconds = self._clock() - began
+        return TuningReport(tuple(rows), before, after, seconds, len(self._targets))
+
+    def _tune(self, target: _Target, deadline: float, show: Callable[[float, str], None]) -> Any:
+        from kernelrt.errors import IndexBoundsError
+        from kernelrt.tune.search import Limits, Outcome, Search
+
+        plan = target.plan
+        if plan.released:
+            raise PlanReleasedError("the plan was released; prepare it again")
+        known = {k: w for k in plan.kernels if (w := self._winners.get(k)) is not None}
+        if known:
+            plan.exchange(known)
+        limits = Limits(deadline, self._clock, self._reordering, self._variants)
+        if limits.over:
+            return Outcome([], {}, 0.0, 0.0)
+        try:
+            found = Search(plan, limits, self._measure, show, target.inputs()).run()
+        except IndexBoundsError as error:
+            if target.unknown:
+                error.add_note("pass arguments to autotune: it ran on integers that are all 0")
+            raise
+        plan.exchange(found.winners)
+        self._winners |= found.winners
+        if self._keep:
+            bits = {row.tiling: row.keeps_bits for row in found.rows}
+            for kernel in found.winners.values():
+                _remember(kernel, keeps_bits=bits[kernel.variant])
+        return found
+
+
+def _profiled(plan: ExecutionPlan) -> Sequence[KernelProfile]:
+    return plan.execute_profiled()
+
+
+def _remember(kernel: CachedKernel, *, keeps_bits: bool) -> None:
+    """Let plans that are made later run `kernel`."""
+    from kernelrt.device.registry import opened
+    from kernelrt.ir.fingerprint import fingerprint
+    from kernelrt.runtime import kernels
+
+    tuned = opened(kernel.device).tuned
+    if tuned is None:
+        return
+    name = fingerprint(kernel.ast)
+    tuned.keep(name, kernel.variant, keeps_bits=keeps_bits)
+    if tuned.find(name) == kernel.variant:
+        kernels.put(kernel)
