@@ -9,12 +9,12 @@ what they are written as, in instructions, is in device/costs.py.
 function  float32         float64
 ========  ==============  =======
 exp       1.63            1.56
-exp2      1.2             1.2
-expm1     1.7             1.7
+exp2      1.21            1.2
+expm1     1.64            1.6
 log       0.94            0.84
-log2      1.2             1.2
-log10     1.2             1.2
-log1p     1.2             1.2
+log2      1.01            1.1
+log10     0.93            1.0
+log1p     1.18            1.1
 sin, cos  1.61            0.81
 tan       1.3             1.2
 asin      1.31            1.4
@@ -26,9 +26,9 @@ cosh      1.19            1.3
 tanh      2.00            2.00
 asinh     1.34            1.2
 acosh     1.90            1.9
-atanh     1.3             1.2
+atanh     1.22            1.1
 erf       1.51            1.79
-erfc      1.9             2.2
+erfc      1.3             1.5
 lgamma    0.51            1.6
 pow       0.67 (samples)  1.54
 ========  ==============  =======

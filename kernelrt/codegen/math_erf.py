@@ -162,7 +162,7 @@ def erfc(x: UOp) -> UOp:
     square, square_low = exact_product(a, a)
     # Subnormal results are scaled twice.
     scale, p = expm1_parts(negated(square), negated(square_low), _LIFT)
-    far = (g + fma(g, p, g_low)) * scale * 2.0**-_LIFT
+    far = (g + fma(g, p, fma(g_low, p, g_low))) * scale * 2.0**-_LIFT
     negative = x < 0.0
     joined = (one - near, one + near), (far, two - far)
     inner, outer = (negative.where(below, above) for above, below in joined)

@@ -60,10 +60,7 @@ def polygamma(n: int, x: UOp) -> UOp:
     power = n + 1
     low, y = _upper(x)
     one = _number(1, x)
-    value = _number(0, x)
     count = _FAR + n
-    for k in range(count):
-        value = value.alu(Op.ADD, _whole_power(one.alu(Op.DIV, build.add(y, k)), power))
     inverse = one.alu(Op.DIV, build.add(y, count))
     factors = [Fraction(1, n), Fraction(1, 2)]
     rising = Fraction(power)
@@ -73,7 +70,9 @@ def polygamma(n: int, x: UOp) -> UOp:
     square = inverse.alu(Op.MUL, inverse)
     even = _horner(square, [float(f) for f in (factors[0], *factors[2:])])
     tail = build.multiply_add(_number(0.5, x), inverse, even)
-    value = build.multiply_add(_whole_power(inverse, n), tail, value)
+    value = _whole_power(inverse, n).alu(Op.MUL, tail)
+    for k in reversed(range(count)):  # the greatest last
+        value = value.alu(Op.ADD, one.alu(Op.DIV, _whole_power(build.add(y, k), power)))
     value = build.mul(value, float((-1) ** (n + 1) * math.factorial(n)))
     bend = build.mul(_derivative_of_cotangent(n, x), -(math.pi ** (n + 1)))
     turned = bend.alu(Op.ADD, value if n % 2 == 0 else value.alu(Op.NEG))

@@ -32,7 +32,7 @@ LIMIT = {
     (Op.TAN, dt.float32): 1.95, (Op.ASIN, dt.float32): 1.6, (Op.ACOS, dt.float32): 1.6,
     (Op.ATAN, dt.float32): 1.6, (Op.SINH, dt.float32): 1.7, (Op.COSH, dt.float32): 1.5,
     (Op.ASINH, dt.float32): 1.5, (Op.ACOSH, dt.float32): 1.8, (Op.ATANH, dt.float32): 1.5,
-    (Op.ERFC, dt.float32): 1.9, (Op.LGAMMA, dt.float32): 0.6, (Op.ATAN2, dt.float32): 1.9,
+    (Op.ERFC, dt.float32): 1.5, (Op.LGAMMA, dt.float32): 0.6, (Op.ATAN2, dt.float32): 1.9,
     (Op.EXP, dt.float64): 1.6, (Op.LOG, dt.float64): 0.9, (Op.SIN, dt.float64): 0.85,
     (Op.COS, dt.float64): 0.85, (Op.TANH, dt.float64): 2.0, (Op.ERF, dt.float64): 1.9,
     (Op.POW, dt.float64): 1.6, (Op.EXP2, dt.float64): 1.2, (Op.EXPM1, dt.float64): 1.7,
@@ -40,7 +40,7 @@ LIMIT = {
     (Op.TAN, dt.float64): 1.5, (Op.ASIN, dt.float64): 1.6, (Op.ACOS, dt.float64): 1.6,
     (Op.ATAN, dt.float64): 1.6, (Op.SINH, dt.float64): 1.8, (Op.COSH, dt.float64): 1.5,
     (Op.ASINH, dt.float64): 1.5, (Op.ACOSH, dt.float64): 1.95, (Op.ATANH, dt.float64): 1.5,
-    (Op.ERFC, dt.float64): 2.0, (Op.LGAMMA, dt.float64): 1.8, (Op.ATAN2, dt.float64): 1.9,
+    (Op.ERFC, dt.float64): 1.6, (Op.LGAMMA, dt.float64): 1.8, (Op.ATAN2, dt.float64): 1.9,
 }  # fmt: skip
 
 
