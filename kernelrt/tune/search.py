@@ -388,7 +388,7 @@ class Search:
             if self._limits.over and len(spans[0]) >= _SAMPLES[0]:
                 break
         before, after = map(statistics.median, spans)
-        if not beats(*spans):
+        if after <= before or min(spans[1]) <= min(spans[0]):
             return before, after
         for contest in changed:
             contest.best = contest.held
