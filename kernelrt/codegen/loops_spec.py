@@ -49,7 +49,8 @@ class _Check:
         for store in self.info.sink.src:
             if self.stored.count(store) != 1:
                 _fault(store, f"is done {self.stored.count(store)} times; it must be once")
-        if len(self.split) > 1:
+        # One RANGE may have a loop for some stores and another, within other loops, for the rest.
+        if len(set(self.split)) > 1:
             _fault(self.split[0], "is split into chunks, and so is another loop")
         for store in self.stored if self.split else ():
             if store.arg is not None or self.split[0] not in self.info.deps[store]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
@@ -161,3 +162,30 @@ def test_gates_checks_and_sums_into_memory_read_as_such(build):
     ast = build.sink(build.store(build.param(0, 9), index, value, i, k))
     text = LLVMRenderer(DeviceSpec.avx2()).outline(ast)
     assert "p0[checked(p1[i], 9)] += p2[i * 4 + j] if j < 3 else 0" in text
+
+
+def test_chunks_share_out_every_loop_over_their_range(build, run):
+    i, j, k = (build.range(n, number) for number, n in enumerate((3, 20000, 50)))
+    x, y = build.param(2, 60000), build.param(3, 150)
+    narrow = UOp(Op.EXP, dt.float32, (build.load(x, j),))
+    total = build.reduce(Op.ADD, build.load(x, i * 20000 + j) * build.load(y, i * 50 + k), k)
+    ast = build.sink(
+        build.store(build.param(0, 20000), j, narrow),
+        build.store(build.param(1, 60000), i * 20000 + j, total),
+    )
+    nest = build_loops(ast, Tiling({j: Tile(64, 16)}, [i, j], chunked=j, share=640))
+    assert [loop.axis for loop in nest.body] == [Axis.CHUNK, Axis.SEQUENTIAL]
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal(60000), rng.standard_normal(150)
+    a, b = np.zeros(20000, np.float32), np.zeros(60000, np.float32)
+    run(ast, [a, b, x.astype(np.float32), y.astype(np.float32)])
+    np.testing.assert_allclose(a, np.exp(x[:20000]), 1e-5)
+    want = x.reshape(3, 20000) * y.reshape(3, 50).sum(1, keepdims=True)
+    np.testing.assert_allclose(b.reshape(3, 20000), want, 1e-3, 1e-3)
+
+
+def build_loops(ast, tiling):
+    info = Analysis(ast)
+    nest = build(info, tiling, DeviceSpec.avx512())
+    verify_loops(nest, info)
+    return nest
