@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt.ir import Op, Variable, toposort
+
+torch = pytest.importorskip("torch")
 
 SIZES = [(1, 1), (3, 2), (5, 17), (2, 1000), (33, 64)]
 
