@@ -41,7 +41,7 @@ _SLOWER: Final = (1.25, 1.08)
 _MOST_FINALISTS: Final = 3
 _LEAST_GAIN: Final = 0.97
 """A winner's median is at most this part of the median of what it replaces, which must be beyond
-what repeated runs of the same code differ by: ``bench/timing.py`` shows about 2% of it."""
+what repeated runs of the same code differ by. A judgement, not a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
