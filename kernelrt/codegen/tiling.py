@@ -233,12 +233,14 @@ class Chooser:
     # Stores -------------------------------------------------------------------------------------
 
     def store_vector(self, stores: Iterable[UOp]) -> UOp | None:
-        """The range along which stores are contiguous."""
+        """The range along which the stores of most elements are contiguous."""
+        most: dict[UOp, int] = {}
         for s in stores:
-            units = [r for r in self.info.deps[s.src[1]] if self.count.stride(s, r) == 1]
-            if units:
-                return max(units, key=lambda r: (extent(r), -r.arg))
-        return None
+            walked = self.info.deps[s.src[1]]
+            for r in walked:
+                if self.count.stride(s, r) == 1:
+                    most[r] = max(most.get(r, 0), math.prod(extent(q) for q in walked))
+        return max(most, key=lambda r: (most[r], extent(r), -int(r.arg)), default=None)
 
     def _store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
         """Tiles for the range of the stores' vectors, the one that gives least text last."""

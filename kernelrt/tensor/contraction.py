@@ -6,12 +6,14 @@ indices say. Their gradients are of the same form.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, format_shape, same
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, dim_max, format_shape, is_static, same, total
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.hints import tell_widening
@@ -265,17 +267,125 @@ def _weight_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> 
 
 
 def _input_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> UOp:
+    """What each element of the padded input `x` gets from the results that it went into."""
+    return _spread(g, w, x.shape, windows, groups)
+
+
+def _spread(g: UOp, w: UOp, shape: build.Shape, windows: _Windows, groups: int) -> UOp:
+    """Convolution transposed: each element of `g` times the filters, added up where they lie.
+
+    Elements of the result that lie a stride apart take the same taps, so each remainder of a
+    position by the stride is a convolution with its own taps, and no product is one with the zeros
+    between.
+    """
+    n = len(windows)
+    sizes = shape[2:]
+    if all(stride == 1 for _, _, stride, _ in windows) or not is_static(sizes):
+        return _gathered(g, w, shape, windows, groups)
+    parts = [
+        [_phase(*window[1:], r) for r in range(window[2])] for window in windows
+    ]
+    counts = tuple(-(-size // window[2]) for size, window in zip(sizes, windows, strict=True))
+    rows = [
+        _phase_of(g, w, (*shape[:2], *counts), windows, phases, groups)
+        for phases in itertools.product(*parts)
+    ]
+    # The remainders of the last axis change fastest.
+    for k in reversed(range(n)):
+        stride, behind = windows[k][2], 3 + 2 * k
+        rows = [build.cat(rows[i : i + stride], behind) for i in range(0, len(rows), stride)]
+    whole = build.reshape(rows[0], (*shape[:2], *(
+        count * window[2] for count, window in zip(counts, windows, strict=True)
+    )))  # fmt: skip
+    return build.shrink(whole, [(0, d) for d in shape])
+
+
+class _Phase(NamedTuple):
+    """The taps that reach positions of one remainder by the stride: each `step`-th.
+
+    The results of the taps `first`, `first + step`, ... lie `dilation` apart, behind `ahead`
+    elements that none of them reaches.
+    """
+
+    first: int
+    step: int
+    taps: int
+    dilation: int
+    ahead: int
+
+
+def _phase(kernel: int, stride: int, dilation: int, remainder: int) -> _Phase:
+    common = math.gcd(stride, dilation)
+    step = stride // common
+    first = next((k for k in range(step) if k * dilation % stride == remainder), kernel)
+    taps = max(0, -(-(kernel - first) // step))
+    return _Phase(first, step, taps, dilation // common, (first * dilation - remainder) // stride)
+
+
+def _phase_of(
+    g: UOp, w: UOp, shape: build.Shape, windows: _Windows, phases: Sequence[_Phase], groups: int
+) -> UOp:
+    """The results of one remainder along each axis, and behind each axis one for the remainder."""
+    apart = (*shape[:2], *(d for size in shape[2:] for d in (size, 1)))
+    if any(phase.taps == 0 for phase in phases):
+        return build.full(0, g.dtype, apart)
+    for axis, phase in enumerate(phases, 2):
+        w = _every(w, axis, phase)
+    plain = tuple(
+        (axis, phase.taps, 1, phase.dilation)
+        for (axis, *_), phase in zip(windows, phases, strict=True)
+    )
+    reached = tuple(
+        total((size, phase.dilation * (phase.taps - 1)))
+        for size, phase in zip(g.shape[2:], phases, strict=True)
+    )
+    out = _gathered(g, w, (*shape[:2], *reached), plain, groups)
+    for axis, phase in enumerate(phases, 2):
+        out = _moved(out, axis, phase.ahead, shape[axis])
+    return build.reshape(out, apart)
+
+
+def _every(w: UOp, axis: int, phase: _Phase) -> UOp:
+    """The taps of `w` along `axis` that belong to `phase`."""
+    if phase.step == 1:
+        return w
+    last = phase.first + (phase.taps - 1) * phase.step + 1
+    w = build.shrink(
+        w, [(phase.first, last) if a == axis else (0, d) for a, d in enumerate(w.shape)]
+    )
+    seen = UOp(Op.WINDOW, w.dtype, (w,), ((axis, phase.taps, 1, phase.step),))
+    rank = len(w.shape)
+    order = [rank if a == axis else a for a in range(rank)]
+    shape = tuple(seen.shape[a] for a in order)
+    return build.reshape(build.permute(seen, (*order, axis)), shape)
+
+
+def _moved(x: UOp, axis: int, ahead: int, size: Dim) -> UOp:
+    """`x` behind `ahead` zeros along `axis`, cut or filled with zeros to `size`."""
+    assert isinstance(size, int)
+    have = x.shape[axis]
+    assert isinstance(have, int)
+    kept = min(have, size - ahead)
+    if kept <= 0:
+        return build.full(0, x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
+    x = build.shrink(x, [(0, kept) if a == axis else (0, d) for a, d in enumerate(x.shape)])
+    return build.pad(x, [
+        (ahead, size - ahead - kept) if a == axis else (0, 0) for a in range(len(x.shape))
+    ])  # fmt: skip
+
+
+def _gathered(g: UOp, w: UOp, shape: build.Shape, windows: _Windows, groups: int) -> UOp:
     """One contraction over output channels and taps: the taps of `g` are gathered first."""
     n = len(windows)
     batch, out, *positions = g.shape
-    channels = x.shape[1]
+    channels = shape[1]
     assert isinstance(out, int)
     assert isinstance(channels, int)
     taps = tuple(k for _, k, _, _ in windows)
     g = build.expand(
         build.reshape(g, (batch, out, *positions, *(1,) * n)), (batch, out, *positions, *taps)
     )
-    spread = unwindow(g, (batch, out, *x.shape[2:]), windows)
+    spread = unwindow(g, (batch, out, *shape[2:]), windows)
     spread = build.reshape(spread, (batch, groups, out // groups, *spread.shape[2:]))
     spread = build.permute(spread, (0, 1, *range(3, 3 + n), 2, *range(3 + n, 3 + 2 * n)))
     spread = build.reshape(spread, (batch, groups, 1, *spread.shape[2:]))
@@ -285,10 +395,10 @@ def _input_gradient(x: UOp, w: UOp, g: UOp, windows: _Windows, groups: int) -> U
         filters, (1, groups, channels // groups, *(1,) * n, out // groups, *taps)
     )
     left, right = build.align(spread, filters)
-    total = build.reduce(
+    whole = build.reduce(
         left.alu(Op.MUL, right), Op.ADD, range(len(left.shape) - n - 1, len(left.shape))
     )
-    return build.reshape(total, x.shape)
+    return build.reshape(whole, shape)
 
 
 def per_axis(value: Any, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:

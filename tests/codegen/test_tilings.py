@@ -15,7 +15,7 @@ import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.candidates import verify
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.math import MATH
@@ -23,11 +23,12 @@ from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiles import Tile, extent
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.codegen.tiling import Tiling, choose
+from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import SpecError
-from kernelrt.ir import Op, Variable, rewrite, toposort
+from kernelrt.ir import Op, UOp, Variable, const, rewrite, toposort
 from kernelrt.runtime.sizes import evaluate
 
 RENDERER = LLVMRenderer(host())
@@ -313,3 +314,23 @@ def test_what_adds_to_memory_is_never_split():
         assert all(t.chunked is None for t in every)
         with pytest.raises(SpecError):
             verify(info, host(), Tiling({}, every[0].order, every[0].order[0], 1))
+
+
+def test_vectors_go_along_the_stores_of_most_elements():
+    """A number for each row is stored by the kernel that stores the rows; it comes first."""
+    i, j = (UOp(Op.RANGE, dt.int64, (const(n, dt.int64),), k) for k, n in enumerate((32, 64)))
+    few, rows, x = (
+        UOp(Op.PARAM, dt.float32, (), (slot, size)) for slot, size in enumerate((32, 2048, 2048))
+    )
+    total = UOp(Op.RANGE, dt.int64, (const(64, dt.int64),), 2)
+    each = UOp(Op.LOAD, dt.float32, (x, i * 64 + total))
+    mean = UOp(Op.REDUCE, dt.float32, (each, total), Op.ADD)
+    element = UOp(Op.LOAD, dt.float32, (x, i * 64 + j))
+    stores = (
+        UOp(Op.STORE, dt.float32, (few, i, mean)),
+        UOp(Op.STORE, dt.float32, (rows, i * 64 + j, element - mean)),
+    )
+    info = Analysis(UOp(Op.SINK, dt.float32, stores))
+    device = DeviceSpec.avx2()
+    cost = kernel_cost(info, info, costs_of(device))
+    assert choose(info, device, cost).tile(j).lanes == device.lanes(4)

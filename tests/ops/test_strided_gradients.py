@@ -1,0 +1,84 @@
+"""Gradients of strided convolutions: against sums written out, and without products with zeros."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+TAPS = ((1, 1), (2, 3), (3, 3), (5, 2))
+STRIDES = ((2, 2), (1, 3), (3, 2), (4, 5))
+#: Sizes, dilation and groups.
+REST = (((9, 8), (1, 1), 1), ((9, 8), (1, 1), 2), ((12, 9), (2, 3), 2))
+
+
+def spread(g, w, shape, stride, dilation, groups):
+    """Each element of `g` times the filters, added where the window lay."""
+    out = np.zeros(shape)
+    each, inner = g.shape[1] // groups, shape[1] // groups
+    for o, i, j in itertools.product(*map(range, g.shape[1:])):
+        first = o // each * inner
+        for a, b in itertools.product(*map(range, w.shape[2:])):
+            at = (i * stride[0] + a * dilation[0], j * stride[1] + b * dilation[1])
+            out[:, first : first + inner, *at] += g[:, o, i, j, None] * w[o, :, a, b]
+    return out
+
+
+@pytest.mark.parametrize(("taps", "stride"), [*itertools.product(TAPS, STRIDES)])
+@pytest.mark.parametrize(("sizes", "dilation", "groups"), REST)
+def test_of_the_input(sizes, dilation, groups, taps, stride):
+    rng = np.random.default_rng(3)
+    x = krt.tensor(rng.standard_normal((2, 4, *sizes)), requires_grad=True)
+    w = rng.standard_normal((6, 4 // groups, *taps))
+    out = x.conv2d(krt.tensor(w), stride=stride, dilation=dilation, groups=groups)
+    g = rng.standard_normal(out.shape)
+    (found,) = krt.grad((out * krt.tensor(g)).sum(), [x])
+    wanted = spread(g, w, x.shape, stride, dilation, groups)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_what_no_window_reaches_is_zero():
+    x = krt.tensor(np.ones((1, 1, 8, 8), np.float32), requires_grad=True)
+    w = krt.tensor(np.full((1, 1, 1, 1), 2.0, np.float32))
+    (found,) = krt.grad(x.conv2d(w, stride=3).sum(), [x])
+    wanted = np.zeros((8, 8))
+    wanted[::3, ::3] = 2
+    np.testing.assert_array_equal(found.numpy()[0, 0], wanted)
+
+
+def test_second_gradients():
+    rng = np.random.default_rng(4)
+    arrays = [rng.standard_normal(shape) for shape in ((1, 2, 7, 6), (3, 2, 3, 2))]
+    x, w = (krt.tensor(a, requires_grad=True) for a in arrays)
+
+    def slope(v, f):
+        out = v.conv2d(f, stride=2)
+        return krt.grad((out * out * out).sum(), [v], create_graph=True)[0].square().sum()
+
+    (found,) = krt.grad(slope(x, w), [w])
+    for at in ((0, 0, 0, 0), (1, 1, 2, 1), (2, 0, 1, 0)):
+        ends = []
+        for step in (1e-5, -1e-5):
+            moved = arrays[1].copy()
+            moved[at] += step
+            ends.append(slope(x, krt.tensor(moved)).item())
+        assert found.numpy()[at] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 4])
+def test_no_product_with_the_zeros_between(taps):
+    """The gradient takes about as many products as the forward pass."""
+    x = krt.tensor(np.ones((4, 16, 33, 33), np.float32), requires_grad=True)
+    w = krt.tensor(np.ones((32, 16, taps, taps), np.float32))
+
+    @krt.jit
+    def gradient(g):
+        return krt.grad((x.conv2d(w, stride=2) * g).sum(), [x])[0]
+
+    shape = x.conv2d(w, stride=2).shape
+    g = krt.tensor(np.ones(shape, np.float32))
+    gradient(g)
+    flops = sum(k.flops for k in gradient.plan(g).kernels)
+    products = 2 * taps * taps * 16 * int(np.prod(shape))
+    assert flops < 1.6 * products
