@@ -178,8 +178,15 @@ class Chooser:
         self.order: list[UOp] = []
 
     def _itemsize(self) -> int:
-        """Bytes of the widest float a lane has to hold; integers do not count if floats occur."""
-        touched = [u.dtype for u in self.info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
+        """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
+
+        What varies with no loop, as a number that an optimizer scales by, is in no lane.
+        """
+        touched = [
+            u.dtype
+            for u in self.info.nodes
+            if u.op in (Op.LOAD, Op.STORE, Op.REDUCE) and self.info.deps[u]
+        ]
         floats = [max(4, d.itemsize) for d in touched if d.is_float]
         return max(floats or [d.itemsize for d in touched] or [4])
 

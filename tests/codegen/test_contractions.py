@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp, Variable
+from kernelrt.ir import Op, UOp, Variable, const
 
 SHAPES = [
     (1, 1, 1), (1, 64, 64), (1, 64, 8), (1, 4, 64), (7, 5, 3), (17, 33, 9), (32, 64, 64),
@@ -205,3 +205,17 @@ def test_a_tile_is_made_of_fused_multiply_adds(build):
     assert "@llvm.fma.v4f32" in narrow
     # Without the instruction a call of fma() would be the slowest of all choices.
     assert "llvm.fma" not in LLVMRenderer(DeviceSpec.generic()).render(ast).src
+
+
+def test_a_double_that_varies_with_no_loop_takes_no_lanes(build):
+    """The step number that an optimizer scales its update by."""
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.spec import DeviceSpec
+
+    index, value = product(build, 64, 64, 64, "TN")
+    number = build.load(build.param(3, 1, dt.float64), const(0, dt.int64))
+    scaled = value * number.cast(dt.float32)
+    ast: UOp = build.sink(build.store(build.param(0, 4096), index, scaled))
+    source = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
+    assert "@llvm.fma.v16f32" in source
+    assert "@llvm.fma.v8f32" not in source
