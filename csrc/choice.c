@@ -2,8 +2,9 @@
  *
  * Costs estimated by whoever made the plan say whether several threads could pay. Whether they
  * do depends on more: how good the estimates are, whether workers are awake when the plan comes,
- * whether other processes want the cores. So executions are timed, and now and then a few go the
- * other way; results do not depend on it. */
+ * whether other processes want the cores. So executions are timed. While a plan is shared, what
+ * that gains is added up, and now and then it runs on one thread to see what that takes; where
+ * sharing has lost, it rests for a while. Results do not depend on it. */
 #include "graph.h"
 
 /* Below this estimate a stage is not worth a region. */
@@ -18,9 +19,27 @@
 /* What passing one op from thread to thread costs. */
 #define OP_COST_NS 300
 
-/* Executions before the first trial, between trials, and of a trial. The first of a trial may
- * have to wake workers that the others find awake. */
-enum { BEFORE_FIRST_TRIAL = 8, BETWEEN_TRIALS = 512, TRIAL = 3 };
+/* A thread without work inside a region spins for what others are at, which is two of their
+ * largest claims, and then sleeps: within these limits, as waking takes as long as the first, and
+ * nobody notices the second on a power meter. */
+#define LEAST_SPIN_NS 50000
+#define MOST_SPIN_NS 2000000
+
+/* Sharing should gain one part in so many, or the other threads have better things to do. */
+#define LEAST_GAIN 16
+
+/* Of what was gained, so many executions on one thread are held against later losses: one delay
+ * of a worker by the system does not end what has been gaining, and a lasting one soon does. */
+#define MOST_KEPT 8
+
+/* Executions on one thread that tell what it takes; between two such trials. */
+enum { TRIAL = 2, LEAST_BETWEEN_TRIALS = 4, MOST_BETWEEN_TRIALS = 512 };
+
+/* Executions on one thread before the plan is shared again: ever more where sharing goes on losing
+ * little, so that trying costs next to nothing, though not more than take REST_NS, so that other
+ * processes are soon found gone; and REST_FOR_LOST times what was lost, whatever it was. */
+enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, REST_FOR_LOST = 16 };
+#define REST_NS 100000000
 
 /* ---- The estimate ------------------------------------------------------------------------ */
 
@@ -48,11 +67,20 @@ static int useful_threads(double work, double span, double n_ops, int threads)
     return shared < 0.85 * work ? threads : 1;
 }
 
+/* How long threads without work spin: for two of the largest claims. */
+static int64_t spin_for(int64_t claim_ns)
+{
+    if (claim_ns > MOST_SPIN_NS / 2)
+        return MOST_SPIN_NS;
+    return claim_ns < LEAST_SPIN_NS / 2 ? LEAST_SPIN_NS : 2 * claim_ns;
+}
+
 /* Work and span of a stage, and from them the threads it runs on. */
 static void estimate(krt_plan *plan, krt_stage *at, int threads)
 {
     krt_graph *graph = plan->graph;
     double work = 0, span = 0;
+    int64_t claim = 0;
     for (uint32_t op = at->begin; op < at->end; ++op) {
         const krt_record *record = plan->records + op;
         int64_t start = 0;
@@ -64,21 +92,28 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
         int64_t shared = shared_cost(record, threads);
         graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
         work += (double)krt_record_cost(record);
+        const krt_task *task = graph->tasks + op;
+        int64_t chunk = krt_record_cost(record) / task->chunks;
+        claim = chunk > claim / task->grain ? chunk * task->grain : claim;
         span = (double)graph->finish_ns[op] > span ? (double)graph->finish_ns[op] : span;
     }
     at->work_ns = work < 9e18 ? (int64_t)work : INT64_MAX;
+    at->spin_ns = spin_for(claim);
     at->threads = at->alone ? 1 : useful_threads(work, span, at->end - at->begin, threads);
 }
 
 static void estimate_all(krt_plan *plan, int threads)
 {
     krt_graph *graph = plan->graph;
-    krt_choice choice = {.made_for = threads, .left = BEFORE_FIRST_TRIAL};
+    krt_choice choice = {.made_for = threads, .fresh = true, .rest = LEAST_RESTS};
     for (krt_stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
         estimate(plan, at, threads);
         choice.open |= at->threads > 1;
         choice.parallel |= at->threads > 1 && at->work_ns >= WAKE_COST_NS;
     }
+    choice.sharing = choice.parallel;
+    choice.interval = LEAST_BETWEEN_TRIALS;
+    choice.left = choice.sharing ? choice.interval : choice.rest;
     graph->choice = choice;
 }
 
@@ -102,38 +137,83 @@ bool krt_choose_parallel(krt_plan *plan)
     if (always_parallel)
         return true;
 #endif
-    return plan->graph->choice.parallel != plan->graph->choice.trying;
+    return plan->graph->choice.parallel;
 }
 
-/* An average that follows quickly and that one interruption by the system does not throw. */
-static int64_t follow(int64_t average, int64_t sample)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The plan's time on one thread where nothing interrupts it: down at once, up slowly. */
+static void learn_serial(krt_choice *choice, int64_t elapsed_ns)
 {
-    if (!average)
-        return sample;
-    if (sample > 4 * average)
-        sample = 4 * average;
-    return average + (sample - average) / 8;
+    int64_t known = choice->serial_ns;
+    if (!known || elapsed_ns < known)
+        choice->serial_ns = greatest(elapsed_ns, 1);
+    else
+        choice->serial_ns += (least(elapsed_ns, 2 * known) - known) / 8;
 }
 
-void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns)
+/* Sharing does not gain at present. */
+static void rest(krt_choice *choice)
 {
-    krt_choice *choice = &plan->graph->choice;
-    if (!choice->trying)
-        choice->preferred_ns = follow(choice->preferred_ns, elapsed_ns);
-    else if (!choice->other_ns || elapsed_ns < choice->other_ns)
-        choice->other_ns = elapsed_ns;
-    /* Circumstances have changed: do not wait for the next trial. */
-    if (!choice->trying && choice->settled_ns &&
-        choice->preferred_ns - choice->settled_ns > choice->settled_ns / 4)
-        choice->left = 1;
+    int64_t serial = choice->serial_ns, lost = -choice->gained_ns;
+    int64_t most = greatest(MOST_LONG_RESTS, least(REST_NS / serial, MOST_RESTS));
+    choice->rest = lost < 0 ? LEAST_RESTS
+                            : greatest(least(2 * choice->rest, most), lost / serial * REST_FOR_LOST);
+    choice->parallel = false;
+    choice->sharing = false;
+    choice->left = choice->rest;
+}
+
+/* What sharing gained in one execution, as the plan would run without interruptions of its own.
+ * The time that its caller waited for others counts in full: they are interrupted as well, and
+ * then it waits the longer for it. */
+static int64_t gain_of(const krt_choice *choice, int64_t elapsed_ns, int64_t waited_ns)
+{
+    int64_t serial = choice->serial_ns, own = elapsed_ns - waited_ns;
+    return serial - serial / LEAST_GAIN - waited_ns - least(own, 2 * serial);
+}
+
+static void learn_shared(krt_choice *choice, int64_t elapsed_ns, int64_t waited_ns)
+{
+    if (choice->serial_ns) {
+        int64_t gain = gain_of(choice, elapsed_ns, waited_ns);
+        choice->gained_ns += gain;
+        choice->kept_ns = least(choice->kept_ns + gain, MOST_KEPT * choice->serial_ns);
+        if (choice->kept_ns < -choice->serial_ns) {
+            rest(choice);
+            return;
+        }
+    }
     if (--choice->left > 0)
         return;
-    if (choice->trying && choice->other_ns < choice->preferred_ns - choice->preferred_ns / 16) {
-        choice->parallel = !choice->parallel;
-        choice->preferred_ns = choice->other_ns;
+    choice->parallel = false; /* to see what one thread takes */
+    choice->left = TRIAL;
+}
+
+/* After a rest, or after a trial while the plan is shared. */
+static void share_again(krt_choice *choice)
+{
+    choice->interval = choice->sharing ? least(2 * choice->interval, MOST_BETWEEN_TRIALS)
+                                       : LEAST_BETWEEN_TRIALS;
+    if (!choice->sharing)
+        choice->kept_ns = choice->gained_ns = 0;
+    choice->parallel = true;
+    choice->sharing = true;
+    choice->fresh = true;
+    choice->left = choice->interval;
+}
+
+void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns, int64_t waited_ns)
+{
+    krt_choice *choice = &plan->graph->choice;
+    if (choice->fresh) {
+        choice->fresh = false; /* threads start or wake, caches are cold */
+    } else if (choice->parallel) {
+        learn_shared(choice, elapsed_ns, waited_ns);
+    } else {
+        learn_serial(choice, elapsed_ns);
+        if (--choice->left <= 0)
+            share_again(choice);
     }
-    choice->settled_ns = choice->trying ? choice->preferred_ns : 0;
-    choice->other_ns = 0;
-    choice->trying = !choice->trying;
-    choice->left = choice->trying ? TRIAL : BETWEEN_TRIALS;
 }

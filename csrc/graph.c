@@ -11,9 +11,7 @@
 
 #include "pool.h"
 
-/* How long a thread waits for work inside a region before it sleeps, and how long the caller
- * sleeps before it looks for signals. */
-#define SPIN_NS 50000
+/* How long the caller sleeps before it looks for signals. */
 #define NAP_NS 20000000
 
 /* The caller looks for signals when this much was done by estimate. An estimate can be wrong, so
@@ -227,18 +225,23 @@ static void caller_naps(krt_graph *graph)
 static bool share(void *context, int worker)
 {
     krt_graph *graph = context;
+    int64_t spin_ns = graph->stage->spin_ns;
     krt_spin spin = {0};
     krt_task *own = NULL;
     for (;;) {
         claim work;
         if (own ? claim_from(own, &work) : claim_next(graph, &work)) {
+            if (worker == 0)
+                graph->waited_ns += krt_spun_ns(&spin);
             own = perform(graph, &work, worker);
             spin = (krt_spin){0};
             if (worker == 0 && is_time_to_poll(graph, work.task))
                 poll_host(graph);
         } else if (is_over(graph)) {
+            if (worker == 0)
+                graph->waited_ns += krt_spun_ns(&spin);
             return true;
-        } else if (krt_spin_once(&spin, SPIN_NS)) {
+        } else if (krt_spin_once(&spin, spin_ns)) {
             continue;
         } else if (worker == 0) {
             caller_naps(graph);
@@ -307,7 +310,7 @@ static krt_status run_stage(krt_graph *graph, const krt_stage *at)
 {
     if (at->threads > 1) {
         rewind_stage(graph, at);
-        if (krt_pool_run(at->threads, share, graph))
+        if (krt_pool_run(at->threads, share, graph, &graph->waited_ns))
             return graph->status;
     }
     for (uint32_t op = at->begin; op < at->end; ++op) {
@@ -318,19 +321,22 @@ static krt_status run_stage(krt_graph *graph, const krt_stage *at)
     return KRT_OK;
 }
 
-krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op,
+                             int64_t *waited_ns)
 {
     krt_graph *graph = plan->graph;
     krt_status status = KRT_OK;
     graph->status = KRT_OK;
     graph->deferred = KRT_OK;
     graph->since_poll_us = 0;
+    graph->waited_ns = 0;
     graph->samples = samples;
     graph->origin_ns = samples ? krt_clock_ns() : 0;
     atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
         status = run_stage(graph, graph->stages + i);
     *failed_op = graph->failed_op;
+    *waited_ns = graph->waited_ns;
     plan->marked = status != KRT_OK;
     return status ? status : graph->deferred;
 }

@@ -30,6 +30,7 @@ typedef struct krt_stage {
     bool alone;          /* its ops run in order on the caller */
     int threads;         /* how many it can use; 1: more do not pay */
     int64_t work_ns;
+    int64_t spin_ns; /* how long a thread without work spins for it */
 } krt_stage;
 
 /* RUNNING -> COMMITTING when the first committing op starts, after which the host is no longer
@@ -38,14 +39,17 @@ enum { RUNNING, COMMITTING, STOPPED };
 
 /* Which way of running the plan is quicker: an estimate first, then what executions took. */
 typedef struct krt_choice {
-    int made_for;         /* threads that the estimates are for; 0: they are stale */
-    bool open;            /* some stage is estimated to pay */
-    bool parallel;        /* the way preferred now */
-    bool trying;          /* executions go the other way for a while */
-    int left;             /* executions until that changes */
-    int64_t preferred_ns; /* what an execution took lately; 0: unknown */
-    int64_t other_ns;     /* the best of those tried the other way */
-    int64_t settled_ns;   /* preferred_ns after the last trial; 0: there was none */
+    int made_for;      /* threads that the estimates are for; 0: they are stale */
+    bool open;         /* some stage is estimated to pay */
+    bool parallel;     /* the way of the next execution */
+    bool sharing;      /* parallel, or serial only for a trial */
+    bool fresh;        /* the next execution is the first one its way, and tells nothing */
+    int64_t left;      /* executions until that changes */
+    int64_t interval;  /* executions between trials */
+    int64_t rest;      /* executions of the last rest */
+    int64_t serial_ns; /* an execution on one thread; 0: unknown */
+    int64_t gained_ns; /* by sharing since the last rest */
+    int64_t kept_ns;   /* of that, what later losses are held against */
 } krt_choice;
 
 struct krt_graph {
@@ -61,6 +65,7 @@ struct krt_graph {
     size_t failed_op;
     krt_status deferred; /* an interrupt that came too late to stop for */
     uint32_t since_poll_us; /* work of the caller since it last looked for signals */
+    int64_t waited_ns; /* what the caller has waited for others in this execution */
 
     krt_task *tasks;
     _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */

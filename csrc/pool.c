@@ -146,9 +146,14 @@ bool krt_spin_once(krt_spin *spin, int64_t limit_ns)
     if (++spin->rounds % 16) /* the clock costs as much as some ten rounds */
         return true;
     int64_t now = krt_clock_ns();
-    if (!spin->until_ns)
-        spin->until_ns = now + limit_ns;
-    return now < spin->until_ns;
+    if (!spin->since_ns)
+        spin->since_ns = now;
+    return now - spin->since_ns < limit_ns;
+}
+
+int64_t krt_spun_ns(const krt_spin *spin)
+{
+    return spin->since_ns ? krt_clock_ns() - spin->since_ns : 0;
 }
 
 /* ---- The region and its gate ------------------------------------------------------------- */
@@ -319,13 +324,13 @@ void krt_set_num_threads(int n)
 
 /* ---- Running a region -------------------------------------------------------------------- */
 
-static void wait_until_empty(void)
+static int64_t wait_until_empty(void)
 {
     krt_spin spin = {0};
     for (;;) {
         /* Acquire: what workers wrote inside is read after this. */
         if (!(atomic_load_explicit(&pool.gate, memory_order_acquire) & INSIDE))
-            return;
+            return krt_spun_ns(&spin);
         if (krt_spin_once(&spin, SPIN_FOR_LEAVERS_NS))
             continue;
         uint32_t ticket = krt_event_prepare(&krt_caller_event);
@@ -336,7 +341,7 @@ static void wait_until_empty(void)
     }
 }
 
-bool krt_pool_run(int threads, krt_work work, void *context)
+bool krt_pool_run(int threads, krt_work work, void *context, int64_t *waited_ns)
 {
     if (atomic_load_explicit(&pool.taken, memory_order_relaxed) ||
         atomic_exchange_explicit(&pool.taken, true, memory_order_acquire))
@@ -355,7 +360,7 @@ bool krt_pool_run(int threads, krt_work work, void *context)
     krt_workers_notify(workers);
     work(context, 0);
     atomic_fetch_and_explicit(&pool.gate, ~OPEN, memory_order_seq_cst);
-    wait_until_empty();
+    *waited_ns += wait_until_empty();
     atomic_store_explicit(&pool.taken, false, memory_order_release);
     return true;
 }

@@ -14,9 +14,10 @@
  * they have called krt_worker_prepare. */
 typedef bool (*krt_work)(void *context, int worker);
 
-/* Run `work` on the calling thread and on up to `threads - 1` workers. False, and nothing was
- * done: the pool is taken, or there is no worker to be had. Never inside another region. */
-bool krt_pool_run(int threads, krt_work work, void *context);
+/* Run `work` on the calling thread and on up to `threads - 1` workers, and add to `*waited_ns` how
+ * long workers took to leave. False, and nothing was done: the pool is taken, or there is no
+ * worker to be had. Never inside another region. */
+bool krt_pool_run(int threads, krt_work work, void *context, int64_t *waited_ns);
 
 /* ---- Sleeping without missing the alarm --------------------------------------------------
  *
@@ -46,12 +47,15 @@ void krt_workers_notify(int count);
 /* ---- Spinning for a bounded time --------------------------------------------------------- */
 
 typedef struct krt_spin {
-    int64_t until_ns; /* 0: not begun */
+    int64_t since_ns; /* 0: not begun */
     unsigned rounds;
 } krt_spin;
 
 /* One round of waiting. False once `limit_ns` have passed since the first round. */
 bool krt_spin_once(krt_spin *spin, int64_t limit_ns);
+
+/* How long ago the first round was; 0 where the clock was not worth a look yet. */
+int64_t krt_spun_ns(const krt_spin *spin);
 
 /* ---- Fork -------------------------------------------------------------------------------- */
 

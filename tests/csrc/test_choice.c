@@ -19,17 +19,39 @@ static krt_plan *chunked(int64_t cost_ns)
     return make_plan(&op, 1, quiet_host);
 }
 
-/* How many of `n` executions would go parallel, if they took so long. */
-static int parallel_runs(krt_plan *plan, int n, int64_t serial_ns, int64_t parallel_ns)
+/* What executions take, were they made. */
+typedef struct times {
+    int64_t serial_ns, parallel_ns;
+    int64_t stall_ns; /* what every `stall_every`th parallel one waits for a worker beside that */
+    int stall_every;
+    int64_t break_ns; /* by how much the system interrupts one of `break_every`, either way */
+    int break_every;
+} times;
+
+/* How many of `n` executions would go parallel, if they took so long; adds up what they took. */
+static int shared_runs(krt_plan *plan, int n, times at, int64_t *total_ns)
 {
     int parallel = 0;
     for (int i = 0; i < n; ++i) {
         CHECK(krt_choice_is_open(plan, THREADS));
         bool choice = krt_choose_parallel(plan);
-        krt_choice_learn(plan, choice ? parallel_ns : serial_ns);
+        int64_t elapsed = choice ? at.parallel_ns : at.serial_ns, waited = 0;
         parallel += choice;
+        if (choice && at.stall_every && parallel % at.stall_every == 0)
+            waited = at.stall_ns;
+        if (at.break_every && !random_below((uint32_t)at.break_every))
+            elapsed += at.break_ns;
+        krt_choice_learn(plan, elapsed + waited, waited);
+        *total_ns += elapsed + waited;
     }
     return parallel;
+}
+
+static int parallel_runs(krt_plan *plan, int n, int64_t serial_ns, int64_t parallel_ns)
+{
+    int64_t total = 0;
+    return shared_runs(plan, n, (times){.serial_ns = serial_ns, .parallel_ns = parallel_ns},
+                       &total);
 }
 
 static void test_small_plans_have_no_choice(void)
@@ -80,6 +102,60 @@ static void test_an_outlier(void)
     krt_plan_destroy(plan);
 }
 
+/* Starting threads and first touching memory say nothing about later executions. */
+static void test_a_slow_beginning(void)
+{
+    krt_plan *plan = chunked(1000000);
+    parallel_runs(plan, 1, 20000000, 20000000);
+    CHECK(parallel_runs(plan, 100, 1000000, 510000) > 90);
+    krt_plan_destroy(plan);
+}
+
+/* Interruptions that come either way are no reason to give up what gains. */
+static void test_interruptions(void)
+{
+    times at = {.serial_ns = 1000000, .parallel_ns = 510000, .break_ns = 8000000};
+    for (int every = 5; every <= 50; every += 5) {
+        krt_plan *plan = chunked(1000000);
+        int64_t total = 0;
+        at.break_every = every;
+        CHECK(shared_runs(plan, 2000, at, &total) > 1700);
+        krt_plan_destroy(plan);
+    }
+}
+
+/* A worker that is now and then taken off its core costs its caller little, or much. */
+static void test_stalls(void)
+{
+    times at = {.serial_ns = 1000000, .parallel_ns = 510000, .stall_ns = 3000000};
+    krt_plan *plan = chunked(1000000);
+    int64_t total = 0;
+    at.stall_every = 100;
+    CHECK(shared_runs(plan, 2000, at, &total) > 1900);
+    at.stall_ns = 30000000;
+    at.stall_every = 10;
+    CHECK(shared_runs(plan, 2000, at, &total) < 200);
+    total = 0;
+    CHECK(shared_runs(plan, 4000, at, &total) < 200 && total < 4400000000);
+    krt_plan_destroy(plan);
+}
+
+/* Where sharing loses, trying it costs next to nothing, whatever an execution takes. */
+static void test_trying_in_vain(void)
+{
+    static const int64_t costs[] = {20000, 200000, 2000000};
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; ++i) {
+        times at = {.serial_ns = costs[i], .parallel_ns = costs[i] + costs[i] / 4};
+        krt_plan *plan = chunked(costs[i]);
+        int64_t total = 0;
+        shared_runs(plan, 100, at, &total);
+        total = 0;
+        shared_runs(plan, 2000, at, &total);
+        CHECK(total < 2000 * (costs[i] + costs[i] / 40));
+        krt_plan_destroy(plan);
+    }
+}
+
 static void test_other_costs_are_other_plans(void)
 {
     krt_fault fault;
@@ -100,6 +176,10 @@ int main(void)
     test_executed_again_and_again();
     test_circumstances_change();
     test_an_outlier();
+    test_a_slow_beginning();
+    test_interruptions();
+    test_stalls();
+    test_trying_in_vain();
     test_other_costs_are_other_plans();
     return 0;
 }
