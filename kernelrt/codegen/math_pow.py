@@ -21,8 +21,8 @@ from kernelrt.codegen.math_parts import (
     negated,
     ordered_sum,
     polynomial,
-    power_of_two,
     product,
+    rarely,
     sign_bit,
 )
 from kernelrt.ir.ops import Op
@@ -33,17 +33,19 @@ if TYPE_CHECKING:
 
 __all__ = ["log_sum", "power"]
 
-# log2(1 + f) / f for 1 + f in [sqrt(1/2), sqrt(2)], and 2**r for abs(r) <= 1/2, in float64 for
-# float32 arguments: minimax of the relative error, 2**-33.2 and 2**-28.9.
-_LOG2: Final = floats(
-    "0x1.71547652efb67p+0 -0x1.7154767bb8f01p-1 0x1.ec709c0060a1fp-2 -0x1.715435dd7edcdp-2"
-    " 0x1.277732e95b002p-2 -0x1.ec8d78c95501ep-3 0x1.a615ca7b05423p-3 -0x1.6eafd83440dafp-3"
-    " 0x1.45a250b92b8fap-3 -0x1.4181c5bec5ed4p-3 0x1.3d2886b48bcdap-3 -0x1.61ab40beddbacp-4"
-)
+# float32. log2((1 + s) / (1 - s)) = s (c + q(s**2)), the constant as a sum of two, q a polynomial
+# without constant term: minimax of the relative error for abs(s) <= 0.0865, 2**-37.4; and 2**r for
+# abs(r) <= 1/2, 2**-28.3.
+_LOG2: Final = floats("0x1.715476p+1 0x1.4ae0c0p-25")
+_LOG2_TAIL: Final = floats("0x1.ec709ep-1 0x1.277508p-1 0x1.aa357ep-2")
 _EXP2: Final = floats(
-    "0x1p+0 0x1.62e430af3d612p-1 0x1.ebfbdc3c3f611p-3 0x1.c6aee867b332dp-5 0x1.3b2d4c9e79fa1p-7"
-    " 0x1.5f3e679580004p-10 0x1.41fc1a3de5e27p-13"
+    "0x1p+0 0x1.62e430p-1 0x1.ebfbdcp-3 0x1.c6af78p-5 0x1.3b2db8p-7 0x1.5f0a3ap-10 0x1.419388p-13"
 )
+#: sqrt(2), and what its logarithm has beside 1/2.
+_ROOT: Final = floats("0x1.6a09e6p+0 -0x1.a82ebcp-26")
+#: 2**(1/4), and the representation of its inverse.
+_FOURTH_ROOT: Final = float.fromhex("0x1.306fe0p+0")
+_LEAST: Final = 0x3F5744FD
 # atanh(s) = s + s**3 (1/3 + z Q(z)) with z = s**2, abs(s) <= 3 - 2 sqrt(2): relative error
 # 2**-73.4.
 _ATANH: Final = floats(
@@ -66,14 +68,23 @@ def power(x: UOp, y: UOp) -> UOp:
     if exponent in _SHORT:
         return _short(x, exponent)
     magnitude = _magnitude_float32 if x.dtype is dt.float32 else _magnitude_float64
+    out = magnitude(x.alu(Op.ABS), y)
+    below = (x < 0.0) & x.ne(-math.inf)
+    nan = const(math.nan, x.dtype)
+    if _is_fraction(y):
+        return below.where(nan, out)
     whole = y.alu(Op.ROUND).eq(y)
     half = y * 0.5
     odd = whole & half.alu(Op.ROUND).ne(half)
     sign = odd.where(sign_bit(x), const(0, FORMATS[x.dtype].unsigned))
-    out = from_bits(bits_of(magnitude(x.alu(Op.ABS), y)) ^ sign, x.dtype)
-    imaginary = (x < 0.0) & ~whole & x.ne(-math.inf)
-    out = imaginary.where(const(math.nan, x.dtype), out)
+    out = from_bits(bits_of(out) ^ sign, x.dtype)
+    out = (below & ~whole).where(nan, out)
     return (x.eq(1.0) | y.eq(0.0)).where(const(1.0, x.dtype), out)
+
+
+def _is_fraction(y: UOp) -> bool:
+    """Whether `y` is known to be no integer."""
+    return y.op is Op.CONST and math.isfinite(y.arg) and not float(y.arg).is_integer()
 
 
 _SHORT: Final = frozenset({-1.0, 0.0, 0.5, 1.0, 2.0, 3.0})
@@ -98,18 +109,76 @@ def _short(x: UOp, exponent: float | None) -> UOp:
 
 
 def _magnitude_float32(a: UOp, y: UOp) -> UOp:
-    """``a ** y`` for `a` not negative, by way of float64."""
-    f, e = split(a)
-    e = a.eq(0.0).where(const(-math.inf, dt.float32), (a < math.inf).where(e, a))
-    f, e, y = (v.cast(dt.float64) for v in (f, e, _finite(y, 127)))
-    exponent = y * fma(f, polynomial(f, _LOG2), e)
-    # Beyond 2**200 float32 is infinite, below 2**-200 it is 0.
-    exponent = at_least(at_most(exponent, 200.0), -200.0)
-    form = FORMATS[dt.float64]
-    rounder = form.rounder + form.bias
-    shifted = exponent + rounder
-    r = exponent - (shifted - rounder)
-    return (polynomial(r, _EXP2) * power_of_two(shifted)).cast(dt.float32)
+    """``a ** y`` for `a` not negative."""
+    form = FORMATS[dt.float32]
+    least, top = (1 << form.fraction), ((2 * form.bias + 1) << form.fraction)
+    special = bits_of(a) - least >= top - least
+    return rarely(special, _of_normal(a, y), _of_special, a, y)
+
+
+def _of_special(a: UOp, y: UOp) -> UOp:
+    """The same where `a` may be 0, subnormal, infinite or NaN."""
+    form = FORMATS[dt.float32]
+    subnormal = a < form.least_normal
+    small = _of_normal(a * 2.0**form.fraction, y, -float(form.fraction))
+    out = subnormal.where(small, _of_normal(a, y))
+    # Infinite on one side of 1 and 0 on the other; y tells which.
+    edge = y * a.eq(0.0).where(const(-math.inf, dt.float32), a)
+    away = (edge < 0.0).where(const(0.0, dt.float32), edge)
+    return (a.eq(0.0) | ~(a < math.inf)).where(away, out)
+
+
+def _of_normal(a: UOp, y: UOp, lower: float = 0.0) -> UOp:
+    """``(2**lower a) ** y`` for `a` positive and normal."""
+    high, low = _log2_sum(a, lower)
+    y = _finite(y, 32)
+    exponent, error = exact_product(y, high)
+    error = at_least(at_most(fma(y, low, error), 1.0), -1.0)
+    # From 2**129 on float32 is infinite, below 2**-151 it is 0.
+    exponent = at_least(at_most(exponent, 129.0), -151.0)
+    form = FORMATS[dt.float32]
+    # Twice the bias, for the exponents of two scales: together they reach every exponent.
+    rounder = form.rounder + 2 * form.bias
+    shifted = (exponent + error) + rounder
+    r = (exponent - (shifted - rounder)) + error
+    whole = bits_of(shifted)
+    half = whole >> 1
+    out = polynomial(r, _EXP2)
+    for n in (half, whole - half):
+        out = out * from_bits(n << form.fraction, dt.float32)
+    return out
+
+
+def _log2_sum(a: UOp, lower: float) -> tuple[UOp, UOp]:
+    """log2 of a positive normal float32, and `lower`, as a sum of two, to about 2**-31 of it.
+
+    a = 2**e d m, with d one of 1 and sqrt(2) and m between 2**(-1/4) and 2**(1/4). Then s, which is
+    (m - 1) / (m + 1), is so small that single precision is enough for all but its multiple.
+    """
+    form = FORMATS[dt.float32]
+    width, bias = form.fraction, form.bias
+    moved = bits_of(a) + ((bias << width) - _LEAST)
+    lifted = from_bits((moved >> width) | ((bias + width) << width), dt.float32)
+    x = from_bits((moved & ((1 << width) - 1)) + _LEAST, dt.float32)
+    upper = x >= _FOURTH_ROOT
+    zero, one = x.const_like(0.0), x.const_like(1.0)
+    d = upper.where(x.const_like(_ROOT[0]), one)
+    e = (lifted - (2.0**width + bias - lower)) + upper.where(x.const_like(0.5), zero)
+    # s = (x - d) / (x + d): the difference is exact, the sum is not.
+    difference = x - d
+    total, total_low = ordered_sum(d, x)
+    inverse = one / total
+    s = product(difference, inverse)
+    rest = fma(negated(s), total_low, fma(negated(s), total, difference))
+    z = s * s
+    main, main_low = exact_product(s, _LOG2[0])
+    factor = fma(z, polynomial(z, _LOG2_TAIL), _LOG2[1])
+    # What s lacks matters for its cube too.
+    s_low = rest * inverse
+    s_low = fma(s_low, z, s_low)
+    low = fma(s_low, _LOG2[0], fma(s, factor, main_low))
+    high, high_low = ordered_sum(e, main)
+    return high, (high_low + upper.where(x.const_like(_ROOT[1]), zero)) + low
 
 
 def _finite(y: UOp, exponent: int) -> UOp:

@@ -83,7 +83,7 @@ BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
     Op.ERF: (Becomes(27, 20, 18), Becomes(58, 50, 48)),
     Op.ERFC: (Becomes(90, 72, 37, 1), Becomes(115, 97, 62, 1)),
     Op.LGAMMA: (Becomes(292, 149, 93, 3), Becomes(195, 144, 81, 2)),
-    Op.POW: (Becomes(108, 60, 30), Becomes(128, 80, 38, 1)),
+    Op.POW: (Becomes(77, 41, 17, 1), Becomes(128, 80, 38, 1)),
 }
 #: Ops on the bits of numbers; processors have more units for these than for arithmetic.
 _SIMPLE: Final = COMPARE | {

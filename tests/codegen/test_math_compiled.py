@@ -126,6 +126,15 @@ def test_powers(apply: Apply, dtype: dt.DType) -> None:
     assert worst(Op.POW, apply(Op.POW, x, y), x, y) <= PROMISED
 
 
+def test_powers_of_small_integers_are_exact(apply: Apply) -> None:
+    x, y = (v.ravel() for v in np.meshgrid(np.arange(1.0, 200), np.arange(-1.0, 12)))
+    expected = x**y
+    exact = expected == expected.astype(np.float32)
+    exact &= expected < 2**24
+    arrays = [np.ascontiguousarray(v[exact], np.float32) for v in (x, y)]
+    np.testing.assert_array_equal(apply(Op.POW, *arrays), expected[exact])
+
+
 # Special values, lanes, instructions --------------------------------------------------------------
 
 
