@@ -20,7 +20,7 @@ from tests.soak.hunt import Hunt, minimize  # noqa: E402
 from tests.soak.processes import DiedError, Worker  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
-NEED_TORCH = {"calls", "compiling", "eager", "ops", "programs", "stateful", "training"}
+NEED_TORCH = {"calls", "compiling", "eager", "large", "ops", "programs", "stateful", "training"}
 
 
 def generator(name):
@@ -128,6 +128,24 @@ def test_programs_see_a_wrong_operation(monkeypatch, method):
         if method in vars(kind):
             monkeypatch.setattr(kind, method, lambda self, *a, **o: right(self, *a, **o) * 1.001)
     assert noticed("programs", 150).startswith("values: ")
+
+
+def test_large_programs_see_other_bits_of_two_threads(monkeypatch):
+    from tests.soak import texts
+
+    module, right = generator("large"), texts.ways
+
+    def wrong(case):
+        for way, function in right(case):
+            off = 2.0**-22 if way == "threads" else 0.0
+            yield way, lambda *data, f=function, off=off: [t * (1 + off) for t in f(*data)]
+
+    case = module.generate(np.random.default_rng(1))
+    case |= {"inputs": {"a": "f(R(1).normal(size=(65, 400)))"}, "lines": ["x0 = a.exp()"]}
+    case |= {"results": ["x0"], "dtype": "float32"}
+    assert module.run(case) is None
+    monkeypatch.setattr(texts, "ways", wrong)
+    assert module.run(case).startswith("bits: ")
 
 
 def test_integers_see_a_wrong_operation(monkeypatch):

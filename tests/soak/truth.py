@@ -23,6 +23,11 @@ SMOOTH = 2.0**-18
 """What that moves by less grows with it; what it moves by more has jumped."""
 NEAR = 2.0**-10
 """By what share of itself, at most, a number is moved to round in a way of its own."""
+SAMPLES, SPREADS = 8, 8.0
+"""How often steps round by chance, and how far results may be from the truth, compared with that.
+"""
+ADDED = 1024
+"""Elements whose sum rounds no more than what else is allowed."""
 LARGEST = 1e6
 """Programs with greater values anywhere are left out: little is left of their digits."""
 
@@ -184,11 +189,14 @@ class Told:
         The greatest size of a number that was met.
     unit : float
         The relative spacing of the narrowest type that was met.
+    most : int
+        The greatest number of elements that were met.
     """
 
     values: list[Any]
     top: float
     unit: float
+    most: int
 
 
 def torch_values(
@@ -217,11 +225,13 @@ def torch_values(
             floats.append(value)
         scope[name] = moved(value)
     top = unit = 0.0
+    most = 0
 
     def look(value: Any) -> None:
-        nonlocal top, unit
+        nonlocal top, unit, most
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             unit = max(unit, torch.finfo(value.dtype).eps)
+            most = max(most, value.numel())
             if value.numel():
                 top = max(top, float(value.detach().abs().max()))
 
@@ -242,7 +252,7 @@ def torch_values(
         look(result)
     if not np.isfinite(top) or top > LARGEST:
         raise Invalid(f"values up to {top}")
-    return Told([r.detach().numpy() for r in results], top, unit)
+    return Told([r.detach().numpy() for r in results], top, unit, most)
 
 
 @dataclass
@@ -303,6 +313,27 @@ class Truth:
                     # What is off by more has jumped, which is no rounding.
                     apart = np.where(apart <= NEAR * max(wide.top, 1), apart, 0)
                     found[i] = max(found[i], 30 * scale * float(apart.max(initial=0)))
+        return [max(a, b) for a, b in zip(found, self._rounded(), strict=True)]
+
+    def _rounded(self) -> list[float]:
+        """By how much each may differ because steps within a line round, whatever they are."""
+        from support.rounded import LOST, Rounded
+
+        kinds = {2.0**-52: "float64", 2.0**-10: "float16", 2.0**-7: "bfloat16"}
+        kind = kinds.get(self.unit, "float32")
+        found = [0.0] * len(self.values)
+        for seed in range(SAMPLES):
+            try:
+                with double(), Rounded(kind, seed):
+                    told = torch_values(self.case, self.data, "float64")
+            except Invalid:
+                continue
+            for i, (a, b) in enumerate(zip(told.values, self.values, strict=True)):
+                if a.shape == b.shape and b.dtype.kind == "f":
+                    apart = np.abs(a - b)
+                    apart = np.where(apart <= NEAR * max(told.top, 1), apart, 0)
+                    share = 2.0 ** -LOST.get(kind, 0)
+                    found[i] = max(found[i], SPREADS * share * float(apart.max(initial=0)))
         return found
 
 
@@ -319,7 +350,9 @@ def expected(case: Case, n: int) -> Truth:
         truth = torch_values(case, data, "float64")
         values, top = truth.values, truth.top
         unit = max(typed.unit, float(np.finfo(case["dtype"]).eps))
-        loose = [16 * unit * max(top, 1e-3)] * len(values)
+        # The rounding of n additions, in whichever order, is off by the root of n.
+        added = max(1.0, (truth.most / ADDED) ** 0.5)
+        loose = [16 * unit * added * max(top, 1e-3)] * len(values)
         others = [typed.values]
         rng = np.random.default_rng(n)
         exact = unit < 1e-10 and all(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 from support.op_draw import generate, smaller
+from support.rounded import LOST, Rounded
 from support.spreads import around_the_mean
 
 import kernelrt as krt
@@ -29,6 +30,8 @@ UNITS, TIMES = 6.0, 4.0
 #: The share of itself by which each number is moved, on its own, to see how far the rounding of
 #: each goes; what moves by more than SMOOTH has jumped.
 APART, SMOOTH = 2.0**-40, 2.0**-18
+#: How often steps round by chance, and how far results may be from the truth, compared with that.
+SAMPLES, SPREADS = 12, 4.0
 _DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 _GREATEST = {name: float(torch.finfo(getattr(torch, name)).max) for name in _DIGITS}
 _LEAST = {name: float(torch.finfo(getattr(torch, name)).smallest_normal) for name in _DIGITS}
@@ -239,7 +242,7 @@ def _wraps(case: dict[str, Any]) -> bool:
 def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[Any]) -> str | None:
     moved: list[list[Any]] = []
     grown: list[list[Any]] = []
-    narrow: list[np.ndarray] = []
+    rough: list[list[Any]] = []
     for number, (g, p, t) in enumerate(zip(got, typed, truth, strict=True)):
         dtype = g.dtype.name
         value, peer, exact = _array(g), _array(p), _array(t)
@@ -257,13 +260,6 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
             # What moves by more has jumped, which is no rounding.
             slope = np.where(slope < SMOOTH * np.maximum(np.abs(exact), 1), slope, 0) / APART
             reach = reach + slope * 2.0 ** -max(_DIGITS[dtype], _DIGITS["float32"])
-            narrow = narrow or _narrow_errors(case)
-            more = max(_DIGITS[dtype], _DIGITS["float32"]) - _DIGITS["float32"]
-            reach = reach + narrow[number] * 2.0**-more
-            if number:
-                reach = reach + _cancelled(case["line"]) * 2.0 ** -max(_DIGITS[dtype], 23)
-                if dtype in ("float16", "bfloat16"):
-                    reach = reach + 0.3 * 2.0 ** -_DIGITS[dtype] * _of_each(case)[number - 1]
             bad = _beyond(value, peer, exact, dtype, reach)
         adds = number or _ADDING.search(case["line"])
         if bad.any() and adds and _overflows(case, dtype):
@@ -273,7 +269,9 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
             bad &= np.isfinite(value) | (np.isfinite(exact) & ~near)
         if number:
             bad &= ~_undefined(case, number, bad.shape)
-            bad &= ~_of_nothing(_array(truth[0]), exact, peer)
+        if bad.any():
+            rough = rough or _rounded(case)
+            bad &= ~_within([_array(r[number]) for r in rough], value, exact, _narrowest(case))
         if bad.any():
             what = "value" if number == 0 else f"gradient {number}"
             at = np.argwhere(bad)[0].tolist()
@@ -284,68 +282,35 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
     return None
 
 
-def _cancelled(line: str) -> float:
-    """How great the terms are of which a gradient is what is left, where no neighbour shows it.
-
-    That of a softmax is p (g - sum of p g): both are as great as the weights, at most 1. That of a
-    norm is what the mean and the part along the result leave of g over the deviation.
-    """
-    words = (
-        "softmax", "cross_entropy", "sumexp", "tanh", "mish", "layer_norm", "group_norm",
-        "batch_norm",
-    )  # fmt: skip
-    return 4.0 if any(word in line for word in words) else 0.0
-
-
-def _of_each(case: dict[str, Any]) -> list[np.ndarray]:
-    """Of the gradients of what is in one place of an expanded tensor, the root of their squares.
-
-    In a narrow type each is rounded before their sum is, and they may cancel.
-    """
-    leaves, inputs = [], {}
-    for name, given in case["inputs"].items():
-        leaf = torch.tensor(_numbers(given)).requires_grad_(given["dtype"] in _DIGITS)
-        value = eval(f"leaf{given['way']}", {"leaf": leaf})  # noqa: S307 - of our own
-        data = value.detach().flatten().tolist()
-        inputs[name] = {**given, "way": "", "shape": list(value.shape), "data": data}
-        if leaf.requires_grad:
-            leaves.append((leaf, value))
-    found = _evaluate({**case, "inputs": inputs}, ours=False, wide=True)[1:]
-    squares = [
-        torch.autograd.grad(value, leaf, each.square().reshape(value.shape))[0]
-        for (leaf, value), each in zip(leaves, found, strict=True)
-    ]
-    return [_array(total.sqrt()) for total in squares]
-
-
-def _narrow_errors(case: dict[str, Any]) -> list[np.ndarray]:
-    """By how much torch is off in float32, which tells how great the terms are that leave little.
-
-    In float64 torch is its own truth, and knows no better; in narrower types it is off by less
-    than it might be, here and there, so several neighbours of the case are looked at.
-    """
-    found: list[np.ndarray] = []
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        inputs = {}
-        for name, given in case["inputs"].items():
-            if given["dtype"] in _DIGITS:
-                # So far that they round in ways of their own, and near enough to be alike.
-                near = np.array(given["data"], float) * (
-                    1 + rng.integers(-8, 9, len(given["data"])) * 2.0**-10
-                )
-                given = {**given, "dtype": "float32", "data": near.tolist()}  # noqa: PLW2901
-            inputs[name] = given
-        neighbour = {**case, "inputs": inputs}
-        torch.set_default_dtype(torch.float32)
-        peers = _evaluate(neighbour, ours=False, wide=False)
-        torch.set_default_dtype(torch.float64)
-        truths = _evaluate(neighbour, ours=False, wide=True)
-        with np.errstate(all="ignore"):
-            errors = [np.abs(_array(p) - _array(t)) for p, t in zip(peers, truths, strict=True)]
-        errors = [np.where(np.isfinite(e), e, 0) for e in errors]
-        found = [np.maximum(a, b) for a, b in zip(found or errors, errors, strict=True)]
+def _rounded(case: dict[str, Any]) -> list[list[Any]]:
+    """What comes out where each step rounds to the narrowest type, up or down by chance."""
+    found = []
+    for seed in range(SAMPLES):
+        with Rounded(_narrowest(case), seed):
+            found.append(_evaluate(case, ours=False, wide=True))
     return found
+
+
+def _narrowest(case: dict[str, Any]) -> str:
+    kinds = {g["dtype"] for g in case["inputs"].values()} & set(_DIGITS)
+    return min(kinds or {"float32"}, key=_DIGITS.__getitem__)
+
+
+def _within(
+    samples: list[np.ndarray], value: np.ndarray, exact: np.ndarray, dtype: str
+) -> np.ndarray:
+    """Where `value` is as far from `exact` as rounding goes, or is infinite or NaN by it."""
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(samples)
+        low = np.min(np.where(finite, samples, np.inf), 0)
+        high = np.max(np.where(finite, samples, -np.inf), 0)
+        centre = np.where(np.isfinite(exact), exact, (low + high) / 2)
+        reach = np.maximum(np.abs(high - centre), np.abs(low - centre))
+        near = np.abs(value - centre) <= SPREADS * 2.0 ** -LOST.get(dtype, 0) * reach
+        alike = ~np.isfinite(value) & np.any(
+            [(s == value) | (np.isnan(s) & np.isnan(value)) for s in samples], 0
+        )
+    return near | alike
 
 
 def _undefined(case: dict[str, Any], number: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -366,16 +331,6 @@ def _overflows(case: dict[str, Any], dtype: str) -> bool:
     with np.errstate(all="ignore"):
         sizes = np.abs(np.concatenate(numbers)) if numbers else np.zeros(0)
     return bool((np.isfinite(sizes) & (sizes > _GREATEST[dtype] / 8)).any())
-
-
-def _of_nothing(result: np.ndarray, exact: np.ndarray, peer: np.ndarray) -> np.ndarray:
-    """Where the gradient of what is NaN is a number to torch as well, by rounding on the way.
-
-    1e-6 - 1 is -1 in float16, which negative numbers may be raised to.
-    """
-    if result.shape != exact.shape:
-        return np.zeros(exact.shape, bool)
-    return np.isnan(result) & np.isnan(exact) & np.isfinite(peer)
 
 
 def _beyond(

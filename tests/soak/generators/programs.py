@@ -63,8 +63,8 @@ def run(case: Case) -> str | None:
     return texts.run(case, "random programs")
 
 
-def grow(rng: np.random.Generator, case: Case, lines: int) -> None:
-    """Add lines that torch can run for every size and whose values are tame."""
+def grow(rng: np.random.Generator, case: Case, lines: int, most: int = MOST_ELEMENTS) -> None:
+    """Add lines that torch can run for every size, with tame values of `most` elements at most."""
     import torch
 
     worlds = []
@@ -80,7 +80,7 @@ def grow(rng: np.random.Generator, case: Case, lines: int) -> None:
     for _ in range(4 * lines):
         right = grammar.draw(rng, names, lambda name: worlds[0][name].shape)
         values = tried(right, worlds)
-        if not values or not all(fits(value) for value in values):
+        if not values or not all(fits(value, most) for value in values):
             continue
         name = f"x{len(case['lines'])}"
         case["lines"].append(f"{name} = {right}")
@@ -100,13 +100,13 @@ def tried(right: str, worlds: list[dict[str, Any]]) -> list[Any]:
         return []
 
 
-def fits(value: Any) -> bool:
+def fits(value: Any, most: int) -> bool:
     import torch
 
     return (
         isinstance(value, torch.Tensor)
         and value.is_floating_point()
-        and value.numel() <= MOST_ELEMENTS
+        and value.numel() <= most
         and bool(value.isfinite().all())
         and (value.numel() == 0 or float(value.abs().max()) < 1e4)
     )

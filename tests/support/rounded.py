@@ -1,0 +1,83 @@
+"""torch as if each of its steps rounded to a narrow type, up or down by chance.
+
+How far such results lie apart says how many digits a computation leaves, whatever the order of
+its steps: cancelling terms, overflow on the way and decisions by the last digit show themselves
+without being known by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LOST", "Rounded"]
+
+#: Digits, and the exponents of the least normal number and of the first that is too great.
+_TYPES: Final = {
+    "float16": (11, -14, 16), "bfloat16": (8, -126, 128), "float32": (24, -126, 128),
+    "float64": (41, -960, 1024),
+}  # fmt: skip
+#: Digits that are taken from a type for want of a wider one.
+LOST: Final = {"float64": 12}
+_STEPS: Final = core_aten_decompositions()
+
+
+class Rounded(TorchDispatchMode):
+    """Within it, results of float64 are rounded to `dtype`, in steps as small as torch has them.
+
+    Parameters
+    ----------
+    dtype : str
+        A floating type; float64 is taken as a type of 12 digits (binary) less.
+    seed : int
+        Of the chance.
+    """
+
+    def __init__(self, dtype: str, seed: int) -> None:
+        super().__init__()
+        self._digits, self._least, beyond = _TYPES[dtype]
+        self._top = 2.0**beyond if beyond < 1024 else torch.inf
+        self._chance = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        steps = _STEPS.get(func)
+        if steps is not None:
+            with self:
+                out = steps(*args, **(kwargs or {}))
+            if out is not NotImplemented:
+                return out
+        if torch.rand((), generator=self._chance) < 0.5:  # some kernels take numbers in their type
+            args = tree_map(lambda x: self._number(x) if isinstance(x, float) else x, args)
+        out = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return out
+        if func._schema.is_mutable:
+            return tree_map(lambda x: x.copy_(self._round(x)) if self._takes(x) else x, out)
+        return tree_map(lambda x: self._round(x) if self._takes(x) else x, out)
+
+    @staticmethod
+    def _takes(x: Any) -> bool:
+        return isinstance(x, torch.Tensor) and x.dtype is torch.float64
+
+    def _number(self, x: float) -> float:
+        return float(self._round(torch.tensor(x, dtype=torch.float64)))
+
+    def _round(self, x: torch.Tensor) -> torch.Tensor:
+        _, exponent = torch.frexp(x)
+        # The place of the last digit; that of the numbers below the normal ones stays.
+        place = exponent.clamp(min=self._least + 1) - self._digits
+        steps = torch.ldexp(x, -place.to(x.dtype))
+        up = torch.rand(x.shape, generator=self._chance, dtype=x.dtype) < 0.5
+        whole = torch.where(up, steps.ceil(), steps.floor())
+        out = torch.ldexp(whole, place.to(x.dtype))
+        out = torch.where(out.abs() < self._top, out, out.sign() * torch.inf)
+        return torch.where(x.isfinite(), out, x)
