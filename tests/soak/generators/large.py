@@ -40,9 +40,8 @@ def inputs(rng: np.random.Generator) -> dict[str, str]:
     for name, size in zip("abc", shapes, strict=False):
         text = f"({', '.join(map(str, size))}{',' if len(size) == 1 else ''})"
         seed = int(rng.integers(100))
-        found[name] = str(rng.choice([
-            f"f(R({seed}).normal(size={text}))", f"f(R({seed}).integers(-2, 3, size={text}))",
-        ], p=[0.7, 0.3]))  # fmt: skip
+        # Equal numbers would all round alike, and their sums drift with the number of additions.
+        found[name] = f"f(R({seed}).normal(size={text}))"
     return found
 
 
@@ -70,14 +69,19 @@ def run(case: Case) -> str | None:
 
 def different(case: Case) -> str | None:
     """Which result has other bits with two threads."""
+    from kernelrt.errors import GradientError
+
     try:
         data = texts.arrays(case, case["sizes"][0])
     except Invalid:
         return None
-    both = []
+    both: list[list[Any]] = []
     for way in ("jit", "threads"):
         ((_, function),) = texts.ways({**case, "ways": [way]})
-        both.append([t.numpy() for t in function(*data.values())])
+        try:
+            both.append([t.numpy() for t in function(*data.values())])
+        except GradientError:  # which torch has found, too: nothing depends on an input
+            return None
     for number, (one, two) in enumerate(zip(*both, strict=True)):
         if one.tobytes() != two.tobytes():
             return f"bits: result {number} is another one with two threads"
