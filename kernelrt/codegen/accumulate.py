@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.horizontal import across, identity, merge, widen
+from kernelrt.codegen.llvm import Value
+from kernelrt.codegen.skipping import LEAST_AT_ONCE
 from kernelrt.codegen.tiles import lane_within, lanes_of, spread
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
@@ -15,12 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.codegen.emitter import Emitter
-    from kernelrt.codegen.llvm import Value
     from kernelrt.codegen.loops import Pass
+    from kernelrt.codegen.skipping import Gate
     from kernelrt.codegen.tiles import Place
     from kernelrt.ir.uop import UOp
 
 __all__ = ["Accumulators"]
+
+#: Additions under way at once that hide the latency of one: two units of four cycles, and what
+#: several vectors side by side add to that.
+_CHAINS = 4
 
 
 class Accumulators:
@@ -37,6 +44,17 @@ class Accumulators:
         flat = [p for lone in places for p in lone]
         for local in each.fills:
             self.emitter.memory.hold(local, flat)
+        keys = [self.emitter.key(u, place) for u in each.folds for place in native]
+        memo = self.emitter.frames.top.memo
+        if each.gate is None:
+            results = self._fold(each, places)
+        else:
+            results = self._fold_if(each.gate, each, native, places)
+        memo.update(zip(keys, results, strict=True))
+
+    def _fold(self, each: Pass, places: list[list[Place]]) -> list[Value]:
+        """What the folds of `each` come to at each of `places`, fold by fold."""
+        flat = [p for lone in places for p in lone]
         copies = each.copies(len(flat) * len(each.folds))
         lanes = [each.lanes if each.vector else lanes_of(p) for p in flat]
         start = [
@@ -50,14 +68,60 @@ class Accumulators:
             return self._tile(each, flat, copies, carried)
 
         totals = iter(self.emitter.carry(each.loop, start, innermost))
-        memo = self.emitter.frames.top.memo
+        results = []
         for u in each.folds:
-            for place, lone in zip(native, places, strict=True):
+            for lone in places:
                 parts = [
                     merge(self.text, u, [next(totals) for _ in range(copies)]) for _ in lone
                 ]
-                result = across(self.text, u, parts) if each.vector else parts[0]
-                memo[self.emitter.key(u, place)] = result
+                results.append(across(self.text, u, parts) if each.vector else parts[0])
+        return results
+
+    def _fold_if(
+        self, gate: Gate, each: Pass, native: list[Place], places: list[list[Place]]
+    ) -> list[Value]:
+        """The same, where any of the places has a result that is looked at."""
+        emitter = self.emitter
+        masks = [
+            emitter.value(gate.condition, emitter.restrict(p, emitter.info.deps[gate.condition]))
+            for p in native
+        ]
+        if not gate.holds:
+            masks = [alu(self.text, Op.NOT, dt.bool_, [mask]) for mask in masks]
+        results: list[Value] = []
+
+        def body() -> None:
+            results.extend(self._fold(each, places))
+
+        before, after = emitter.frames.branch_if(self._any(masks), body)
+        nothing = [identity(self.text, u, 1) for u in each.folds for _ in native]
+        return [
+            self._phi((self.text.splat(first, last.lanes), before), (last, after))
+            for first, last in zip(nothing, results, strict=True)
+        ]
+
+    def _any(self, masks: list[Value]) -> Value:
+        """Whether any lane of any of `masks` holds."""
+        widest = max(mask.lanes for mask in masks)
+        wide = [m for m in masks if m.lanes == widest]
+        folded = [self._any([m for m in masks if m.lanes < widest])] if len(wide) < len(
+            masks
+        ) else []
+        while len(wide) > 1:
+            pairs = [wide[i : i + 2] for i in range(0, len(wide), 2)]
+            wide = [alu(self.text, Op.OR, dt.bool_, p) if len(p) == 2 else p[0] for p in pairs]
+        some = wide[0]
+        if widest > 1:
+            mask = (self.text.type_of(some), some.text)
+            name = f"llvm.vector.reduce.or.v{widest}i1"
+            some = Value(self.text.call(name, "i1", mask), 1, dt.bool_)
+        return alu(self.text, Op.OR, dt.bool_, [some, *folded]) if folded else some
+
+    def _phi(self, *arms: tuple[Value, str]) -> Value:
+        value = arms[0][0]
+        given = ", ".join(f"[ {v.text}, %{block} ]" for v, block in arms)
+        text = self.text.emit(f"phi {self.text.type_of(value)} {given}")
+        return Value(text, value.lanes, value.dtype)
 
     def result(self, u: UOp, place: Place) -> Value:
         """What the REDUCE `u` came to at `place`, in the loop that is on top."""
@@ -101,6 +165,28 @@ class Accumulators:
         self, each: Pass, places: list[Place], copies: int, carried: list[Value]
     ) -> list[Value]:
         """One tile's worth of elements, put into the arrays and added to the accumulators."""
+        inside = self.emitter.places(each.closed)
+        if each.zeros is None or len(inside) < LEAST_AT_ONCE:
+            return self._terms(each, places, copies, carried)
+        one: list[Value] = []
+        every: list[Value] = []
+
+        def yes() -> None:
+            every.extend(self._terms(each, places, copies, carried))
+
+        def no() -> None:
+            one.extend(self._one_row(each, places, copies, carried))
+
+        some = self._any_bit(each.zeros, places, inside)
+        then, otherwise = self.emitter.frames.either(some, yes, no)
+        return [
+            self._phi((a, then), (b, otherwise)) for a, b in zip(every, one, strict=True)
+        ]
+
+    def _terms(
+        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+    ) -> list[Value]:
+        """The elements at each of `places`."""
         out = list(carried)
         for turn, inner in enumerate(self.emitter.places(each.closed)):
             for i, place in enumerate(places):
@@ -110,6 +196,46 @@ class Accumulators:
                     slot = (g * len(places) + i) * copies + turn % copies
                     out[slot] = self._combine(u, out[slot], place, inner)
         return out
+
+    def _one_row(
+        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+    ) -> list[Value]:
+        """The same where one factor is zero at all places: it has the same products at each row.
+
+        Zeros in any order come to the same zero, so they are added in chains of their own.
+        """
+        (u,), out = each.folds, list(carried)
+        assert each.zeros is not None
+        other = next(s for s in u.src[0].src if s is not each.zeros)
+        varying = self.emitter.info.deps[other]
+        alike: dict[object, list[int]] = {}
+        for i, place in enumerate(places):
+            alike.setdefault(frozenset(self.emitter.restrict(place, varying).items()), []).append(i)
+        for rows in alike.values():
+            first = places[rows[0]]
+            chains = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _CHAINS
+            for turn, inner in enumerate(self.emitter.places(each.closed)):
+                at = turn % _CHAINS
+                chains[at] = self._combine(u, chains[at], first, inner)
+            total = merge(self.text, u, chains)
+            for i in rows:
+                slot = i * copies
+                out[slot] = alu(self.text, u.arg, u.dtype, [out[slot], total])
+        return out
+
+    def _any_bit(self, load: UOp, places: list[Place], inside: list[Place]) -> Value:
+        """Whether anything but 0 is among what `load` reads in a tile."""
+        deps = self.emitter.info.deps[load]
+        rows = {
+            frozenset(row.items()): row
+            for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in places)
+        }
+        bits, ty = "", ""
+        for row in rows.values():
+            ty, more = self.emitter.memory.row_bits(load, row, len(inside))
+            bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
+        mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
+        return self._any([Value(mask, len(inside), dt.bool_)])
 
     def _fill(self, local: UOp, place: Place) -> None:
         value = self.emitter.value(local.src[0], place)

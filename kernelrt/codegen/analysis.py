@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -77,6 +78,15 @@ class Analysis:
             self.deps[u] = self._deps_of(u)
             if u.op in CLOSING:
                 self.passes.setdefault(u.src[1:], []).append(u)
+
+    @cached_property
+    def users(self) -> dict[UOp, list[UOp]]:
+        """Node -> the nodes that have it as a source."""
+        found: dict[UOp, list[UOp]] = {}
+        for u in self.nodes:
+            for s in dict.fromkeys(u.src):
+                found.setdefault(s, []).append(u)
+        return found
 
     def _deps_of(self, u: UOp) -> frozenset[UOp]:
         if u.op is Op.RANGE:

@@ -131,6 +131,30 @@ class Frames:
         frame.block = join
         return before, last
 
+    def either(
+        self, condition: Value, yes: Callable[[], None], no: Callable[[], None]
+    ) -> tuple[str, str]:
+        """Run `yes` where the scalar `condition` holds, else `no`; the blocks that they end in.
+
+        Values that are written in between are forgotten, as by :meth:`branch_if`.
+        """
+        frame, join = self.top, self.label("join")
+        labels = self.label("then"), self.label("else")
+        frame.lines.append(f"  br i1 {condition.text}, label %{labels[0]}, label %{labels[1]}")
+        ends: list[str] = []
+        for label, body in zip(labels, (yes, no), strict=True):
+            frame.lines.append(f"{label}:")
+            frame.block = label
+            known = len(frame.memo)
+            body()
+            while len(frame.memo) > known:
+                frame.memo.popitem()
+            ends.append(frame.block)
+            frame.lines.append(f"  br label %{join}")
+        frame.lines.append(f"{join}:")
+        frame.block = join
+        return ends[0], ends[1]
+
     def run(
         self,
         r: UOp,

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import rows_ahead
 from kernelrt.codegen.tiles import Part, Tile, is_fixed, parts
 from kernelrt.ir.ops import Op
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.skipping import Gate
     from kernelrt.codegen.tiling import Tiling
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
@@ -119,6 +121,11 @@ class Pass:
     loop : Loop
         The outermost of its loops. The last item in the body of each is the next loop, in that of
         the innermost a :class:`Step`.
+    gate : Gate or None
+        When a result is looked at: where it is at no place of the tile, the pass is left out.
+    zeros : UOp or None
+        The LOAD that is compared with zero, tile by tile of `closed`: where all its elements are,
+        one row of products is added to all accumulators.
     """
 
     folds: tuple[UOp, ...]
@@ -129,6 +136,8 @@ class Pass:
     lanes: int
     unrolled: int
     loop: Loop
+    gate: Gate | None = None
+    zeros: UOp | None = None
 
     def copies(self, results: int) -> int:
         """How many separate accumulators each of `results` has, to hide a chain's latency."""
@@ -258,4 +267,6 @@ class _Builder:
             max(tile.lanes for tile in tiles),
             math.prod(len(tile.positions()) for tile in tiles),
             loop,
+            gate_of(self.info, nodes),
+            zeros_in(self.info, nodes, self.tiling.tiles),
         )

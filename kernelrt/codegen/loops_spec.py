@@ -25,6 +25,8 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - What a step uses of REDUCEs and LOCALs was computed before, under the loops around.
     - A pass stands in the innermost loop that its results vary with: nothing is computed again
       that does not change.
+    - What a pass is left out by is known where it stands, and what is compared with zero is a
+      factor of its terms.
     - A place has lanes along one range at most.
     - Parts of a loop come to its extent; a loop that is split occurs once, and nothing under it
       adds to memory.
@@ -100,6 +102,11 @@ class _Check:
             _fault(nodes[0], "is computed outside a loop that it varies with")
         if opened and opened[-1].range not in each.outer:
             _fault(nodes[0], f"is computed again in the loop over RANGE {opened[-1].range.arg}")
+        gate = each.gate and each.gate.condition
+        if gate is not None and (each.fills or not self.info.deps[gate] <= around):
+            _fault(nodes[0], "is left out by what is not known before it")
+        if each.zeros is not None and each.zeros not in nodes[0].src[0].src:
+            _fault(nodes[0], "is compared with zero by what is no factor of it")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
 
     def _walk(

@@ -60,12 +60,22 @@ class _Outline:
             if isinstance(item, Loop):
                 out += self._loop(item, around)
             elif isinstance(item, Pass):
-                out += [*self._start(item, around), *self._loop(item.loop, around)]
+                out += [*self._start(item, around), *self._pass(item, around)]
             else:
                 out += self._step(item)
         return out
 
-    def _loop(self, loop: Loop, around: tuple[Loop, ...]) -> list[str]:
+    def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
+        """The loops of a pass; a tile is left out where no place of it is looked at."""
+        if each.gate is None:
+            return self._loop(each.loop, around, each.zeros)
+        condition = self._expression(each.gate.condition, {})[0]
+        head = f"if any {condition}:" if each.gate.holds else f"unless all {condition}:"
+        return [head, *("    " + line for line in self._loop(each.loop, around, each.zeros))]
+
+    def _loop(
+        self, loop: Loop, around: tuple[Loop, ...], zeros: UOp | None = None
+    ) -> list[str]:
         name = self._new(loop.range)
         text = f"for {name} in {self._expression(loop.range.src[0], {})[0]}"
         if loop.tile.factor > 1:
@@ -78,6 +88,8 @@ class _Outline:
         said += [f"{', '.join(rows)} fetched {AHEAD} ahead"] * bool(rows)
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
+        if zeros is not None:
+            said.append(f"one row where {self.names[zeros.src[0]]} is 0")
         text += f": {', '.join(said)}" if said else ":"
         return [text, *("    " + line for line in self.lines(loop.body, (*around, loop)))]
 

@@ -252,6 +252,16 @@ class Memory:
             return Value(raw, lanes, dtype)
         return self.text.from_memory(raw, dtype, lanes)
 
+    def row_bits(self, u: UOp, place: Place, count: int) -> tuple[str, str]:
+        """`count` elements from `place` on of an array that the LOAD `u` reads in order, as bits.
+
+        The type of the vector, and its name.
+        """
+        array = self._array(u.src[0], place)
+        ty = vector(f"i{8 * array.align}", count)
+        address = self._address(array, u.src[1], place)
+        return ty, self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+
     # Loads ------------------------------------------------------------------------------------
 
     def load(self, u: UOp, place: Place) -> Value:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt.codegen.counting import Counter, Nest
+from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError, SpecError
@@ -127,6 +128,8 @@ MOST_AGAIN = 8
 #: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
 #: linearly in them, and the loops leave the instruction cache.
 MOST_INSTRUCTIONS = 2200
+#: Instructions of a loop from which more of the same hide no more latency.
+ENOUGH = 128
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
 ROUNDS = 2
 
@@ -319,7 +322,15 @@ class Chooser:
         for r in nest.ranges:
             if r in tiles and is_fixed(r) and extent(r) % tiles[r].factor:
                 penalty *= 1.05
-        return penalty
+        return penalty * self._repeated_penalty(nest, tiles)
+
+    def _repeated_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """What fills an array needs few copies of itself: the tile of the loops around has some."""
+        if not nest.fills:
+            return 1.0
+        places = math.prod(len(tiles.get(r, ONE).positions()) for r in nest.ranges)
+        written = places * (nest.filling + nest.work * len(nest.reduces))
+        return 1.0 + 0.05 * math.log2(max(1.0, written / ENOUGH))
 
     def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""
@@ -338,7 +349,7 @@ class Chooser:
 
     def _filled(self, nest: Nest) -> UOp | None:
         """The range along which the array that `nest` computes an element of is filled."""
-        inner = (other.closed[-1] for other in self.nests if not other.reduces)
+        inner = (other.closed[-1] for other in self.nests if other.fills)
         return next((r for r in inner if r in nest.deps), None)
 
     def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
@@ -366,7 +377,9 @@ class Chooser:
             self.count.stride(x, along) not in (0, 1) and self.count.stride(x, k) == 1
             for x in nest.loads
         )
-        depths = (4, 8, 16) if strided else (4,)
+        depths: tuple[int, ...] = (4, 8, 16) if strided else (4,)
+        if not strided and may_be_zero(self.info, nest.nodes[0]):
+            depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
         # Transposing two blocks at a time leaves too few registers for a tile.
         # Without reuse a wide strip walks the rows in long runs.
         reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)

@@ -33,12 +33,15 @@ __all__ = ["Accesses", "Decider", "Verdict"]
 _FEW = 16
 #: Uses of an element by a contraction from which a copy in a better order pays.
 _REUSE = 8
+#: Rows of a register tile: so many arrays lie side by side.
+_TILE = 16
 
 #: The kernels that want a value, where, and under which condition.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
+_ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
 
@@ -131,6 +134,10 @@ class Decider:
             return copied
         if node.op in FREE:
             return _INLINE
+        if contraction_reuse(node):
+            kept = self._kept_sums(node, accesses)
+            if kept is not None:
+                return kept
         obligation = self._obligation(node, accesses)
         if obligation is not None:
             why = Decision(node, "global", obligation)
@@ -183,6 +190,10 @@ class Decider:
         # Written (and fetched before that), then read; reads past the second find it in cache.
         traffic = per_byte * (2 + min(total / count, 2)) * nbytes
         host = self._host(node, accesses)
+        if len(accesses) == 1:
+            kept = self._kept_row(node, accesses, traffic)
+            if kept is not None:
+                return kept
         if host is None and node not in self._last:
             traffic += self._prices.launch
         stored = wasted > traffic
@@ -204,20 +215,13 @@ class Decider:
         computed, so there is none of what exists under conditions or of what could fail.
         """
         (group, *others), indices = zip(*accesses, strict=True)
-        if any(g is not group for g in others):
-            return None
-        if any(gate is not None for gate in accesses.values()) or contraction_reuse(node):
+        if any(g is not group for g in others) or contraction_reuse(node):
             return None
         axes = group.rows(indices, node.shape)
-        if not axes:
+        if not axes or not self._may_keep(node, accesses, axes):
             return None
         length = elements(tuple(node.shape[a] for a in axes))
-        # What fills one vector is had as quickly as it is written and read.
-        if length < self._prices.scalar or node in self._checks:
-            return None
         nbytes = length * local_itemsize(node.dtype)
-        if group.held_bytes + nbytes > LOCAL_BYTES:
-            return None
         fills = group.evaluations(outside(indices[0], axes))
         total = sum(map(group.evaluations, indices))
         moved = self._prices.byte(nbytes) * local_itemsize(node.dtype) * (fills * length + total)
@@ -228,6 +232,64 @@ class Decider:
             return None
         choice: Choice = "local" if cost < saved else "inline"
         return Verdict(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
+
+    def _may_keep(self, node: UOp, accesses: Accesses, axes: Sequence[int]) -> bool:
+        """Whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
+        if any(gate is not None for gate in accesses.values()) or node in self._checks:
+            return False
+        length = elements(tuple(node.shape[a] for a in axes))
+        # What fills one vector is had as quickly as it is written and read.
+        if length < self._prices.scalar:
+            return False
+        (group, _), *_ = accesses
+        return group.held_bytes + length * local_itemsize(node.dtype) <= LOCAL_BYTES
+
+    def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
+        """Whether a contraction that walks rows of `node` has each of them in an array.
+
+        It is filled before the row's results and computed no more often than in a buffer, of
+        which the elements need not fit any cache. None where a buffer is cheaper or has to be.
+        """
+        ((group, index),) = accesses
+        if group.kind != "map" or not group.inside_contraction(index):
+            return None
+        axes = group.row(index, node.shape)
+        if axes is None or axes[-1] != innermost(node, self._orders.get(node)):
+            return None
+        if not self._may_keep(node, accesses, axes):
+            return None
+        cost = self._keeping(node, group, axes)
+        if traffic < cost:
+            return None
+        return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
+
+    def _kept_sums(self, node: UOp, accesses: Accesses) -> Verdict | None:
+        """Whether the kernel that wants rows of a contraction in several passes keeps them.
+
+        They are added up once, so that all passes have the same sums.
+        """
+        (group, *others), indices = zip(*accesses, strict=True)
+        if len(indices) < 2 or any(g is not group for g in others):
+            return None
+        axes = group.rows(indices, node.shape)
+        if not axes or node in self._orders or axes[-1] != innermost(node, None):
+            return None
+        if not group.contractions or not self._may_keep(node, accesses, axes):
+            return None
+        nbytes = elements(node.shape) * node.dtype.itemsize
+        traffic = self._prices.byte(nbytes) * 4 * nbytes
+        cost = self._keeping(node, group, axes)
+        if traffic < cost:
+            return None
+        return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
+
+    def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
+        """Cycles of the traffic of arrays over `axes`, one for each row of `node`."""
+        length = elements(tuple(node.shape[a] for a in axes))
+        nbytes = length * local_itemsize(node.dtype)
+        rows = elements(node.shape) // max(1, length)
+        near = self._prices.byte(_TILE * (group.held_bytes + nbytes))
+        return rows * (near * 4 * nbytes + self._prices.loop)
 
     @cached_property
     def _near(self) -> Mapping[UOp, float]:
@@ -255,6 +317,8 @@ class Decider:
 
         It then loads both operands for each product, and lanes do not run along its result.
         """
+        if all(self._fills(node, group, index) for group, index in accesses):
+            return None
         if any(group.inside_reduction(index) for group, index in accesses):
             return "a contraction inside another reduction's loop"
         if any(group.contractions - {(node, index)} for group, index in accesses):
@@ -264,6 +328,14 @@ class Decider:
         if not all(self._runs_along(node, group, index) for group, index in accesses):
             return "a contraction along another axis than its kernel"
         return None
+
+    def _fills(self, node: UOp, group: Group, index: Index) -> bool:
+        """Whether a contraction fills rows of an array, side by side in memory."""
+        axis = innermost(node, None)
+        if axis is None or node in self._orders or not group.fills(index):
+            return False
+        terms = linear(index[axis])[0]
+        return any(terms.get(r) == 1 for r in group.filling)
 
     def _runs_along(self, node: UOp, group: Group, index: Index) -> bool:
         """Whether neighbours in the stores of `group` are neighbours in a contraction."""

@@ -386,7 +386,8 @@ class _Walk:
         loops: Index = ()
         if op is Op.REDUCE_AXIS:
             loops = group.enter(node, index, contraction=contraction_reuse(node) > 0)
-            along = innermost(node, self._orders[node]) if node in self._orders else None
+            sorted_out = node in self._orders or group.fills(index)
+            along = innermost(node, self._orders.get(node)) if sorted_out else None
             if along is not None and index[along].op is Op.RANGE:
                 group.vectors |= {index[along]}
         elif op is Op.BOUND:

@@ -79,6 +79,8 @@ class Group:
         Node and index -> the array that it is read from.
     held_bytes : int
         What these arrays take.
+    filling : frozenset of UOp
+        The loops that fill them.
     reads : dict
         Stored node and index -> the condition that covers all its uses; None is always true.
     contractions : frozenset
@@ -110,6 +112,7 @@ class Group:
     values: dict[Key, Value] = field(default_factory=dict)
     held: dict[Key, Held] = field(default_factory=dict)
     held_bytes: int = 0
+    filling: frozenset[UOp] = frozenset()
     reads: dict[Key, UOp | None] = field(default_factory=dict)
     loops: list[UOp] = field(default_factory=list)
     _frames: dict[UOp, Frame] = field(default_factory=dict)
@@ -227,6 +230,7 @@ class Group:
         self.vectors |= frozenset(at((*other.vectors,)))
         self.size += other.size
         self.held_bytes += other.held_bytes
+        self.filling |= frozenset(at((*other.filling,)))
         self.origins |= other.origins
         for loop, frame in other._frames.items():
             name = names.get(loop, loop)
@@ -301,13 +305,14 @@ class Group:
     def hold(self, node: UOp, indices: Sequence[Index], axes: Sequence[int]) -> Index:
         """Keep `node` in an array over `axes`, in which `indices` differ; the index it is made at.
 
-        See :meth:`rows`.
+        See :meth:`rows` and :meth:`row`.
         """
         loops = self._loops_over(node.shape[a] for a in axes)
         by_axis = dict(zip(axes, loops, strict=True))
         at = tuple(by_axis.get(a, i) for a, i in enumerate(indices[0]))
         self._add_frame(outside(indices[0], axes), loops)
         self.held_bytes += local_bytes(node.dtype, loops)
+        self.filling |= frozenset(loops) - {ZERO}
         for index in indices:
             self.held[node, index] = Held(at, loops, tuple(index[a] for a in axes))
         return at
@@ -335,6 +340,28 @@ class Group:
         if any(int(r.arg) <= last for r in walked):
             return None
         return axes if all(r in common for r in self.loops if int(r.arg) <= last) else None
+
+    def row(self, index: Index, shape: tuple[Dim, ...]) -> list[int] | None:
+        """The axes along which a reduction walks all of a value, again for loops that it has not.
+
+        None where there are none, or where the value varies with loops inside those.
+        """
+        axes = [a for a, i in enumerate(index) if i in self._frames]
+        if any(index[a].src[0] is not as_uop(shape[a]) for a in axes):
+            return None
+        common = self.ranges(outside(index, axes))
+        if not axes or len({index[a] for a in axes}) < len(axes) or not common:
+            return None
+        last = max(int(r.arg) for r in common)
+        if any(int(index[a].arg) <= last for a in axes):
+            return None
+        known = all(r in common for r in self.loops if int(r.arg) <= last)
+        return axes if known and len(common) < len(self.loops) else None
+
+    def fills(self, index: Index) -> bool:
+        """Whether `index` lies in the loops that fill an array, and in no others inside."""
+        inner = self.ranges(index) & self._frames.keys()
+        return bool(inner) and inner <= self.filling
 
     def _add_frame(self, index: Index, own: Index) -> None:
         varying = self.ranges(index)

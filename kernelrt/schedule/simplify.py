@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
-from kernelrt.ir.ops import ALU, COMMUTATIVE
+from kernelrt.ir.ops import ALU, COMMUTATIVE, COMPARE
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
@@ -308,6 +308,25 @@ def _where(u: UOp) -> UOp | None:
     return None
 
 
+def _compare(u: UOp) -> UOp | None:
+    """A choice between two numbers, compared with a third, is the condition or its opposite."""
+    for k, chosen in enumerate(u.src):
+        third = uniform(u.src[1 - k])
+        if chosen.op is not Op.WHERE or third is None:
+            continue
+        numbers = [uniform(s) for s in chosen.src[1:]]
+        pairs = [[n, third] if k == 0 else [third, n] for n in numbers if n is not None]
+        yes, no, *_ = *(fold(u.op, u.dtype, pair) for pair in pairs), None, None
+        if yes is None or no is None:
+            continue
+        if yes.arg != no.arg:
+            condition = chosen.src[0]
+            return condition if yes.arg else UOp(Op.NOT, u.dtype, (condition,))
+        if not _is_checked(chosen.src[0]):
+            return _full(yes, u.shape)
+    return None
+
+
 def _cast(u: UOp) -> UOp | None:
     x = u.src[0]
     if x.dtype is u.dtype:
@@ -395,7 +414,8 @@ def _table() -> Table:
     }
     for op in ALU:
         ordered = (_constant_last,) if op in COMMUTATIVE else ()
-        table[op] = (_fold, *ordered, *_ALGEBRA.get(op, ()), _pull_expand, _pull_reshape)
+        algebra = (_compare,) if op in COMPARE else _ALGEBRA.get(op, ())
+        table[op] = (_fold, *ordered, *algebra, _pull_expand, _pull_reshape)
     return table
 
 

@@ -1,0 +1,144 @@
+"""What of a pass may be left out: sums that no one looks at, and products with zero.
+
+Masks that are made of loops alone leave whole tiles of a result, or of an operand, without meaning.
+Which they are is seen from the mask, or from what was computed; what is skipped would not have
+changed a bit of any result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt.codegen.tiles import ONE, extent
+from kernelrt.ir.local import most_elements
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiles import Tile
+
+__all__ = ["LEAST_AT_ONCE", "Gate", "gate_of", "may_be_zero", "zeros_in"]
+
+#: Terms of a sum from which a look at its mask costs little beside it.
+_LEAST_TERMS: Final = 16
+#: Elements of a row that are compared with zero at once, and no fewer: a vector of float32.
+LEAST_AT_ONCE: Final = 8
+
+
+class Gate(NamedTuple):
+    """When a result is looked at.
+
+    Attributes
+    ----------
+    condition : UOp
+        A bool made of loops alone.
+    holds : bool
+        Its value there.
+    """
+
+    condition: UOp
+    holds: bool
+
+
+def gate_of(info: Analysis, nodes: Sequence[UOp]) -> Gate | None:
+    """The condition under which the results of a pass are used; None where there is none to see.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    nodes : sequence of UOp
+        The REDUCEs and LOCALs of the pass.
+    """
+    found = {_gate(info, u) for u in nodes}
+    if len(found) > 1 or most_elements(nodes[0].src[1:]) < _LEAST_TERMS:
+        return None
+    return found.pop()
+
+
+def _gate(info: Analysis, u: UOp) -> Gate | None:
+    # A check inside must not be missed.
+    if u.op is not Op.REDUCE or any(n.op is Op.BOUND for n in toposort([u])):
+        return None
+    node = u
+    while True:
+        users = info.users.get(node, ())
+        if len(users) != 1 or users[0].op not in ALU:
+            return None
+        (user,) = users
+        if user.op is Op.WHERE and node is not user.src[0]:
+            condition, yes, _ = user.src
+            known = info.deps[condition] <= info.deps[u] and _is_of_loops(condition)
+            return Gate(condition, node is yes) if known and user.src.count(node) == 1 else None
+        node = user
+
+
+def _is_of_loops(condition: UOp) -> bool:
+    """Whether `condition` follows from where the loops are."""
+    nodes = toposort([condition])
+    known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
+    return known and any(n.op is Op.RANGE for n in nodes)
+
+
+def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
+    """The LOAD of which a whole tile may be zero, so that one row of products does for all rows.
+
+    It reads arrays in order that masks may have filled with zeros. All its rows then have the same
+    products with the other operand: zeros, and what is no number where that is none.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    nodes : sequence of UOp
+        The REDUCEs and LOCALs of a pass.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    """
+    u, *others = nodes
+    k = u.src[-1]
+    if others or len(u.src) != 2 or tiles.get(k, ONE).lanes > 1:
+        return None
+    for x, other in _factors(info, u):
+        rows = info.deps[x] - {k} - info.deps[other]
+        alone = all(tiles.get(r, ONE).lanes == 1 for r in info.deps[x])
+        if alone and any(tiles.get(r, ONE).factor > 1 for r in rows):
+            return x
+    return None
+
+
+def may_be_zero(info: Analysis, u: UOp) -> bool:
+    """Whether `u` is a sum of products with what masks may have made zero."""
+    return u.op is Op.REDUCE and len(u.src) == 2 and any(True for _ in _factors(info, u))
+
+
+def _factors(info: Analysis, u: UOp) -> list[tuple[UOp, UOp]]:
+    """Factors of the sum of products `u` that lie, maybe masked, in an array; and the others."""
+    value, k = u.src[0], u.src[-1]
+    if u.arg is not Op.ADD or value.op is not Op.MUL or not value.dtype.is_float:
+        return []
+    a, b = value.src
+    return [
+        (x, y)
+        for x, y in ((a, b), (b, a))
+        if x.op is Op.LOAD
+        and x.src[0].op is Op.LOCAL
+        and len(x.src) == 2
+        and info.stride(x, k) == 1
+        and extent(k) >= LEAST_AT_ONCE
+        and _is_masked(x.src[0])
+    ]
+
+
+def _is_masked(local: UOp) -> bool:
+    """Whether some elements of an array follow from a number, by where they are."""
+    inside = toposort([local.src[0]], stop=lambda n: n.op is Op.REDUCE)
+    return any(
+        n.op is Op.WHERE
+        and any(s.op is Op.CONST for s in n.src[1:])
+        and _is_of_loops(n.src[0])
+        for n in inside
+    )

@@ -1,0 +1,195 @@
+"""Attention as it is written out: values, gradients, and how much memory it takes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.ir import Op, Variable, toposort
+
+torch = pytest.importorskip("torch")
+
+#: Batch, heads, queries, keys, width.
+SHAPES = [
+    (1, 2, 0, 5, 3), (2, 1, 1, 1, 4), (1, 1, 3, 7, 2), (2, 3, 17, 17, 5), (1, 2, 64, 64, 32),
+    (1, 2, 97, 131, 31), (1, 1, 256, 300, 16), (3, 1, 40, 513, 8),
+]  # fmt: skip
+#: Large enough for its scores not to be stored.
+LONG = (1, 2, 700, 700, 32)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def attend(q, k, v, mask=None):
+    scores = (q @ k.transpose(-1, -2)) * (1 / math.sqrt(q.shape[-1]))
+    if mask is not None:
+        scores = scores.masked_fill(mask, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+def causal(q, k, v):
+    lib = torch if isinstance(q, torch.Tensor) else krt
+    ones = lib.ones(q.shape[-2], k.shape[-2])
+    return attend(q, k, v, ones.triu(1) != 0)
+
+
+def inputs(rng, shape, dtype=np.float32):
+    batch, heads, queries, keys, width = shape
+    lengths = (queries, keys, keys)
+    return [rng.standard_normal((batch, heads, n, width)).astype(dtype) for n in lengths]
+
+
+def wide(arrays, *, requires_grad=False):
+    return [
+        torch.tensor(x.astype(np.float64), requires_grad=requires_grad) for x in arrays
+    ]
+
+
+def kernels(plan):
+    return [op.kernel.ast for op in plan.prepared_ops if hasattr(op, "kernel")]
+
+
+def arrays_in(plan):
+    return sum(node.op is Op.LOCAL for ast in kernels(plan) for node in toposort([ast]))
+
+
+def test_scores_lie_in_arrays_of_the_kernel(rng):
+    q, k, v = map(krt.tensor, inputs(rng, LONG))
+    plan = krt.jit(causal).plan(q, k, v)
+    assert arrays_in(plan) == 3  # scores, their exponentials, weights
+
+
+def test_what_is_masked_throughout_is_left_out(rng):
+    q, k, v = map(krt.tensor, inputs(rng, LONG))
+    text = krt.jit(causal).plan(q, k, v).kernels[-1].loops()
+    assert text.count("unless all ") == 1
+    assert text.count("one row where ") == 1
+    plain = krt.jit(attend).plan(q, k, v).kernels[-1].loops()
+    assert "unless" not in plain
+    assert "one row" not in plain
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 97, 131, 31), LONG], ids=str)
+@pytest.mark.parametrize("shift", [-40, 0, 3, 90])
+def test_bands(rng, shape, shift):
+    def band(q, k, v):
+        lib = torch if isinstance(q, torch.Tensor) else krt
+        ones = lib.ones(q.shape[-2], k.shape[-2])
+        near = ones.triu(shift) * ones.tril(shift + 70)
+        return attend(q, k, v, near == 0)
+
+    given = inputs(rng, shape)
+    found = krt.jit(band)(*map(krt.tensor, given)).numpy()
+    np.testing.assert_allclose(found, band(*wide(given)).numpy(), atol=3e-6)
+
+
+def test_sums_that_no_one_looks_at(rng):
+    x, y = (rng.standard_normal((200, 64)).astype(np.float32) for _ in range(2))
+    x[150] = np.inf
+
+    def lower(x, y):
+        lib = torch if isinstance(x, torch.Tensor) else krt
+        keep = lib.ones(200, 200).tril() != 0
+        return lib.where(keep, x @ y.T, lib.zeros(1))
+
+    f = krt.jit(lower)
+    given = krt.tensor(x), krt.tensor(y)
+    assert "if any " in f.plan(*given).kernels[-1].loops()
+    np.testing.assert_allclose(f(*given).numpy(), lower(*wide([x, y])).numpy(), atol=3e-5)
+
+
+@pytest.mark.parametrize("f", [attend, causal])
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_no_memory_for_all_scores(rng, f, length):
+    q, k, v = map(krt.tensor, inputs(rng, (1, 1, length, length, 16)))
+    plan = krt.jit(f).plan(q, k, v)
+    # A result, and keys by columns.
+    assert plan.memory.peak <= 3 * 4 * q.numel() < length * length
+
+@pytest.mark.parametrize("f", [attend, causal])
+@pytest.mark.parametrize("shape", [*SHAPES, LONG], ids=str)
+def test_values(rng, f, shape):
+    given = inputs(rng, shape)
+    found = krt.jit(f)(*map(krt.tensor, given)).numpy()
+    np.testing.assert_allclose(found, f(*wide(given)).numpy(), atol=3e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 17, 17, 5), (1, 2, 97, 131, 31), LONG], ids=str)
+def test_gradients(rng, shape):
+    given = inputs(rng, shape)
+    slope = rng.standard_normal(given[0].shape).astype(np.float32)
+    ours = [krt.tensor(x, requires_grad=True) for x in given]
+
+    def step():
+        for x in ours:
+            x.grad = None
+        y = causal(*ours)
+        (y * krt.tensor(slope)).sum().backward()
+        return (y, *(x.grad for x in ours))
+
+    theirs = wide(given, requires_grad=True)
+    wanted = causal(*theirs)
+    (wanted * torch.tensor(slope)).sum().backward()
+    for found, meant in zip(krt.jit(step)(), (wanted, *(x.grad for x in theirs)), strict=True):
+        np.testing.assert_allclose(found.numpy(), meant.detach().numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"), [("float64", 1e-14), ("float16", 4e-3), ("bfloat16", 4e-2)]
+)
+@pytest.mark.parametrize("shape", [(1, 2, 97, 131, 31), LONG], ids=str)
+def test_other_floats(rng, name, tolerance, shape):
+    given = [krt.tensor(x).cast(name) for x in inputs(rng, shape, np.float64)]
+    found = krt.jit(causal)(*given)
+    meant = causal(*wide([x.cast("float64").numpy() for x in given]))
+    np.testing.assert_allclose(
+        found.cast("float64").numpy(), meant.numpy(), atol=tolerance, rtol=0
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 17, 17, 5), LONG], ids=str)
+def test_rows_that_are_masked_throughout_are_nan(rng, shape):
+    given = inputs(rng, shape)
+    queries, keys = shape[2:4]
+    mask = rng.random((queries, keys)) < 0.5
+    mask[::3] = True
+    mask[1::3, keys // 2 :] = True
+    found = krt.jit(attend)(*map(krt.tensor, given), krt.tensor(mask)).numpy()
+    wanted = attend(*wide(given), torch.tensor(mask)).numpy()
+    assert np.isnan(wanted[:, :, ::3]).all()
+    np.testing.assert_allclose(found, wanted, atol=3e-6)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_masked_is_still_multiplied(rng, value):
+    given = inputs(rng, LONG)
+    given[2][0, 0, 400, 3] = value
+    found = krt.jit(causal)(*map(krt.tensor, given)).numpy()
+    np.testing.assert_allclose(found, causal(*wide(given)).numpy(), atol=3e-6)
+    assert np.isnan(found[0, 0, 5, 3])
+
+
+@pytest.mark.parametrize("most", [300, 4000])
+def test_lengths_known_at_run_time(rng, most):
+    n = Variable("n", 0, most)
+    for attention in (attend, causal):
+        f = krt.jit(attention, dynamic={"k": {2: n}, "v": {2: n}})
+        for length in (0, 1, 5, 64, 299):
+            given = inputs(rng, (1, 2, 700, length, 16))
+            found = f(*map(krt.tensor, given)).numpy()
+            np.testing.assert_allclose(found, attention(*wide(given)).numpy(), atol=3e-6)
+
+
+def test_bits_do_not_depend_on_threads(rng):
+    given = [krt.tensor(x) for x in inputs(rng, LONG)]
+    results = []
+    for count in (1, 2):
+        with krt.num_threads(count):
+            results.append(krt.jit(causal)(*given).numpy())
+    np.testing.assert_array_equal(*results)
