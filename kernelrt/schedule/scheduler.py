@@ -12,6 +12,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.spec import verify_kernel, verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.commits import Commit, settle
+from kernelrt.schedule.concatenate import concatenate_products
 from kernelrt.schedule.cost import elements, strip
 from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
@@ -75,7 +76,7 @@ def schedule(
     if cropped != values:
         values = simplify_graph(cropped)
     target = host() if device is None else device
-    values = split_reductions(values, target)
+    values = split_reductions(concatenate_products(values, target), target)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],
