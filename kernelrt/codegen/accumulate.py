@@ -258,4 +258,5 @@ class Accumulators:
             element = alu(self.text, Op.WHERE, u.dtype, [mask, element, neutral])
         if element.lanes < total.lanes:
             element = widen(self.text, u, element, total.lanes)
-        return alu(self.text, u.arg, u.dtype, [total, element])
+        # The test for NaN is of the first operand, which waits for no other element.
+        return alu(self.text, u.arg, u.dtype, [element, total])

@@ -130,6 +130,8 @@ MOST_AGAIN = 8
 MOST_INSTRUCTIONS = 2200
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
+#: Bytes that lie side by side in memory, whatever their addresses say.
+_PAGE = 4096
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
 ROUNDS = 2
 
@@ -399,6 +401,7 @@ class Chooser:
     ) -> Iterator[dict[UOp, Tile]]:
         size = extent(k)
         lanes = min(self.lanes, size)
+        alone = bool(nest.fills) or self._are_runs(nest, k)
         for vectors in (1, 2, 4, 8):
             if vectors * lanes > max(size, lanes):
                 break
@@ -407,9 +410,22 @@ class Chooser:
                 if along is None:
                     yield {**inner, **unrolled}
                     continue
-                for width in (1,) if nest.fills else (1, 2, 4, 8, 16):
+                for width in (1,) if alone else (1, 2, 4, 8, 16):
                     if width <= extent(along):
                         yield {**inner, **unrolled, along: Tile(width, width)}
+
+    def _are_runs(self, nest: Nest, k: UOp) -> bool:
+        """Whether `nest` reads nothing but pages along `k` that no cache of a core holds.
+
+        One run after the other is what a processor fetches ahead.
+        """
+        sources = [x.src[0] for x in nest.loads]
+        return bool(sources) and all(
+            p.op is Op.PARAM
+            and p.arg[1] * p.dtype.itemsize > self.cache
+            and extent(k) * p.dtype.itemsize >= _PAGE
+            for p in sources
+        )
 
     def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over one or two further ranges that some load does not vary with."""

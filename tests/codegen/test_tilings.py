@@ -334,3 +334,15 @@ def test_vectors_go_along_the_stores_of_most_elements():
     device = DeviceSpec.avx2()
     cost = kernel_cost(info, info, costs_of(device))
     assert choose(info, device, cost).tile(j).lanes == device.lanes(4)
+
+
+@pytest.mark.parametrize(("length", "together"), [(4096, False), (96, True)])
+def test_rows_from_memory_are_walked_one_after_the_other(build, length, together):
+    """What a core's cache does not hold is read as one run; short rows share their last steps."""
+    i, j = build.range(4096, 0), build.range(length, 1)
+    x = build.param(1, 4096 * length)
+    total = build.reduce(Op.ADD, build.load(x, i * length + j), j)
+    info = Analysis(build.sink(build.store(build.param(0, 4096), i, total)))
+    spec = DeviceSpec.avx512()
+    tiling = choose(info, spec, kernel_cost(info, info, costs_of(spec)))
+    assert (tiling.tile(i).factor > 1) == together
