@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError, VariableError
@@ -168,7 +168,7 @@ class ReductionMethods(MovementMethods):
         return self._extremum(Op.MIN, dim, keepdim)
 
     def _extremum(self, op: Op, dim: int, keepdim: bool) -> Extremum[Self]:
-        indices = self._position(op, dim, keepdim)
+        indices = self._position(op, dim, keepdim, beside=True)
         if self.ndim == 0:
             return Extremum(self._reduce(self.uop, op, dim, keepdim), indices)
         node, axis = self.uop, axis_of(dim, self.ndim)
@@ -186,7 +186,10 @@ class ReductionMethods(MovementMethods):
         """Position of the first least element (or NaN), in the flat tensor or along `dim`."""
         return self._position(Op.MIN, dim, keepdim)
 
-    def _position(self, op: Op, dim: int | None, keepdim: bool) -> Self:
+    def _position(
+        self, op: Op, dim: int | None, keepdim: bool, *, beside: bool = False
+    ) -> Self:
+        """Where the greatest or least element is, perhaps beside the element itself."""
         name = "argmax" if op is Op.MAX else "argmin"
         if dim is not None:
             self._check_one(name, dim)
@@ -194,15 +197,19 @@ class ReductionMethods(MovementMethods):
         source = self.reshape(-1) if dim is None or self.ndim == 0 else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
         node = detach(source.uop)
-        best = build.reduce(node, op, (axis,))
-        best = build.expand(build.reshape(best, build.keep_axes(node.shape, (axis,))), node.shape)
-        hit = node.eq(best)
-        if node.dtype.is_float:
-            hit = hit.alu(Op.OR, node.ne(node))
-        place = build.iota_along(node.shape, axis)
-        size = build.full(node.shape[axis], dt.int64, node.shape)
-        first = build.where(hit, place, size)
-        out = source._reduce(first, Op.MIN, axis, dim is not None and keepdim)
+        kept = dim is not None and keepdim
+        fits = dim_span(node.shape[axis])[1] <= _PLACES and not beside
+        rank = _rank(node, op) if fits else None
+        if rank is None:
+            out = source._reduce(_places_of_best(node, op, axis), Op.MIN, axis, kept)
+        else:
+            # The greatest rank first and then the least place: one number says both, so that one
+            # walk finds it.
+            place = build.iota_along(node.shape, axis)
+            later = build.sub(_like(place, _PLACES - 1), place)
+            key = rank.alu(Op.SHL, _like(rank, 32)).alu(Op.OR, later)
+            best = source._reduce(key, Op.MAX, axis, kept)
+            out = self._of(best.uop.alu(Op.NOT).alu(Op.AND, _like(best.uop, _PLACES - 1)))
         if self.ndim == 0:
             return out.reshape(())
         return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
@@ -322,6 +329,46 @@ class ReductionMethods(MovementMethods):
         padded = self.pad((size - 1, 0)).uop
         windows = UOp(Op.WINDOW, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
         return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
+
+
+#: Places along an axis that fit beside a rank into 64 bits.
+_PLACES: Final = 1 << 32
+_MOST: Final = int(dt.int32.max)
+
+
+def _like(x: UOp, number: int) -> UOp:
+    return build.full(number, x.dtype, x.shape)
+
+
+def _rank(x: UOp, op: Op) -> UOp | None:
+    """An int64 of 32 bits that is greatest where `x` is, or least for MIN; NaN has the greatest.
+
+    None for types with more values than that.
+    """
+    if x.dtype.is_float and x.dtype.itemsize <= 4:
+        # The representation in order of size, both zeros being one.
+        x = x.cast(dt.float32)
+        bits = UOp(Op.BITCAST, dt.int32, (x.alu(Op.ADD, build.zeros_like(x)),))
+        below = bits.alu(Op.SHR, _like(bits, 31)).alu(Op.AND, _like(bits, _MOST))
+        rank = bits.alu(Op.XOR, below)
+        rank = rank if op is Op.MAX else rank.alu(Op.NOT)
+        return build.where(x.ne(x), _MOST, rank).cast(dt.int64)
+    if x.dtype.bits < 32 or x.dtype is dt.int32:
+        rank = x.cast(dt.int64)
+        return rank if op is Op.MAX else rank.alu(Op.NOT)
+    return None
+
+
+def _places_of_best(x: UOp, op: Op, axis: int) -> UOp:
+    """The place along `axis` of all that is greatest, or least, or NaN; its size elsewhere."""
+    best = build.reduce(x, op, (axis,))
+    best = build.expand(build.reshape(best, build.keep_axes(x.shape, (axis,))), x.shape)
+    hit = x.eq(best)
+    if x.dtype.is_float:
+        hit = hit.alu(Op.OR, x.ne(x))
+    return build.where(
+        hit, build.iota_along(x.shape, axis), build.full(x.shape[axis], dt.int64, x.shape)
+    )
 
 
 def _drop(x: UOp, axes: tuple[int, ...]) -> UOp:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.ir import Op, toposort
 
 torch = pytest.importorskip("torch")
 
@@ -34,3 +35,43 @@ def test_the_gradient_goes_to_the_element_that_is_named(shape, name, keepdim, sp
         np.testing.assert_array_equal(got.numpy(), values.detach().numpy())
         np.testing.assert_array_equal(places.numpy(), indices.numpy())
         np.testing.assert_array_equal(ours.grad.numpy(), theirs.grad.numpy())
+
+
+WIDTHS = (8, 16, 32, 64)
+TYPES = [
+    "bool", *(f"int{n}" for n in WIDTHS), *(f"uint{n}" for n in WIDTHS),
+    *(f"float{n}" for n in WIDTHS[1:]),
+]  # fmt: skip
+
+
+def ordinary(kind, rng):
+    """Values with many equals; of floats also those that no other number stands for."""
+    data = rng.integers(0, 4, (9, 37)).astype(kind)
+    if data.dtype.kind == "i":
+        data -= 2
+    if data.dtype.kind in "iu":
+        info = np.iinfo(data.dtype)
+        data[rng.random(data.shape) < 0.02] = rng.choice(np.array([info.min, info.max], kind))
+    if data.dtype.kind == "f":
+        data = data * rng.choice(np.array([-1.0, -0.0, 0.0, 1.0], kind), data.shape)
+        for special in rng.choice([np.inf, -np.inf, np.nan, -np.nan], 2):
+            data[rng.random(data.shape) < 0.02] = special
+    return data
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_first_of_equals_is_named(kind):
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        data = ordinary(kind, rng)
+        for axis in (0, 1, None):
+            for name in ("argmax", "argmin"):
+                found = getattr(krt.tensor(data), name)(axis).numpy()
+                np.testing.assert_array_equal(found, getattr(data, name)(axis))
+
+
+def test_positions_are_found_in_one_walk():
+    x = krt.tensor(np.random.default_rng(2).standard_normal((64, 300), np.float32))
+    plan = krt.jit(lambda x: x.argmax(1)).plan(x)
+    loads = [n for k in plan.kernels for n in toposort([k.ast]) if n.op is Op.LOAD]
+    assert len(loads) == 1
