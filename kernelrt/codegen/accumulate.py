@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.codegen.emitter import Emitter
-    from kernelrt.codegen.loops import Pass
+    from kernelrt.codegen.loops import Loop, Pass
     from kernelrt.codegen.skipping import Gate
     from kernelrt.codegen.tiles import Place
     from kernelrt.ir.uop import UOp
@@ -39,6 +39,9 @@ class Accumulators:
 
     def run(self, each: Pass) -> None:
         """Compute the whole tile of all that `each` folds and fills."""
+        if each.kept:
+            self._run_kept(each)
+            return
         native = self._native(each.outer)
         places = [spread(p) for p in native] if each.vector else [[p] for p in native]
         flat = [p for lone in places for p in lone]
@@ -122,6 +125,44 @@ class Accumulators:
         given = ", ".join(f"[ {v.text}, %{block} ]" for v, block in arms)
         text = self.text.emit(f"phi {self.text.type_of(value)} {given}")
         return Value(text, value.lanes, value.dtype)
+
+    def _run_kept(self, each: Pass) -> None:
+        """Empty the array, then add to its elements, a tile of them at a time."""
+        [array], [fold] = each.fills, each.folds
+        own = array.src[1:]
+        memory, emitter = self.emitter.memory, self.emitter
+        around = self._native(each.outer)
+        memory.hold(array, around)
+        loops = {loop.range: loop for loop in each.loops()}
+
+        def elements() -> list[Place]:
+            """Places of the elements that the tiles of the open loops cover."""
+            return [{**outer, **inner} for outer in around for inner in emitter.places(own)]
+
+        def empty(rest: Sequence[UOp]) -> None:
+            if rest:
+                emitter.repeat(loops[rest[0]], lambda: empty(rest[1:]))
+                return
+            for place in elements():
+                memory.fill(array, identity(self.text, fold, lanes_of(place)), place)
+
+        def add(inner: Loop | None) -> None:
+            places = elements()
+            start = [memory.element(array, place) for place in places]
+
+            def innermost(carried: list[Value]) -> list[Value]:
+                out = list(carried)
+                for turn in emitter.places(fold.src[1:]):
+                    for i, place in enumerate(places):
+                        out[i] = self._combine(fold, out[i], place, turn)
+                return out
+
+            out = innermost(start) if inner is None else emitter.carry(inner, start, innermost)
+            for value, place in zip(out, places, strict=True):
+                memory.fill(array, value, place)
+
+        empty(own)
+        emitter.walk(each.loop, own[-1], add)
 
     def result(self, u: UOp, place: Place) -> Value:
         """What the REDUCE `u` came to at `place`, in the loop that is on top."""

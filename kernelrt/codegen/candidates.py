@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.codegen.loops import build
@@ -11,6 +12,7 @@ from kernelrt.codegen.tiles import Tile, extent, is_fixed
 from kernelrt.codegen.tiling import MOST_CHUNKS, MOST_INSTRUCTIONS, SHORT, Chooser, Tiling, choose
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,6 +63,7 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
         raise SpecError(f"order: expected the ranges of the stores, {stored}, not {tiling.order}")
     for r, tile in tiling.tiles.items():
         _verify_tile(r, tile, target)
+    _verify_outside(info, tiling)
     _verify_chunks(info, tiling)
     try:
         verify_loops(build(info, tiling, target), info)
@@ -71,6 +74,22 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
     written = chooser.count.instructions(chooser.nests, tiling.order, tiling.tiles)
     if written > MOST_INSTRUCTIONS:
         raise SpecError(f"tiles: {written} instructions, and {MOST_INSTRUCTIONS} are the most")
+
+
+def _verify_outside(info: Analysis, tiling: Tiling) -> None:
+    known: list[UOp] = []
+    for fold in _folds(info):
+        inside = [r for r in fold.src[1:] if r in tiling.outside]
+        if inside != list(fold.src[1 : 1 + len(inside)]):
+            raise SpecError(f"outside: {inside} are not the outermost of their sum")
+        known += inside
+    if known != list(tiling.outside):
+        raise SpecError(f"outside: {tiling.outside} are not of sums that fill arrays, in order")
+
+
+def _folds(info: Analysis) -> list[UOp]:
+    """REDUCEs whose results fill arrays."""
+    return [u.src[0] for u in info.locals if u.src[0].op is Op.REDUCE]
 
 
 def _verify_tile(r: UOp, tile: Tile, target: DeviceSpec) -> None:
@@ -138,7 +157,8 @@ def candidates(
     seen = {first}
     kinds = [
         iter(sorted((Candidate(t, moves.cycles(t)) for t in kind), key=lambda c: c.cycles))
-        for kind in (moves.nests(), moves.depths(), moves.stores(), moves.chunks(), moves.orders())
+        for kind in (moves.nests(), moves.depths(), moves.stores(), moves.chunks(), moves.orders(),
+                     moves.turns())
     ]
     while kinds:
         for kind in list(kinds):
@@ -188,7 +208,7 @@ class _Moves:
 
     def _with(self, tiles: Mapping[UOp, Tile]) -> Tiling:
         """The base with other tiles, its chunks still of whole tiles."""
-        tiling = Tiling(tiles, self.base.order)
+        tiling = Tiling(tiles, self.base.order, outside=self.base.outside)
         r = self.base.chunked
         if r is None:
             return tiling
@@ -196,7 +216,7 @@ class _Moves:
         share = -(-self.base.share // factor) * factor
         if share >= extent(r):
             return tiling
-        return Tiling(tiles, self.base.order, r, share)
+        return replace(tiling, chunked=r, share=share)
 
     # Each kind --------------------------------------------------------------------------------
 
@@ -252,15 +272,28 @@ class _Moves:
         for r in order:
             others = tuple(q for q in order if q is not r)
             for moved in ((r, *others), (*others, r)):
-                yield Tiling(base.tiles, moved, base.chunked, base.share)
+                yield replace(base, order=moved)
 
     def chunks(self) -> Iterator[Tiling]:
         """More or fewer chunks, along another range, or none."""
         base = self.base
-        yield Tiling(base.tiles, base.order)
+        yield replace(base, chunked=None, share=0)
         for r in _splittable(self.info, base.order):
             for share in self._shares(r):
-                yield Tiling(base.tiles, base.order, r, share)
+                yield replace(base, chunked=r, share=share)
+
+    def turns(self) -> Iterator[Tiling]:
+        """More or fewer RANGEs of sums around the arrays that keep these."""
+        folds = _folds(self.info)
+        for fold in folds:
+            for count in range(len(fold.src)):
+                outside = [
+                    r
+                    for f in folds
+                    for i, r in enumerate(f.src[1:])
+                    if (i < count if f is fold else r in self.base.outside)
+                ]
+                yield replace(self.base, outside=tuple(outside))
 
     def _shares(self, r: UOp) -> Sequence[int]:
         """Elements of `r` in a chunk, for each number of chunks to try."""

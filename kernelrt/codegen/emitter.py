@@ -87,11 +87,7 @@ class Emitter:
                 self._store(item)
 
     def _loop(self, loop: Loop) -> None:
-        def body(_: list[Value]) -> list[Value]:
-            self._body(loop.body)
-            return []
-
-        self._each(loop, [], body)
+        self.repeat(loop, lambda: self._body(loop.body))
 
     def carry(self, loop: Loop, carried: list[Value], innermost: Body) -> list[Value]:
         """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
@@ -105,6 +101,30 @@ class Emitter:
             return innermost(values)
 
         return self._each(loop, carried, body)
+
+    def walk(self, loop: Loop, last: UOp, innermost: Callable[[Loop | None], None]) -> None:
+        """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next."""
+        self.memory.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+
+        def body() -> None:
+            *before, then = loop.body
+            self._body(before)
+            inner = then if isinstance(then, Loop) else None
+            if loop.range is last or inner is None:
+                innermost(inner)
+            else:
+                self.walk(inner, last, innermost)
+
+        self.repeat(loop, body)
+
+    def repeat(self, loop: Loop, body: Callable[[], None]) -> None:
+        """`body` in each iteration of `loop`."""
+
+        def turn(_: list[Value]) -> list[Value]:
+            body()
+            return []
+
+        self._each(loop, [], turn)
 
     def _store(self, step: Step) -> None:
         """Place by place: all values, then all stores, so that a kernel may update in place."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.skipping import gate_of, zeros_in
-from kernelrt.codegen.streams import rows_ahead
+from kernelrt.codegen.streams import rows_ahead, streams
 from kernelrt.codegen.tiles import Part, Tile, is_fixed, parts
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.skipping import Gate
@@ -117,7 +117,10 @@ class Pass:
     lanes : int
         Of these vectors.
     unrolled : int
-        Places of one tile of `closed`.
+        Places of one tile of the RANGEs that it folds over.
+    kept : bool
+        Whether its one fold goes into the elements of its one fill, which hold the sums between
+        the turns of RANGEs that go around those of the array; `closed` then has all of these.
     loop : Loop
         The outermost of its loops. The last item in the body of each is the next loop, in that of
         the innermost a :class:`Step`.
@@ -138,9 +141,19 @@ class Pass:
     loop: Loop
     gate: Gate | None = None
     zeros: UOp | None = None
+    kept: bool = False
+
+    def loops(self) -> Iterator[Loop]:
+        """Its loops, outermost first."""
+        loop: Item = self.loop
+        while isinstance(loop, Loop):
+            yield loop
+            loop = loop.body[-1]
 
     def copies(self, results: int) -> int:
         """How many separate accumulators each of `results` has, to hide a chain's latency."""
+        if self.kept:
+            return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
 
 
@@ -246,17 +259,13 @@ class _Builder:
 
     def _pass(self, closed: tuple[UOp, ...]) -> Pass:
         nodes = self.info.passes[closed]
+        kept = next((u for u in nodes if self.tiling.keeps(u)), None)
+        if kept is not None:
+            return self._kept(kept)
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
-        self.stack += (_Open(r) for r in closed)
-        self._need(u.src[0] for u in nodes)
-        last: Item = Step((*fills, *folds), closed)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        for r in reversed(closed):
-            body = self.stack.pop()
-            last = loop = self._loop(r, [*body.items, last], reduces=bool(folds))
-            if r is closed[-1]:
-                last = loop = replace(loop, ahead=ahead)
+        loop = self._walk(closed, nodes, closed if folds else (), {closed[-1]: ahead})
         tiles = [self.tiling.tile(r) for r in closed]
         return Pass(
             folds,
@@ -270,3 +279,47 @@ class _Builder:
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
         )
+
+    def _kept(self, array: UOp) -> Pass:
+        """A pass that adds into the elements of `array`, turn by turn of what goes around them."""
+        fold = array.src[0]
+        around = tuple(r for r in fold.src[1:] if r in self.tiling.outside)
+        inside = tuple(r for r in fold.src[1:] if r not in self.tiling.outside)
+        closed = (*around, *array.src[1:], *inside)
+        ahead = tuple(
+            x
+            for x in self.info.loads(fold.src[0])
+            if not inside and streams(x, array.src[-1], around, self.device)
+        )
+        return Pass(
+            (fold,),
+            (array,),
+            tuple(sorted(self.info.deps[array], key=lambda r: int(r.arg))),
+            closed,
+            None,
+            max(self.tiling.tile(r).lanes for r in closed),
+            math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
+            self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold)),
+            kept=True,
+        )
+
+    def _walk(
+        self,
+        closed: tuple[UOp, ...],
+        nodes: list[UOp],
+        reduced: tuple[UOp, ...],
+        ahead: Mapping[UOp, tuple[UOp, ...]],
+        done: tuple[UOp, ...] = (),
+    ) -> Loop:
+        """The loops over `closed` around the step that computes `nodes`, outermost first."""
+        self.stack += (_Open(r) for r in closed)
+        self._need(u.src[0] for u in nodes)
+        fills = tuple(u for u in nodes if u.op is Op.LOCAL)
+        folds = tuple(u for u in nodes if u.op is Op.REDUCE)
+        last: Item = Step(done or (*fills, *folds), closed)
+        for r in reversed(closed):
+            body = self.stack.pop()
+            last = loop = self._loop(r, [*body.items, last], reduces=r in reduced)
+            if r in ahead:
+                last = loop = replace(loop, ahead=ahead[r])
+        return loop

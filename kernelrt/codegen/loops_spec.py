@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from kernelrt.codegen.loops import Axis, Loop, Pass, Step
+from kernelrt.codegen.tiles import is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
 
@@ -28,6 +29,7 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - What a pass is left out by is known where it stands, and what is compared with zero is a
       factor of its terms.
     - A place has lanes along one range at most.
+    - An array that keeps sums is filled by the one REDUCE that is its value, in loops of both.
     - Parts of a loop come to its extent; a loop that is split occurs once, and nothing under it
       adds to memory.
     - Every STORE is done, once, and in the order of the kernel where loops are the same.
@@ -93,8 +95,12 @@ class _Check:
     def _pass(self, each: Pass, opened: tuple[Loop, ...], known: frozenset[UOp]) -> None:
         nodes = (*each.fills, *each.folds)
         around = {loop.range for loop in opened}
+        if each.kept:
+            self._kept(each, opened)
+            nodes = each.fills
         for u in nodes:
-            if u.src[1:] != each.closed or self.info.deps[u] != frozenset(each.outer):
+            alike = each.kept or u.src[1:] == each.closed
+            if not alike or self.info.deps[u] != frozenset(each.outer):
                 _fault(u, "shares a pass with what has other loops")
             if u in known:
                 _fault(u, "is computed twice")
@@ -108,6 +114,24 @@ class _Check:
         if each.zeros is not None and each.zeros not in nodes[0].src[0].src:
             _fault(nodes[0], "is compared with zero by what is no factor of it")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
+
+    def _kept(self, each: Pass, opened: Sequence[Loop]) -> None:
+        if len(each.fills) != 1 or each.folds != each.fills[0].src[:1]:
+            _fault(each.fills[0], "keeps the sums of what does not fill it")
+        [array], [fold] = each.fills, each.folds
+        own = [r for r in each.closed if r not in fold.src[1:]]
+        reduced = [r for r in each.closed if r in fold.src[1:]]
+        if own != list(array.src[1:]) or reduced != list(fold.src[1:]):
+            _fault(array, "keeps sums over other loops than its own and those of its value")
+        for r in own:
+            if not is_fixed(r):
+                _fault(r, "is the extent of an array that keeps sums, and is not known")
+        wide = [r for r in (*reduced, *each.outer) if self._lanes(r, (*opened, *each.loops())) > 1]
+        if wide:
+            _fault(array, f"keeps sums of vectors along RANGE {wide[0].arg}, not along its own")
+
+    def _lanes(self, r: UOp, loops: Iterable[Loop]) -> int:
+        return next((loop.tile.lanes for loop in loops if loop.range is r), 1)
 
     def _walk(
         self, each: Pass, opened: tuple[Loop, ...], known: frozenset[UOp]
@@ -124,7 +148,8 @@ class _Check:
                       for u in (*item.folds, *item.fills)}  # fmt: skip
         if not isinstance(last, Step) or set(last.nodes) != {*each.fills, *each.folds}:
             _fault(each.closed[0], "does not end in the step of its pass")
-        self._uses((u.src[0] for u in last.nodes), opened, known)
+        computed = each.folds if each.kept else last.nodes
+        self._uses((u.src[0] for u in computed), opened, known)
         return opened
 
     def _stores(self, step: Step, opened: tuple[Loop, ...], known: frozenset[UOp]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.codegen.loops import Axis, Loop, Pass
@@ -97,7 +98,10 @@ class _Outline:
         """What a pass begins with: empty arrays, and accumulators."""
         for u in each.fills:
             self.names[u] = f"local{sum(n.op is Op.LOCAL for n in self.names)}"
-            yield f"{self.names[u]} = {u.dtype.name}[{most_elements(u.src[1:])}]"
+            empty = f" of {of_nothing(u.src[0].arg, u.dtype)}" if each.kept else ""
+            yield f"{self.names[u]} = {u.dtype.name}[{most_elements(u.src[1:])}]{empty}"
+        if each.kept:
+            return
         tiles = [loop.tile for loop in around if loop.range in each.outer]
         places = math.prod(t.factor if each.vector else len(t.positions()) for t in tiles)
         copies = each.copies(places * len(each.folds))
@@ -108,8 +112,11 @@ class _Outline:
             yield f"{self.names[u]} = {first}" + (f", {copies} times" if copies > 1 else "")
 
     def _step(self, step: Step) -> list[str]:
+        kept = {u.src[0] for u in step.nodes if u.op is Op.LOCAL} & set(step.nodes)
+        step = replace(step, nodes=tuple(u for u in step.nodes if u not in kept))
         nodes = [self.before.get(u, u) for u in step.nodes]
         values = [u.src[2] if u.op is Op.STORE else u.src[0] for u in nodes]
+        values = [u.src[0] if kept else u for u in values]
         local = self._shared([*values, *(u.src[1] for u in nodes if u.op is Op.STORE)])
         out: list[str] = []
         texts: dict[UOp, tuple[str, int]] = {}
@@ -126,11 +133,10 @@ class _Outline:
                 out.append(f"{target} {'+=' if u.arg is Op.ADD else '='} {text}")
             elif u.op is Op.LOCAL:
                 index = self._expression(flat_index(new.src[1:]), {})[0]
-                out.append(f"{self.names[new]}[{index}] = {text}")
+                name = f"{self.names[new]}[{index}]"
+                out.append(_update(u.src[0].arg, name, text) if kept else f"{name} = {text}")
             else:
-                name = self.names[new]
-                update = _UPDATES.get(u.arg, f"{{0}} = {_RESULTS[u.arg]}({{0}}, {{1}})")
-                out.append(update.format(name, text))
+                out.append(_update(u.arg, self.names[new], text))
         return out
 
     def _is_leaf(self, u: UOp) -> bool:
@@ -195,6 +201,11 @@ class _Outline:
             return f"checked({', '.join(part(s) for s in checked)})", _CALL
         name = u.dtype.name if u.op is Op.CAST else u.op.name.lower()
         return f"{name}({', '.join(part(s) for s in u.src)})", _CALL
+
+
+def _update(reducer: Op, name: str, text: str) -> str:
+    update = _UPDATES.get(reducer, f"{{0}} = {_RESULTS.get(reducer)}({{0}}, {{1}})")
+    return update.format(name, text)
 
 
 def _is_index(u: UOp) -> bool:

@@ -421,14 +421,26 @@ class Memory:
         if most_elements(local.src[1:]) == 0:
             return
         array = self._array(local, place)
-        index = self._flat.get(local)
-        if index is None:
-            index = self._flat[local] = flat_index(local.src[1:])
+        index = self._own_index(local)
         if array.width > 1:
             # Lanes past the end are filled as well: no one who reads the vector has to leave any.
             self._put(array, value, self._address(array, index, place), None, adds=False)
             return
         self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
+
+    def element(self, local: UOp, place: Place) -> Value:
+        """What the LOCAL `local` holds at `place`, of its own ranges and those around."""
+        array = self._array(local, place)
+        lanes = lanes_of(place)
+        ty = vector(array.type, lanes)
+        address = self._address(array, self._own_index(local), place)
+        raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+        return self._read(array, raw, local.dtype, lanes)
+
+    def _own_index(self, local: UOp) -> UOp:
+        if local not in self._flat:
+            self._flat[local] = flat_index(local.src[1:])
+        return self._flat[local]
 
     def _write(
         self, array: Array, index: UOp, value: Value, place: Place, *, adds: bool = False

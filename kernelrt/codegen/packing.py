@@ -27,11 +27,11 @@ from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["pack"]
+__all__ = ["Contraction", "contraction", "moved", "new_range", "pack"]
 
 #: Bytes after which addresses take the same place in a first cache: it is looked up while the page
 #: is, so that a way of it is no larger than a page.
@@ -45,13 +45,17 @@ VECTORS: Final = 4
 ROWS: Final = 32
 
 
-class _Contraction(NamedTuple):
+class Contraction(NamedTuple):
     """A kernel of sums of products.
 
     Attributes
     ----------
+    reduce : UOp
+        The sum.
     load : UOp
         The operand that varies with `columns`.
+    other : UOp
+        The other operand.
     columns : UOp
         The RANGE along which results are stored in a row.
     depth : tuple of UOp
@@ -60,7 +64,9 @@ class _Contraction(NamedTuple):
         How many other results use each element of `load`.
     """
 
+    reduce: UOp
     load: UOp
+    other: UOp
     columns: UOp
     depth: tuple[UOp, ...]
     rows: int
@@ -69,7 +75,7 @@ class _Contraction(NamedTuple):
 def pack(sink: UOp, target: DeviceSpec) -> UOp:
     """`sink` with an operand packed, where it is a contraction that gains from that."""
     info = Analysis(sink)
-    found = _contraction(info)
+    found = contraction(info)
     if found is None or not _gains(info, found, target):
         return sink
     lanes = target.lanes(local_itemsize(found.load.dtype))
@@ -79,7 +85,8 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
     return _packed(sink, found, lanes)
 
 
-def _contraction(info: Analysis) -> _Contraction | None:
+def contraction(info: Analysis) -> Contraction | None:
+    """The sum of products that the kernel `info` is, if it is one."""
     if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in info.sink.src):
         return None
     [reduce] = info.reduces
@@ -100,7 +107,8 @@ def _contraction(info: Analysis) -> _Contraction | None:
     if any(u.op is Op.BOUND for u in toposort([load])):
         return None
     others = info.deps[reduce] - info.deps[load]
-    return _Contraction(load, columns, depth, math.prod(extent(r) for r in others))
+    other = next((x for x in value.src if x is not load), load)
+    return Contraction(reduce, load, other, columns, depth, math.prod(extent(r) for r in others))
 
 
 def _columns(info: Analysis, reduce: UOp) -> UOp | None:
@@ -109,7 +117,7 @@ def _columns(info: Analysis, reduce: UOp) -> UOp | None:
     return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)
 
 
-def _gains(info: Analysis, found: _Contraction, target: DeviceSpec) -> bool:
+def _gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     """Whether what is read in place would not stay in the first cache, or is to be transposed."""
     across = info.stride(found.load, found.columns)
     steps = [info.stride(found.load, r) for r in found.depth]
@@ -126,7 +134,7 @@ def _gains(info: Analysis, found: _Contraction, target: DeviceSpec) -> bool:
     return walked > 2 * held
 
 
-def _places(found: _Contraction, steps: Sequence[int | None]) -> int:
+def _places(found: Contraction, steps: Sequence[int | None]) -> int:
     """Places of a way at which the rows of the operand begin."""
     places = {0}
     for r, step in zip(found.depth, steps, strict=True):
@@ -137,24 +145,24 @@ def _places(found: _Contraction, steps: Sequence[int | None]) -> int:
     return len({at // LINE for at in places})
 
 
-def _packed(sink: UOp, found: _Contraction, lanes: int) -> UOp:
+def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
     """`sink` with panels of `lanes` columns."""
     before, depth = found.columns, found.depth
     free = 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
     # Panels are gone through where the columns were.
-    panel = _range(extent(before) // lanes, int(before.arg))
+    panel = new_range(extent(before) // lanes, int(before.arg))
     column, inside, *rows = (
-        _range(size, free + k) for k, size in enumerate((lanes, lanes, *map(extent, depth)))
+        new_range(size, free + k) for k, size in enumerate((lanes, lanes, *map(extent, depth)))
     )
     own = dict(zip(depth, rows, strict=True))
-    element = _moved(found.load, {before: panel * lanes + inside, **own})
+    element = moved(found.load, {before: panel * lanes + inside, **own})
     held = UOp(Op.LOCAL, element.dtype, (element, *rows, inside))
     packed = UOp(Op.LOAD, element.dtype, (held, flat_index((*depth, column))))
     [sink] = substitute([sink], {found.load: packed})
-    return _moved(sink, {before: panel * lanes + column})
+    return moved(sink, {before: panel * lanes + column})
 
 
-def _moved(root: UOp, places: dict[UOp, UOp]) -> UOp:
+def moved(root: UOp, places: Mapping[UOp, UOp]) -> UOp:
     """`root` with RANGEs put elsewhere, and its indices in their simplest form."""
     done: dict[UOp, UOp] = {}
     for u in toposort(substitute([root], places)):
@@ -165,5 +173,6 @@ def _moved(root: UOp, places: dict[UOp, UOp]) -> UOp:
     return last
 
 
-def _range(size: int, number: int) -> UOp:
+def new_range(size: int, number: int) -> UOp:
+    """The RANGE of `size` elements with this number."""
     return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import Analysis, kernel_cost
+from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import candidates, verify
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.loops import build
@@ -162,7 +163,7 @@ class LLVMRenderer:
 
         `written` is told what became of each node.
         """
-        sink = pack(merge_passes(given.sink), self._device)
+        sink = pack(block(merge_passes(given.sink), self._device), self._device)
         info = Analysis(rewrite([sink], MATH, written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["AHEAD", "LINE", "rows_ahead"]
+__all__ = ["AHEAD", "LINE", "rows_ahead", "streams"]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
 #: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
@@ -77,3 +77,28 @@ def _is_row(
         return False
     along = (q for q in info.deps[x] if tiles.get(q, ONE).lanes > 1)
     return any(stride(x.src[1], q) == 1 for q in along)
+
+
+def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool:
+    """Whether the LOAD `x` reads a matrix from memory, row by row of `rows`.
+
+    Parameters
+    ----------
+    x : UOp
+        The LOAD.
+    along : UOp
+        The RANGE of the elements of a row.
+    rows : sequence of UOp
+        The RANGEs of the rows, of which the last varies fastest.
+    device : DeviceSpec
+        The target: what stays in its second cache is not streamed.
+    """
+    param = x.src[0]
+    if param.op is not Op.PARAM or len(x.src) > 2:
+        return False
+    size = param.dtype.itemsize
+    steps = [stride(x.src[1], r) for r in rows]
+    if stride(x.src[1], along) != 1 or not all(steps):
+        return False
+    far = abs(steps[-1] or 0) * size >= _FOLLOWED
+    return far and bool(param.arg[1] * size > device.l2_bytes)

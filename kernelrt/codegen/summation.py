@@ -45,8 +45,12 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
         if isinstance(item, Loop):
             yield from _keys(item.body, {**opened, item.range: item})
         elif isinstance(item, Pass):
-            inside = {loop.range: loop for loop in _loops_of(item)}
-            if any(u.dtype.is_float for u in item.folds):
+            inside = {loop.range: loop for loop in item.loops()}
+            if item.kept:
+                [fold] = item.folds
+                visits = _visits([inside[r] for r in fold.src[1:]], 1)
+                yield [[int(r.arg) for r in fold.src[1:]], [], [visits]]
+            elif any(u.dtype.is_float for u in item.folds):
                 yield [[int(r.arg) for r in item.closed], *_of_pass(item, opened, inside)]
             for at, loop in enumerate(inside.values(), 1):
                 around = dict(itertools.islice(inside.items(), at))
@@ -55,13 +59,6 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
             for store in item.nodes:
                 if store.op is Op.STORE and store.arg is Op.ADD and store.dtype.is_float:
                     yield ["store", int(store.src[0].arg[0]), *_tiles(opened.values())]
-
-
-def _loops_of(item: Pass) -> Iterator[Loop]:
-    loop: Item = item.loop
-    while isinstance(loop, Loop):
-        yield loop
-        loop = loop.body[-1]
 
 
 def _tiles(loops: Any) -> list[list[int]]:

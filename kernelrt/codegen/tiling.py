@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from kernelrt.codegen.blocking import outside
 from kernelrt.codegen.counting import Counter, Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
@@ -47,19 +48,24 @@ class Tiling:
         The one of them that is divided among calls of the kernel.
     share : int
         Elements of it that one call covers; 0 where there is none.
+    outside : tuple of UOp
+        RANGEs of REDUCEs that go around the loops of the arrays which their results fill: each
+        element is added to once for each turn of them.
     """
 
     tiles: Mapping[UOp, Tile] = field(default_factory=dict)
     order: tuple[UOp, ...] = ()
     chunked: UOp | None = None
     share: int = 0
+    outside: tuple[UOp, ...] = ()
 
     def __post_init__(self) -> None:
         chosen = {r: t for r, t in self.tiles.items() if t != ONE}
         object.__setattr__(self, "tiles", MappingProxyType(chosen))
 
     def __hash__(self) -> int:
-        return hash((frozenset(self.tiles.items()), self.order, self.chunked, self.share))
+        tiles = frozenset(self.tiles.items())
+        return hash((tiles, self.order, self.chunked, self.share, self.outside))
 
     @property
     def chunks(self) -> Dim:
@@ -72,18 +78,26 @@ class Tiling:
         """The tile of `r`; one element where none was chosen."""
         return self.tiles.get(r, ONE)
 
+    def keeps(self, u: UOp) -> bool:
+        """Whether `u` is an array that holds sums while RANGEs go around its loops."""
+        fold = u.src[0]
+        held = u.op is Op.LOCAL and fold.op is Op.REDUCE
+        return held and any(r in self.outside for r in fold.src[1:])
+
     def text(self) -> str:
         """The canonical JSON form, in which RANGEs go by their numbers in the AST.
 
         As in ``{"chunked":0,"order":[0,1],"share":8,"tiles":{"0":[4,1],"1":[32,16]}}``, where a
-        tile is its factor and its lanes.
+        tile is its factor and its lanes. RANGEs that go outside are named where there are any.
         """
-        content = {
+        content: dict[str, Any] = {
             "chunked": None if self.chunked is None else self.chunked.arg,
             "order": [r.arg for r in self.order],
             "share": self.share,
             "tiles": {str(r.arg): [t.factor, t.lanes] for r, t in self.tiles.items()},
         }
+        if self.outside:
+            content["outside"] = [r.arg for r in self.outside]
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -104,7 +118,8 @@ class Tiling:
             order = tuple(numbered[str(_whole(r))] for r in content["order"])
             at = content["chunked"]
             chunked = None if at is None else numbered[str(_whole(at))]
-            found = cls(tiles, order, chunked, _whole(content["share"]))
+            outside = tuple(numbered[str(_whole(r))] for r in content.get("outside", ()))
+            found = cls(tiles, order, chunked, _whole(content["share"]), outside)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SpecError(f"{text[:200]!r} is no tiling of this kernel: {error!r}") from None
         if found.text() != text:
@@ -152,12 +167,25 @@ def _split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tilin
     if wanted < 2 or not common:
         return tiling
 
+    closers = {q: u for u in (*info.reduces, *info.locals) for q in u.src[1:]}
+
+    def within(u: UOp) -> Iterator[frozenset[UOp]]:
+        """What the REDUCEs and LOCALs vary with in whose loops `u` stands."""
+        pending = [closers[q] for q in info.deps[u] if q in closers]
+        while pending:
+            outer = pending.pop()
+            yield info.deps[outer]
+            pending += [closers[q] for q in info.deps[outer] if q in closers]
+
     def tiles(r: UOp) -> int:
         return -(-extent(r) // tiling.tile(r).factor)
 
     def chunks(r: UOp) -> int:
         # A chunk computes again what does not vary with its loop.
-        again = [u for u in (*info.reduces, *info.locals) if r not in info.deps[u]]
+        again = [
+            u for u in (*info.reduces, *info.locals)
+            if r not in info.deps[u] and not any(r in around for around in within(u))
+        ]
         filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
         return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)
 
@@ -181,6 +209,7 @@ class Chooser:
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
+        self.outside = outside(info, target)
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
@@ -212,7 +241,7 @@ class Chooser:
         elif along is not None:
             self._outermost(along)
         self._shrink()
-        return Tiling(self.tiles, tuple(self.order))
+        return Tiling(self.tiles, tuple(self.order), outside=self.outside)
 
     def _shrink(self) -> None:
         """Smaller tiles around local arrays that would not fit; with none at all they do."""
@@ -288,7 +317,7 @@ class Chooser:
             if self.tiles == before:
                 break
         # A handful of taps needs no loop.
-        for r in (r for nest in self.nests for r in nest.closed):
+        for r in (r for nest in self.nests for r in nest.closed if r not in self.outside):
             if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
                 unrolled = {**self.tiles, r: Tile(extent(r), 1)}
                 cheaper = self.cost(self.nests, unrolled) <= self.cost(
@@ -341,6 +370,13 @@ class Chooser:
             return
         outer = [r for r in self.order if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
+        array = self._keeps(nest)
+        if array is not None:
+            own = array.src[1:]
+            # Neighbours first: panels that lie apart are streams of their own.
+            yield from self._with_vector(nest, own[-1], list(own[-2::-1]))
+            yield {}
+            return
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
         # The elements of an array are put side by side.
@@ -348,6 +384,12 @@ class Chooser:
             if nest.fills or any(self.count.stride(x, k) == 1 for x in nest.loads):
                 yield from self._with_reduce_vector(nest, k, outer, stored)
         yield {}
+
+    def _keeps(self, nest: Nest) -> UOp | None:
+        """The array that keeps the sums of `nest` between turns of RANGEs outside."""
+        if not any(r in self.outside for r in nest.closed):
+            return None
+        return next(u for u in self.info.locals if u.src[0] in nest.reduces)
 
     def _filled(self, nest: Nest) -> UOp | None:
         """The range along which the array that `nest` computes an element of is filled."""
@@ -363,6 +405,10 @@ class Chooser:
             for vectors in (1, 2, 4):
                 if vectors * lanes <= extent(k) and vectors <= self._vectors(nest.filling):
                     yield {k: Tile(vectors * lanes, lanes)}
+            for q in nest.closed[:-2]:
+                # What lies beside each other is read at once, not a panel at a time.
+                if all(self.count.stride(x, k) == 1 for x in nest.loads):
+                    yield {k: Tile(lanes, lanes), q: Tile(min(extent(q), 8), 1)}
             for q in nest.closed[-2:-1]:
                 if any(self.count.stride(x, q) == 1 for x in nest.loads):
                     depth = min(16, 1 << (extent(q).bit_length() - 1))

@@ -62,7 +62,7 @@ class Build:
 Run = Callable[..., None]
 
 
-def runner(spec: DeviceSpec) -> Run:
+def runner(spec: DeviceSpec, variant: str | None = None) -> Run:
     """Compile a kernel AST, once each, and run all its chunks on NumPy arrays."""
     renderer, compiler = LLVMRenderer(spec), LLVMCompiler(spec)
     loader = LLVMLoader(compiler)
@@ -70,7 +70,7 @@ def runner(spec: DeviceSpec) -> Run:
 
     def call(ast: UOp, buffers: Sequence[Array], **variables: int) -> None:
         if ast not in loaded:
-            program = renderer.render(ast)
+            program = renderer.render(ast, variant)
             loaded[ast] = program, loader.load(compiler.compile([program]))[0]
         program, code = loaded[ast]
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address)

@@ -49,7 +49,7 @@ def test_what_is_near_or_soon_over_is_not(build, rows, width):
 
 def test_what_is_read_again_is_not(build):
     assert fetched(product(build, 512, 1024, 1024)) == 0
-    assert fetched(product(build, 1, 1024, 1024)) > 0
+    assert fetched(product(build, 1, 1000, 1024)) > 0
 
 
 @pytest.mark.parametrize("reducer", [Op.ADD, Op.MAX])

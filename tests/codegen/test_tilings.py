@@ -16,6 +16,7 @@ from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis, kernel_cost
+from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import verify
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.math import MATH
@@ -38,7 +39,7 @@ LOADER = LLVMLoader(COMPILER)
 
 def loops(ast):
     """The kernel whose loops a tiling is of."""
-    return Analysis(rewrite([pack(merge_passes(ast), host())], MATH)[0])
+    return Analysis(rewrite([pack(block(merge_passes(ast), host()), host())], MATH)[0])
 
 
 def leaf(*shape, dtype=np.float32):

@@ -1,0 +1,250 @@
+"""Contractions in blocks: sums that wait in an array while the operands go by, a part at a time.
+
+A contraction that keeps its sums in registers alone walks its whole depth for each tile. Where that
+has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
+instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
+rows is read from one end to the other, and of two large ones such parts are copied as stay in the
+cache. No sum is added up in another order than before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.packing import ROWS, Contraction, contraction, moved, new_range
+from kernelrt.codegen.streams import LINE, streams
+from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_bytes, local_itemsize
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["block", "outside"]
+
+#: Columns of a matrix that streams by, for whose sums there is an array: of 256, 512, 1024 and 2048
+#: the best for 1, 8 and 16 rows times a matrix of 4096 x 4096 (`python -m bench.report products`),
+#: fewer where the sums of all rows would take more than a quarter of the first cache.
+STRIP: Final = (256, 1024)
+#: Strips that there should be, so that cores can share them.
+STRIPS: Final = 4
+#: The most rows and columns of a block of results, and of the depth that is copied at a time: the
+#: first for which there is memory. Half as many are the least.
+SIDES: Final = (128, 64)
+#: Rows of a panel: several tiles of a product, and a line of the cache.
+PANEL: Final = 16
+#: Ways of a second cache; processors have 4 to 20.
+WAYS: Final = 16
+
+
+def block(sink: UOp, target: DeviceSpec) -> UOp:
+    """`sink` with its sums in a LOCAL, where it is a contraction that gains from that."""
+    info = Analysis(sink)
+    found = contraction(info)
+    if found is None or found.other is found.load:
+        return sink
+    if found.rows < ROWS:
+        return _strips(info, sink, found, target)
+    return _blocks(info, sink, found, target)
+
+
+def _divisor(size: int, step: int, bounds: tuple[int, int]) -> int | None:
+    """The greatest part of `size` within `bounds` that is whole and a multiple of `step`."""
+    least, most = bounds
+    parts = (n for n in range(most // step * step, least - 1, -step) if size % n == 0)
+    return next(parts, None)
+
+
+def _free(sink: UOp) -> int:
+    """A number that no RANGE has, nor any above it."""
+    return 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
+
+
+# A matrix that streams by -----------------------------------------------------------------------
+
+
+def _strips(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -> UOp:
+    """Sums of whole rows' strips, to which each row of the matrix is added as it comes by."""
+    reduce, columns = found.reduce, found.columns
+    rows = sorted(info.deps[reduce] - info.deps[found.load], key=lambda r: int(r.arg))
+    lanes = target.lanes(local_itemsize(reduce.dtype))
+    held = target.l1_bytes // 4 // (local_itemsize(reduce.dtype) * found.rows)
+    most = min(STRIP[1], extent(columns) // STRIPS, max(STRIP[0], held))
+    width = _divisor(extent(columns), lanes, (STRIP[0], most))
+    if width is None or not all(map(is_fixed, rows)):
+        return sink
+    if not streams(found.load, columns, found.depth, target):
+        return sink
+    free = _free(sink)
+    strip = new_range(extent(columns) // width, int(columns.arg))
+    *own, inside, column = (
+        new_range(size, free + k) for k, size in enumerate((*map(extent, rows), width, width))
+    )
+    if local_bytes(reduce.dtype, (*own, inside)) > min(target.l1_bytes, LOCAL_BYTES):
+        return sink
+    places = {columns: strip * width + inside, **dict(zip(rows, own, strict=True))}
+    sums = UOp(Op.LOCAL, reduce.dtype, (moved(reduce, places), *own, inside))
+    total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*rows, column))))
+    [sink] = substitute([sink], {reduce: total})
+    return moved(sink, {columns: strip * width + column})
+
+
+# Two large operands -----------------------------------------------------------------------------
+
+
+class _Side(NamedTuple):
+    """One side of a block of results.
+
+    Attributes
+    ----------
+    before : UOp
+        The RANGE that it is a part of.
+    block, panel, inside : UOp
+        The RANGEs that take its place where sums are computed: blocks, the panels of one, and the
+        elements of a panel.
+    width : int
+        Elements of a panel.
+    """
+
+    before: UOp
+    block: UOp
+    panel: UOp
+    inside: UOp
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Elements of a block."""
+        return extent(self.panel) * self.width
+
+    def start(self) -> UOp:
+        """The first element of the block."""
+        return self.block * self.size
+
+
+class _Sizes(NamedTuple):
+    """Rows and columns of a block, and how much of the depth is copied at a time."""
+
+    rows: int
+    columns: int
+    part: int
+
+
+def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
+    """The largest block that there is memory for, in the second cache and on the stack."""
+    widths = [local_itemsize(x.dtype) for x in (found.reduce, found.other, found.load)]
+    for most in SIDES:
+        bounds = most // 2, most
+        high = _divisor(extent(row), PANEL, bounds)
+        wide = _divisor(extent(found.columns), target.lanes(widths[0]), bounds)
+        part = _divisor(extent(found.depth[-1]), 1, bounds)
+        if high and wide and part:
+            nbytes = widths[0] * high * wide + widths[1] * high * part + widths[2] * wide * part
+            if nbytes <= min(LOCAL_BYTES, target.l2_bytes // 2):
+                return _Sizes(high, wide, part)
+    return None
+
+
+def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -> UOp:
+    """Blocks of results, the parts of both operands that one needs copied to panels."""
+    reduce = found.reduce
+    row = _scattered(info, found, target)
+    sizes = None if row is None else _sizes(row, found, target)
+    if row is None or sizes is None:
+        return sink
+    lanes = target.lanes(local_itemsize(reduce.dtype))
+    free = itertools.count(_free(sink))
+    rows = _side(row, sizes.rows, PANEL, free)
+    columns = _side(found.columns, sizes.columns, lanes, free)
+    depth = found.depth[-1]
+    turn = new_range(extent(depth) // sizes.part, int(depth.arg))
+    step = new_range(sizes.part, next(free))
+    panels = {
+        found.other: _panels(found.other, rows, (depth, turn, step), free),
+        found.load: _panels(found.load, columns, (depth, turn, step), free),
+    }
+    [value] = substitute([reduce.src[0]], panels)
+    fold = reduce.replace(src=(value, *found.depth[:-1], turn, step))
+    own = (columns.panel, rows.panel, rows.inside, columns.inside)
+    sums = UOp(Op.LOCAL, reduce.dtype, (fold, *own))
+    # Row by row where they are stored.
+    line, panel, column = (
+        new_range(size, next(free)) for size in (rows.size, extent(columns.panel), lanes)
+    )
+    total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((panel, line, column))))
+    [sink] = substitute([sink], {reduce: total})
+    places = {
+        rows.before: rows.start() + line,
+        columns.before: columns.start() + panel * lanes + column,
+    }
+    return moved(sink, places)
+
+
+def _scattered(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
+    """The RANGE of the other operand's rows, if what is next to each other lies along it.
+
+    And if the lines that a walk of the depth meets drive each other out of the second cache, so
+    that each has to be fetched again for the rows beside.
+    """
+    x, depth = found.other, found.depth[-1]
+    if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
+        return None
+    own = info.deps[x] - info.deps[found.load]
+    row = next((r for r in own if is_fixed(r) and info.stride(x, r) == 1), None)
+    inner = {info.stride(found.load, found.columns), info.stride(found.load, depth)}
+    steps = [info.stride(x, r) for r in found.depth]
+    if row is None or 1 not in inner or None in steps or not steps[-1]:
+        return None
+    way = target.l2_bytes // WAYS
+    apart = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
+    held = WAYS * way // max(LINE, apart)
+    return row if extent(depth) > held else None
+
+
+def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:
+    blocks = new_range(extent(before) // size, int(before.arg))
+    panel, inside = (new_range(n, next(free)) for n in (size // width, width))
+    return _Side(before, blocks, panel, inside, width)
+
+
+def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[int]) -> UOp:
+    """The LOAD `x` from a copy of what one turn of the depth needs: panel by panel, row by row."""
+    depth, turn, step = walked
+    own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
+    panel, line, inside = own
+    places = {
+        side.before: side.start() + panel * side.width + inside,
+        depth: turn * extent(step) + line,
+    }
+    held = UOp(Op.LOCAL, x.dtype, (moved(x, places), *own))
+    return UOp(Op.LOAD, x.dtype, (held, flat_index((side.panel, step, side.inside))))
+
+
+def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
+    """RANGEs of REDUCEs that go around the loops of the arrays which their results fill.
+
+    Those that an array which the sums read varies with, so that it is filled once for all of
+    them; and all where the rows of a matrix stream from memory.
+    """
+    found: list[UOp] = []
+    for array in info.locals:
+        fold = array.src[0]
+        alone = [array, fold] == [
+            u for node in (array, fold) for u in info.passes.get(node.src[1:], ())
+        ]
+        if fold.op is not Op.REDUCE or not alone or not all(map(is_fixed, array.src[1:])):
+            continue
+        loads = info.loads(fold.src[0])
+        filled = info.deps_of(x.src[0] for x in loads if x.src[0].op is Op.LOCAL)
+        if any(streams(x, array.src[-1], fold.src[1:], target) for x in loads):
+            filled = frozenset(fold.src[1:])
+        last = max((i for i, r in enumerate(fold.src[1:], 1) if r in filled), default=0)
+        found += fold.src[1 : 1 + last]
+    return tuple(found)
