@@ -7,22 +7,16 @@
  * sharing has lost, it rests for a while. Results do not depend on it. */
 #include "graph.h"
 
-/* Below this estimate a stage is not worth a region. */
-#define STAGE_COST_NS 15000
+static krt_thread_costs costs;
 
-/* What a thread should have to do, or it is left asleep. */
-#define THREAD_COST_NS 7500
+void krt_set_thread_costs(krt_thread_costs now) { costs = now; }
 
-/* Waking a worker takes a system call and its time to arrive; the first choice allows for it. */
-#define WAKE_COST_NS 200000
-
-/* What passing one op from thread to thread costs. */
-#define OP_COST_NS 300
+/* Half of what a chunk is worth that goes from thread to thread alone. */
+int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 
 /* A thread without work inside a region spins for what others are at, which is two of their
- * largest claims, and then sleeps: within these limits, as waking takes as long as the first, and
- * nobody notices the second on a power meter. */
-#define LEAST_SPIN_NS 50000
+ * largest claims, at least as long as waking takes, and then sleeps. Nobody notices the most that
+ * this is on a power meter. */
 #define MOST_SPIN_NS 2000000
 
 /* Sharing should gain one part in so many, or the other threads have better things to do. */
@@ -41,13 +35,16 @@ enum { TRIAL = 2, LEAST_BETWEEN_TRIALS = 4, MOST_BETWEEN_TRIALS = 512 };
 enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, REST_FOR_LOST = 16 };
 #define REST_NS 100000000
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* ---- The estimate ------------------------------------------------------------------------ */
 
 /* The time of an op when `threads` threads share its chunks. */
 static int64_t shared_cost(const krt_record *record, int threads)
 {
     int64_t cost = krt_record_cost(record), chunks = (int64_t)record->chunks;
-    if (chunks < 2 || cost < KRT_CLAIM_COST_NS)
+    if (chunks < 2 || cost < krt_claim_cost_ns())
         return cost;
     int64_t rounds = (chunks + threads - 1) / threads;
     return (int64_t)((double)cost * (double)rounds / (double)chunks);
@@ -56,23 +53,24 @@ static int64_t shared_cost(const krt_record *record, int threads)
 /* How many of `threads` threads a stage of so much work can keep busy, if it gains by them. */
 static int useful_threads(double work, double span, double n_ops, int threads)
 {
-    double busy = work / span + 1, worth = work / THREAD_COST_NS;
-    if (work < STAGE_COST_NS || threads < 2)
+    double busy = work / span + 1, worth = work / ((double)costs.chunk_ns + 1);
+    if (worth < 2 || threads < 2)
         return 1;
     if (busy < threads)
         threads = (int)busy;
     if (worth < threads)
-        threads = worth < 2 ? 2 : (int)worth;
-    double shared = (span > work / threads ? span : work / threads) + OP_COST_NS * n_ops / threads;
+        threads = (int)worth;
+    double hand_over = (double)costs.hand_over_ns * n_ops / threads;
+    double shared = (span > work / threads ? span : work / threads) + hand_over;
     return shared < 0.85 * work ? threads : 1;
 }
 
-/* How long threads without work spin: for two of the largest claims. */
+/* How long threads without work spin, where the largest claim takes so long. */
 static int64_t spin_for(int64_t claim_ns)
 {
     if (claim_ns > MOST_SPIN_NS / 2)
         return MOST_SPIN_NS;
-    return claim_ns < LEAST_SPIN_NS / 2 ? LEAST_SPIN_NS : 2 * claim_ns;
+    return greatest(2 * claim_ns, costs.wake_ns);
 }
 
 /* Work and span of a stage, and from them the threads it runs on. */
@@ -109,7 +107,7 @@ static void estimate_all(krt_plan *plan, int threads)
     for (krt_stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
         estimate(plan, at, threads);
         choice.open |= at->threads > 1;
-        choice.parallel |= at->threads > 1 && at->work_ns >= WAKE_COST_NS;
+        choice.parallel |= at->threads > 1 && at->work_ns >= costs.wake_ns;
     }
     choice.sharing = choice.parallel;
     choice.interval = LEAST_BETWEEN_TRIALS;
@@ -140,9 +138,6 @@ bool krt_choose_parallel(krt_plan *plan)
     return plan->graph->choice.parallel;
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* The plan's time on one thread where nothing interrupts it: down at once, up slowly. */
 static void learn_serial(krt_choice *choice, int64_t elapsed_ns)
 {
@@ -158,8 +153,8 @@ static void rest(krt_choice *choice)
 {
     int64_t serial = choice->serial_ns, lost = -choice->gained_ns;
     int64_t most = greatest(MOST_LONG_RESTS, least(REST_NS / serial, MOST_RESTS));
-    choice->rest = lost < 0 ? LEAST_RESTS
-                            : greatest(least(2 * choice->rest, most), lost / serial * REST_FOR_LOST);
+    int64_t longer = greatest(least(2 * choice->rest, most), lost / serial * REST_FOR_LOST);
+    choice->rest = lost < 0 ? LEAST_RESTS : longer;
     choice->parallel = false;
     choice->sharing = false;
     choice->left = choice->rest;

@@ -346,6 +346,7 @@ krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed
 void krt_graph_lay_out(krt_plan *plan)
 {
     krt_graph *graph = plan->graph;
+    int64_t claim_cost = krt_claim_cost_ns();
     for (size_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;
         krt_task *task = graph->tasks + op;
@@ -353,7 +354,7 @@ void krt_graph_lay_out(krt_plan *plan)
         task->steps = runs ? plan->steps + record->first_step : NULL;
         task->chunks = runs ? (uint32_t)record->chunks : 1;
         int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
-        int64_t grain = chunk_cost >= KRT_CLAIM_COST_NS ? 1 : KRT_CLAIM_COST_NS / (chunk_cost + 1);
+        int64_t grain = chunk_cost >= claim_cost ? 1 : claim_cost / (chunk_cost + 1);
         task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
         if (task->grain > task->chunks)
             task->grain = task->chunks;

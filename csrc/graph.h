@@ -5,8 +5,8 @@
 #include "plan.h"
 #include "platform.h"
 
-/* A claim of chunks should be worth its two atomic operations on a shared line. */
-#define KRT_CLAIM_COST_NS 3000
+/* A claim of chunks should take so long, to be worth its operations on a shared line. */
+int64_t krt_claim_cost_ns(void);
 
 /* The atomics of an op, and all that a thread needs to run it, in one cache line. */
 typedef struct krt_task {

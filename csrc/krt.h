@@ -189,6 +189,16 @@ int krt_pool_limit(void);
 int krt_get_num_threads(void);
 void krt_set_num_threads(int n);
 
+/* What threads cost, in nanoseconds. */
+typedef struct krt_thread_costs {
+    int64_t hand_over_ns; /* passing a chunk, or another op, to a thread */
+    int64_t chunk_ns;     /* what is worth that */
+    int64_t wake_ns;      /* from calling a thread that sleeps until it works */
+} krt_thread_costs;
+
+/* What plans estimate with; all 0 in the beginning. Before the first plan is made. */
+void krt_set_thread_costs(krt_thread_costs costs);
+
 /* How often this process came out of a fork as the child. */
 uint32_t krt_fork_count(void);
 

@@ -499,6 +499,10 @@ def get_num_threads():
     return krt_get_num_threads()
 
 
+def set_thread_costs(int64_t hand_over_ns, int64_t chunk_ns, int64_t wake_ns):
+    krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, wake_ns))
+
+
 cdef int thread_count(n) except -1:
     n = PyNumber_Index(n)
     if n < 1:

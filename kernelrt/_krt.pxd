@@ -114,4 +114,9 @@ cdef extern from "krt.h" nogil:
     int krt_pool_limit()
     int krt_get_num_threads()
     void krt_set_num_threads(int n)
+    ctypedef struct krt_thread_costs:
+        int64_t hand_over_ns
+        int64_t chunk_ns
+        int64_t wake_ns
+    void krt_set_thread_costs(krt_thread_costs costs)
     bint krt_pool_take_start_failure()

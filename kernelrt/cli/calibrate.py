@@ -74,6 +74,7 @@ def built_in(spec: DeviceSpec) -> dict[str, Any]:
         "call": costs.call,
         "loop": costs.loop,
         "hand_over": costs.hand_over,
+        "wake": costs.wake,
         "bytes": {level.name: level.cycles for level in costs.levels},
         "ops": ops,
     }
@@ -86,7 +87,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"{'':<28}{'measured':>10}{'built in':>10}"
     titles = {
         "ghz": "clock, GHz", "call": "kernel, cycles", "loop": "inner loop, cycles",
-        "hand_over": "hand-over, cycles",
+        "hand_over": "hand-over, cycles", "wake": "waking a thread, cycles",
     }  # fmt: skip
     for key, title in titles.items():
         yield f"{title:<28}{measured[key]:>10.2f}{known[key]:>10.2f}"

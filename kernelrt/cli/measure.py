@@ -7,6 +7,7 @@ exclusive ors: each takes one cycle, and waits for the one before.
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,8 @@ _KERNELS: Final = 128
 #: Ops of a plan that two threads share, and the time that each is said to take, so that they do.
 _SHARED: Final = 64
 _SHARED_NS: Final = 20_000
+#: Seconds after which threads without work sleep.
+_ASLEEP_S: Final = 0.002
 #: Runs, of which the shortest counts: others were disturbed. Launches in a run of small kernels.
 _RUNS: Final = 30
 _LAUNCHES: Final = 256
@@ -73,9 +76,9 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``ghz``; ``call``, ``loop`` and ``hand_over`` in cycles, the last 0 where there is one core
-        only; ``bytes``, by where they lie, in cycles a byte; ``ops``, by op and type, in cycles a
-        vector.
+        ``ghz``; ``call``, ``loop``, ``hand_over`` and ``wake`` in cycles, the last two 0 where
+        there is one core only; ``bytes``, by where they lie, in cycles a byte; ``ops``, by op and
+        type, in cycles a vector.
     """
     asts: dict[Hashable, UOp] = {("clock", n): _clock(n) for n in (100, 300)}
     asts |= {("call", n): _map(n) for n in range(_KERNELS)}
@@ -120,11 +123,13 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
                 own = (link(op) - base) / (2 if op in _TWICE else 1)
             found.setdefault(op.name, {})[d.name] = max(0.0, own)
     cycle = min(cycle, slope(("clock",), 100, 300) / (200 * 6))
+    hand_over, wake = bench.threads((Op.POW, dt.float32, 6))
     return {
         "ghz": 1.0 / cycle,
         "call": max(0.0, call / cycle),
         "loop": max(0.0, loop / cycle),
-        "hand_over": max(0.0, bench.hand_over((Op.POW, dt.float32, 6)) / cycle),
+        "hand_over": max(0.0, hand_over / cycle),
+        "wake": max(0.0, wake / cycle),
         "bytes": {name: ns / cycle for name, ns in levels.items()},
         "ops": {op: {d: ns / cycle for d, ns in row.items()} for op, row in found.items()},
     }
@@ -158,10 +163,10 @@ class _Bench:
         runs = max(3, _RUNS * len(rows) // _LAUNCHES)
         return (_shortest(PlanCore(rows), runs) - self._empty) / len(rows)
 
-    def hand_over(self, key: Hashable) -> float:
-        """Nanoseconds that two threads lose for each op of a plan that they share."""
+    def threads(self, key: Hashable) -> tuple[float, float]:
+        """Nanoseconds that two threads lose for each op that they share, and by waking one."""
         if get_num_threads() < 2:
-            return 0.0
+            return 0.0, 0.0
         spec, program = self._kernels[key]
         slots = range(spec.buf_count)
         params = {u.arg[0]: u for u in toposort([spec.ast]) if u.op is Op.PARAM}
@@ -174,12 +179,19 @@ class _Bench:
             rows.append((*row[:6], HOST_PARALLEL_SAFE, _SHARED_NS, ()))
         alone: list[float] = []
         shared: list[float] = []
+        woken: list[float] = []
         for _ in range(2 * _RUNS):
             # A new plan each time, because one that was slower in parallel is run serially.
             for threads, found in ((1, alone), (2, shared)):
                 with num_threads(threads):
-                    found.append(_shortest(PlanCore(rows), 6))
-        return (2 * min(shared) - min(alone)) / _SHARED
+                    core = PlanCore(rows)
+                    found.append(_shortest(core, 4))
+            time.sleep(_ASLEEP_S)
+            with num_threads(2):
+                woken.append(_shortest(PlanCore(rows), 1))
+        # While one of two wakes, the other one does what both would.
+        late = statistics.median(woken) - statistics.median(shared)
+        return (2 * min(shared) - min(alone)) / _SHARED, 2 * late
 
     def _buffer(self, param: UOp) -> Buffer:
         """Memory for an argument: numbers that suit every chain."""

@@ -125,6 +125,8 @@ class _Target:
         Entering and leaving an inner loop.
     hand_over : float
         Passing a chunk, or another op of a plan, to a thread.
+    wake : float
+        From calling a thread that sleeps until it works.
     plain : float
         Arithmetic on a vector of floats of which nothing else is said.
     simple : float
@@ -140,6 +142,7 @@ class _Target:
     call: float
     loop: float
     hand_over: float
+    wake: float
     plain: float
     simple: float
     levels: tuple[float, float, float, float]
@@ -166,6 +169,8 @@ class Costs:
         Cycles of passing a chunk, or another op of a plan, to a thread.
     chunk : float
         Cycles that a chunk should be worth: far above what handing it over costs.
+    wake : float
+        Cycles from calling a thread that sleeps until it works.
     plain : float
         Cycles of a vector's sum.
     levels : tuple of Level
@@ -183,7 +188,7 @@ class Costs:
 
     __slots__ = (
         "_elements", "_target", "call", "chunk", "ghz", "hand_over", "levels", "loop", "plain",
-        "spec",
+        "spec", "wake",
     )  # fmt: skip
 
     def __init__(self, spec: DeviceSpec) -> None:
@@ -193,6 +198,7 @@ class Costs:
         self.ghz, self.call, self.loop = target.ghz, target.call, target.loop
         self.plain = target.plain
         self.hand_over, self.chunk = target.hand_over, _WORTH * target.hand_over
+        self.wake = target.wake
         sizes = (spec.l1_bytes, spec.l2_bytes, spec.l3_bytes, 1 << 62)
         names = ("L1", "L2", "L3", "memory")
         self.levels = tuple(map(Level, names, sizes, target.levels))
@@ -295,6 +301,7 @@ _AVX512: Final = _Target(
     call=50.0,
     loop=2.0,
     hand_over=1700.0,
+    wake=280e3,
     plain=0.5,
     simple=0.25,
     levels=(0.01, 0.017, 0.068, 0.2),
@@ -314,6 +321,7 @@ _AVX2: Final = _Target(
     call=50.0,
     loop=2.0,
     hand_over=1700.0,
+    wake=280e3,
     plain=0.5,
     simple=0.25,
     levels=(0.012, 0.024, 0.08, 0.2),
@@ -334,6 +342,7 @@ _GENERIC: Final = _Target(
     call=50.0,
     loop=5.0,
     hand_over=1700.0,
+    wake=280e3,
     plain=0.5,
     simple=0.3,
     levels=(0.0175, 0.022, 0.1, 0.3),
@@ -359,6 +368,7 @@ _NEON: Final = _Target(
     call=50.0,
     loop=5.0,
     hand_over=1700.0,
+    wake=280e3,
     plain=0.5,
     simple=0.5,
     levels=(0.047, 0.06, 0.1, 0.3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt._dispatch import set_thread_costs
 from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
@@ -25,6 +26,11 @@ __all__ = ["estimate_ns", "largest", "launch_ns"]
 
 # What code costs of which no target is known.
 _ANY: Final = DeviceSpec.generic()
+# Threads cost the same whatever vectors a processor has.
+_COSTS: Final = costs_of(_ANY)
+set_thread_costs(
+    *(round(_COSTS.ns(cycles)) for cycles in (_COSTS.hand_over, _COSTS.chunk, _COSTS.wake))
+)
 # For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
 _UNKNOWN_NS = 20_000
 
@@ -64,8 +70,7 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
     if isinstance(op, PreparedBufferView):
         return 0
     if isinstance(op, PreparedCopy):
-        costs = costs_of(_ANY)
-        return int(costs.ns(costs.launch(0, 2 * largest(op.nbytes))))
+        return int(_COSTS.ns(_COSTS.launch(0, 2 * largest(op.nbytes))))
     if isinstance(op, PreparedKernel):
         kernel = op.kernel
         flops, moved, cycles = map(largest, (kernel.flops, kernel.bytes, kernel.cycles))
