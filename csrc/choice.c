@@ -29,10 +29,11 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 /* Executions on one thread that tell what it takes; between two such trials. */
 enum { TRIAL = 2, LEAST_BETWEEN_TRIALS = 4, MOST_BETWEEN_TRIALS = 512 };
 
-/* Executions on one thread before the plan is shared again: ever more where sharing goes on losing
- * little, so that trying costs next to nothing, though not more than take REST_NS, so that other
- * processes are soon found gone; and REST_FOR_LOST times what was lost, whatever it was. */
-enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, REST_FOR_LOST = 16 };
+/* Executions on one thread before the plan is shared again: at first as many as the time that was
+ * lost has room for, and twice as many each time that sharing loses again. So a single delay is
+ * soon forgotten, while trying in vain costs next to nothing in the end. Where little is lost,
+ * REST_NS and MOST_RESTS are enough: other processes are to be found gone soon. */
+enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, MOST_DOUBLINGS = 6 };
 #define REST_NS 100000000
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -103,7 +104,7 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
 static void estimate_all(krt_plan *plan, int threads)
 {
     krt_graph *graph = plan->graph;
-    krt_choice choice = {.made_for = threads, .fresh = true, .rest = LEAST_RESTS};
+    krt_choice choice = {.made_for = threads, .fresh = true};
     for (krt_stage *at = graph->stages; at != graph->stages + graph->n_stages; ++at) {
         estimate(plan, at, threads);
         choice.open |= at->threads > 1;
@@ -111,7 +112,7 @@ static void estimate_all(krt_plan *plan, int threads)
     }
     choice.sharing = choice.parallel;
     choice.interval = LEAST_BETWEEN_TRIALS;
-    choice.left = choice.sharing ? choice.interval : choice.rest;
+    choice.left = choice.sharing ? choice.interval : LEAST_RESTS;
     graph->choice = choice;
 }
 
@@ -153,26 +154,30 @@ static void rest(krt_choice *choice)
 {
     int64_t serial = choice->serial_ns, lost = -choice->gained_ns;
     int64_t most = greatest(MOST_LONG_RESTS, least(REST_NS / serial, MOST_RESTS));
-    int64_t longer = greatest(least(2 * choice->rest, most), lost / serial * REST_FOR_LOST);
-    choice->rest = lost < 0 ? LEAST_RESTS : longer;
+    choice->losses = lost < 0 ? 0 : (int)least(choice->losses + 1, MOST_DOUBLINGS);
+    choice->left = least(LEAST_RESTS << choice->losses, most);
+    if (choice->losses)
+        choice->left = greatest(choice->left, lost / serial << (choice->losses - 1));
     choice->parallel = false;
     choice->sharing = false;
-    choice->left = choice->rest;
 }
 
-/* What sharing gained in one execution, as the plan would run without interruptions of its own.
- * The time that its caller waited for others counts in full: they are interrupted as well, and
- * then it waits the longer for it. */
-static int64_t gain_of(const krt_choice *choice, int64_t elapsed_ns, int64_t waited_ns)
+/* What sharing gained in one execution, had nothing interrupted its caller. What the caller waited
+ * counts in full: workers are interrupted as well, and then it waits the longer for it. */
+static int64_t gain_of(const krt_choice *choice, const krt_trace *trace)
 {
-    int64_t serial = choice->serial_ns, own = elapsed_ns - waited_ns;
-    return serial - serial / LEAST_GAIN - waited_ns - least(own, 2 * serial);
+    int64_t serial = choice->serial_ns, own = trace->elapsed_ns - trace->waited_ns;
+    if (trace->helped)
+        return serial - serial / LEAST_GAIN - trace->waited_ns - least(own, 2 * serial);
+    /* Workers that do not get round to it cost a call to wake them, which is nothing to most. */
+    int64_t lost = least(trace->elapsed_ns - serial, serial / 4);
+    return lost > serial / (2 * LEAST_GAIN) ? -lost : 0;
 }
 
-static void learn_shared(krt_choice *choice, int64_t elapsed_ns, int64_t waited_ns)
+static void learn_shared(krt_choice *choice, const krt_trace *trace)
 {
     if (choice->serial_ns) {
-        int64_t gain = gain_of(choice, elapsed_ns, waited_ns);
+        int64_t gain = gain_of(choice, trace);
         choice->gained_ns += gain;
         choice->kept_ns = least(choice->kept_ns + gain, MOST_KEPT * choice->serial_ns);
         if (choice->kept_ns < -choice->serial_ns) {
@@ -199,15 +204,15 @@ static void share_again(krt_choice *choice)
     choice->left = choice->interval;
 }
 
-void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns, int64_t waited_ns)
+void krt_choice_learn(krt_plan *plan, const krt_trace *trace)
 {
     krt_choice *choice = &plan->graph->choice;
     if (choice->fresh) {
         choice->fresh = false; /* threads start or wake, caches are cold */
     } else if (choice->parallel) {
-        learn_shared(choice, elapsed_ns, waited_ns);
+        learn_shared(choice, trace);
     } else {
-        learn_serial(choice, elapsed_ns);
+        learn_serial(choice, trace->elapsed_ns);
         if (--choice->left <= 0)
             share_again(choice);
     }

@@ -228,11 +228,14 @@ static bool share(void *context, int worker)
     int64_t spin_ns = graph->stage->spin_ns;
     krt_spin spin = {0};
     krt_task *own = NULL;
+    bool helped = false;
     for (;;) {
         claim work;
         if (own ? claim_from(own, &work) : claim_next(graph, &work)) {
             if (worker == 0)
                 graph->waited_ns += krt_spun_ns(&spin);
+            else if (!helped)
+                atomic_store_explicit(&graph->helped, helped = true, memory_order_relaxed);
             own = perform(graph, &work, worker);
             spin = (krt_spin){0};
             if (worker == 0 && is_time_to_poll(graph, work.task))
@@ -322,7 +325,7 @@ static krt_status run_stage(krt_graph *graph, const krt_stage *at)
 }
 
 krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op,
-                             int64_t *waited_ns)
+                             krt_trace *trace)
 {
     krt_graph *graph = plan->graph;
     krt_status status = KRT_OK;
@@ -330,13 +333,15 @@ krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed
     graph->deferred = KRT_OK;
     graph->since_poll_us = 0;
     graph->waited_ns = 0;
+    atomic_store_explicit(&graph->helped, false, memory_order_relaxed);
     graph->samples = samples;
     graph->origin_ns = samples ? krt_clock_ns() : 0;
     atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
         status = run_stage(graph, graph->stages + i);
     *failed_op = graph->failed_op;
-    *waited_ns = graph->waited_ns;
+    trace->waited_ns = graph->waited_ns;
+    trace->helped = atomic_load_explicit(&graph->helped, memory_order_relaxed);
     plan->marked = status != KRT_OK;
     return status ? status : graph->deferred;
 }

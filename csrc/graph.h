@@ -46,7 +46,7 @@ typedef struct krt_choice {
     bool fresh;        /* the next execution is the first one its way, and tells nothing */
     int64_t left;      /* executions until that changes */
     int64_t interval;  /* executions between trials */
-    int64_t rest;      /* executions of the last rest */
+    int losses;        /* rests one after the other before which sharing had lost */
     int64_t serial_ns; /* an execution on one thread; 0: unknown */
     int64_t gained_ns; /* by sharing since the last rest */
     int64_t kept_ns;   /* of that, what later losses are held against */
@@ -65,7 +65,8 @@ struct krt_graph {
     size_t failed_op;
     krt_status deferred; /* an interrupt that came too late to stop for */
     uint32_t since_poll_us; /* work of the caller since it last looked for signals */
-    int64_t waited_ns; /* what the caller has waited for others in this execution */
+    int64_t waited_ns;    /* what the caller has waited for others in this execution */
+    _Atomic bool helped; /* whether a worker had a part in it */
 
     krt_task *tasks;
     _Atomic uint32_t *ready; /* op + 1; 0: the slot is not written yet */

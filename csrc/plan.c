@@ -264,12 +264,14 @@ krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
     int threads = threads_for(plan);
     if (threads == 1)
         return run_serial(plan, failed_op);
-    int64_t start = krt_clock_ns(), waited = 0;
+    krt_trace trace = {0};
+    int64_t start = krt_clock_ns();
     krt_status status = krt_choose_parallel(plan)
-                            ? krt_graph_execute(plan, NULL, failed_op, &waited)
+                            ? krt_graph_execute(plan, NULL, failed_op, &trace)
                             : run_serial(plan, failed_op);
+    trace.elapsed_ns = krt_clock_ns() - start;
     if (!status)
-        krt_choice_learn(plan, krt_clock_ns() - start, waited);
+        krt_choice_learn(plan, &trace);
     return status;
 }
 
@@ -310,8 +312,8 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
     begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
     int threads = threads_for(plan);
-    int64_t waited;
+    krt_trace trace;
     return threads > 1 && krt_choose_parallel(plan)
-               ? krt_graph_execute(plan, samples, failed_op, &waited)
+               ? krt_graph_execute(plan, samples, failed_op, &trace)
                : run_serial_profiled(plan, samples, failed_op);
 }

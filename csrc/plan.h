@@ -85,18 +85,24 @@ void krt_graph_destroy(krt_graph *graph);
 /* Take over new chunk counts and costs. Cannot fail. */
 void krt_graph_lay_out(krt_plan *plan);
 
-/* krt_plan_execute on the threads that the choice allows; `samples` may be NULL. `*waited_ns`: for
- * how long the caller had nothing to do. */
+/* How an execution went. */
+typedef struct krt_trace {
+    int64_t elapsed_ns;
+    int64_t waited_ns; /* of that, the caller had nothing to do */
+    bool helped;       /* another thread had a part in it */
+} krt_trace;
+
+/* krt_plan_execute on the threads that the choice allows; `samples` may be NULL. Fills `*trace`
+ * but for its elapsed time. */
 krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op,
-                             int64_t *waited_ns);
+                             krt_trace *trace);
 
 /* ---- choice.c: which of the two ------------------------------------------------------------ */
 
-/* Whether there is anything to choose, by estimate. If so: ask, execute, and tell the time, and
- * how much of it the caller waited for other threads. */
+/* Whether there is anything to choose, by estimate. If so: ask, execute, and tell how it went. */
 bool krt_choice_is_open(krt_plan *plan, int threads);
 bool krt_choose_parallel(krt_plan *plan);
-void krt_choice_learn(krt_plan *plan, int64_t elapsed_ns, int64_t waited_ns);
+void krt_choice_learn(krt_plan *plan, const krt_trace *trace);
 
 #ifdef KRT_TEST_HOOKS
 void krt_test_always_parallel(bool always);

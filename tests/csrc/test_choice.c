@@ -26,6 +26,7 @@ typedef struct times {
     int stall_every;
     int64_t break_ns; /* by how much the system interrupts one of `break_every`, either way */
     int break_every;
+    bool alone; /* no worker comes */
 } times;
 
 /* How many of `n` executions would go parallel, if they took so long; adds up what they took. */
@@ -41,7 +42,9 @@ static int shared_runs(krt_plan *plan, int n, times at, int64_t *total_ns)
             waited = at.stall_ns;
         if (at.break_every && !random_below((uint32_t)at.break_every))
             elapsed += at.break_ns;
-        krt_choice_learn(plan, elapsed + waited, waited);
+        krt_choice_learn(plan, &(krt_trace){.elapsed_ns = elapsed + waited,
+                                            .waited_ns = waited,
+                                            .helped = choice && !at.alone});
         *total_ns += elapsed + waited;
     }
     return parallel;
@@ -156,6 +159,20 @@ static void test_trying_in_vain(void)
     }
 }
 
+/* As long as workers are kept away for nothing, the plan goes on offering them a part. */
+static void test_workers_that_do_not_come(void)
+{
+    times at = {.serial_ns = 1000000, .parallel_ns = 1010000, .alone = true};
+    krt_plan *plan = chunked(1000000);
+    int64_t total = 0;
+    CHECK(shared_runs(plan, 2000, at, &total) > 1900);
+    at.parallel_ns = 1150000; /* calling them is dear */
+    shared_runs(plan, 100, at, &total);
+    total = 0;
+    CHECK(shared_runs(plan, 2000, at, &total) < 200 && total < 2040000000);
+    krt_plan_destroy(plan);
+}
+
 static void test_other_costs_are_other_plans(void)
 {
     krt_fault fault;
@@ -180,6 +197,7 @@ int main(void)
     test_interruptions();
     test_stalls();
     test_trying_in_vain();
+    test_workers_that_do_not_come();
     test_other_costs_are_other_plans();
     return 0;
 }
