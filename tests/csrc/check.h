@@ -48,12 +48,17 @@ static inline krt_status never_stop(void *self)
 
 static const krt_host quiet_host = {.self = NULL, .custom = never_custom, .poll = never_stop};
 
+/* Before any test: what plans estimate with. */
+__attribute__((constructor)) static void set_thread_costs(void)
+{
+    krt_set_thread_costs(
+        (krt_thread_costs){.hand_over_ns = 500, .chunk_ns = 8000, .wake_ns = 80000});
+}
+
 static inline krt_plan *make_plan(const krt_op *ops, size_t n, krt_host host)
 {
     krt_plan *plan;
     krt_fault fault = {0};
-    krt_set_thread_costs(
-        (krt_thread_costs){.hand_over_ns = 500, .chunk_ns = 8000, .wake_ns = 80000});
     krt_status status = krt_plan_create(ops, n, host, &plan, &fault);
     if (status == KRT_INVALID)
         fprintf(stderr, "op %zu: %s: %s\n", fault.op, fault.field, fault.reason);
