@@ -32,6 +32,8 @@ STATUS = 0
 cdef int64_t GIL_COST_NS = 10_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
 
+cdef bint costs_are_set = False  # by set_thread_costs
+
 
 cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
                       object cause, object name=None, object index_error=None) except -1:
@@ -246,6 +248,8 @@ cdef class PlanCore:
         if self.plan != NULL:
             raise errors.PlanBuildError("a plan is initialised once")
         cdef Ops staged = Ops(ops)
+        if not costs_are_set:
+            import kernelrt.runtime.cost  # noqa: F401 - it sets them
         host.self = <void *> self
         host.custom = call_custom
         host.poll = check_signals
@@ -500,6 +504,8 @@ def get_num_threads():
 
 
 def set_thread_costs(int64_t hand_over_ns, int64_t chunk_ns, int64_t wake_ns):
+    global costs_are_set
+    costs_are_set = True
     krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, wake_ns))
 
 

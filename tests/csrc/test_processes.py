@@ -399,10 +399,11 @@ def test_nothing_spins_after_the_last_execute(script):
 
 @linux
 @two_cpus
-def test_small_plans_start_no_thread(script):
+@pytest.mark.parametrize(("us", "ops"), [(0, 100), (1, 1)])
+def test_small_plans_start_no_thread(script, us, ops):
     script(
-        """
-        plan = burner(0, 8, ops=100)
+        f"""
+        plan = burner({us}, 8, {ops})
         run(plan, 100)
         assert threads() == 1
         """
