@@ -105,7 +105,11 @@ class Counter:
         # Registers for what comes and goes; without memory operands scalars take some too.
         self.reserved = 2 if target.triple.startswith("x86_64") else 6
         # Plain instructions a cycle.
-        self.rate = 1 / costs_of(target).plain
+        self.costs = costs_of(target)
+        self.rate = 1 / self.costs.plain
+        # Whether sums are added up row by row for those of other passes.
+        sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
+        self._in_rows = bool(info.locals) and sums > 1
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._cycles: dict[object, float] = {}
         self._written: dict[object, int] = {}
@@ -143,7 +147,8 @@ class Counter:
         stores = results * depth * len(nest.fills)
         latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators))) if members else 0.0
         # The units work side by side; what is not the bottleneck still costs slots.
-        units = (arithmetic, loads / 2, stores, shuffles, latency)
+        streamed = self._streamed(nest, tiles, along) if self._in_rows else 0.0
+        units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)
         step = max(units) + 0.1 * sum(units) + 1.0
         iterations = 1.0
         for r in (*nest.deps, *nest.closed):
@@ -157,6 +162,29 @@ class Counter:
             cost += singles * folding
         # One accumulator each has to be had, come what may.
         return cost + (_SPILL if spilled and accumulators > members else 0.0)
+
+    def _streamed(
+        self, nest: Nest, tiles: Mapping[UOp, Tile], along: UOp | None
+    ) -> float:
+        """Cycles of one iteration for what comes from beyond the first cache.
+
+        Each tile of rows walks such an operand again, from its beginning to its end.
+        """
+        closed = {r for nodes in self.info.passes.values() for r in nodes[0].src[1:]}
+        total = 0.0
+        for x in nest.loads:
+            deps = self.info.deps[x]
+            rows = [int(r.arg) for r in nest.deps - deps - closed]
+            if x.src[0].op is not Op.PARAM or not rows:
+                continue
+            inside = [r for r in deps if r in closed or int(r.arg) > max(rows)]
+            itemsize = x.dtype.itemsize
+            walked = itemsize * math.prod(extent(r) for r in inside)
+            if walked > self.costs.levels[0].nbytes:
+                lanes = math.prod(tiles.get(r, ONE).lanes for r in deps)
+                nbytes = self._count(deps, tiles, along) * lanes * itemsize
+                total += nbytes * self.costs.byte(walked)
+        return total
 
     def vector_of(self, ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
         """The one of `ranges` that carries vectors."""

@@ -316,6 +316,7 @@ class Chooser:
                 self._improve(nest, along)
             if self.tiles == before:
                 break
+        self._taller()
         # A handful of taps needs no loop.
         for r in (r for nest in self.nests for r in nest.closed if r not in self.outside):
             if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
@@ -325,6 +326,23 @@ class Chooser:
                 )
                 if cheaper and self.is_short(unrolled):
                     self.tiles = unrolled
+
+    def _taller(self) -> None:
+        """Twice the rows, half as wide, where several nests share the rows: none can go alone."""
+        for r in self.order:
+            tile = self.tiles.get(r, ONE)
+            sharing = [n for n in self.nests if n.reduces and r in n.deps]
+            if len(sharing) < 2 or tile.lanes > 1 or not 2 <= 2 * tile.factor <= extent(r):
+                continue
+            narrow = {
+                q: Tile(t.factor // 2 // t.lanes * t.lanes, t.lanes)
+                for q, t in self.tiles.items()
+                if 2 * t.lanes <= t.factor and t.lanes > 1
+            }
+            taller = {**self.tiles, **narrow, r: Tile(2 * tile.factor, 1)}
+            cheaper = self.cost(self.nests, taller) < self.cost(self.nests, self.tiles)
+            if cheaper and self.is_short(taller):
+                self.tiles = taller
 
     def _improve(self, nest: Nest, along: UOp | None) -> None:
         """Exchange the tiles of `nest` for the cheapest to all that share ranges with it."""

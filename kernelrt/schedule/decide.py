@@ -330,9 +330,14 @@ class Decider:
         return None
 
     def _fills(self, node: UOp, group: Group, index: Index) -> bool:
-        """Whether a contraction fills rows of an array, side by side in memory."""
+        """Whether a contraction fills rows of an array, side by side in memory, for another one.
+
+        In a kernel of its own it packs its operands, which other passes over rows do not outweigh.
+        """
         axis = innermost(node, None)
         if axis is None or node in self._orders or not group.fills(index):
+            return False
+        if not group.contractions - {(node, index)}:
             return False
         terms = linear(index[axis])[0]
         return any(terms.get(r) == 1 for r in group.filling)
