@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
+from kernelrt.codegen.reuse import replaced
 from kernelrt.codegen.tiles import ONE, extent, parts
 from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir.local import local_bytes
@@ -110,6 +111,7 @@ class Counter:
         # Whether sums are added up row by row for those of other passes.
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
+        self._replaced = replaced(info)
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._cycles: dict[object, float] = {}
         self._written: dict[object, int] = {}
@@ -265,6 +267,9 @@ class Counter:
         """Memory of the local arrays: one for each element of the tile around."""
         total = 0
         for u in self.info.locals:
+            wide = any(tiles.get(r, ONE).lanes > 1 for r in self.info.deps[u])
+            if u in self._replaced and not wide:
+                continue
             around = math.prod(tiles.get(r, ONE).factor for r in self.info.deps[u])
             total += around * local_bytes(u.dtype, u.src[1:])
         return total

@@ -9,6 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.analysis import is_empty_load, stride
 from kernelrt.codegen.llvm import Value, memory_type, register_type, vector
+from kernelrt.codegen.reuse import replaced
 from kernelrt.codegen.streams import AHEAD, LINE
 from kernelrt.codegen.tiles import lane_within, lanes_of
 from kernelrt.codegen.transposed import transpose
@@ -79,6 +80,7 @@ class Memory:
         self._flat: dict[UOp, UOp] = {}
         #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
         self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
+        self._replaced = replaced(emitter.info)
 
     # Arguments ---------------------------------------------------------------------------
 
@@ -200,15 +202,23 @@ class Memory:
     def hold(self, local: UOp, places: list[Place]) -> None:
         """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
         kind = _local_type(local.dtype)
+        where = local
+        while where in self._replaced and not self._is_wide(local):
+            where = self._replaced[where]
         held = []
         for number, place in enumerate(places):
             lanes = lanes_of(place)
             nbytes = lanes * local_bytes(local.dtype, local.src[1:])
-            name, most = self._allocated.get((local, number), ("", 0))
-            self._allocated[local, number] = name or self.text.name("local"), max(nbytes, most)
-            pointer = self._allocated[local, number][0]
+            name, most = self._allocated.get((where, number), ("", 0))
+            self._allocated[where, number] = name or self.text.name("local"), max(nbytes, most)
+            pointer = self._allocated[where, number][0]
             held.append(Held(place, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
         self.emitter.frames.top.arrays[local] = held
+
+    def _is_wide(self, local: UOp) -> bool:
+        """Whether loops around carry vectors: arrays are then had lane by lane, or side by side."""
+        frames = map(self.emitter.frames.frame_of, self.emitter.info.deps[local])
+        return any(lanes > 1 for f in frames if f is not None for _, lanes in f.positions)
 
     def _array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
         """The memory of a PARAM, or of a LOCAL at `place`."""

@@ -353,21 +353,26 @@ class Decider:
         return linear(index[axis])[0].get(group.loops[-1]) == 1
 
     def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
-        """A copy of what is stored, where a contraction reads it better in another order."""
+        """A copy of what is stored, where a contraction reads it better in another order.
+
+        Rows of sums that fill an array have no panels: whatever they read is put in order once.
+        """
         if node.op not in MOVEMENT:
             return None
         stored = node.src[0].op is Op.BUFFER
         scattered = node.op is Op.RESHAPE and node.src[0] in self._orders
-        if not stored and (not scattered or node in self._orders):
+        filling = any(group.filling & group.ranges(index) for group, index in accesses)
+        if not stored and not filling and (not scattered or node in self._orders):
             return None
         count = elements(node.shape)
         for group, index in accesses:
             if not group.inside_contraction(index) or group.evaluations(index) < _REUSE * count:
                 continue
-            if scattered:
+            if scattered and node not in self._orders:
                 grounds = "row-major for the contraction that reads it"
                 return Verdict("global", why=Decision(node, "global", grounds))
-            along = [a for a, i in enumerate(index) if i in group.vectors]
+            wanted = group.vectors if stored else group.vectors & group.filling
+            along = [a for a, i in enumerate(index) if i in wanted]
             if along and along[0] != innermost(node, None):
                 rest = (a for a in range(len(index)) if a != along[0])
                 grounds = "laid out for the contraction that reads it"

@@ -333,3 +333,45 @@ def test_any_tiles_give_the_same_values(monkeypatch, run_anew, build, kernel, se
     else:
         test_columns_are_computed_once(run_anew, build, rng, (5, 19))
         test_any_number_of_columns(run_anew, build, rng, 19)
+
+
+def two_rows(build, rows, columns, *, later):
+    """Squares of a row and their exponentials; both are read at the end, or the latter alone."""
+    i, j, a, b, s = (build.range(n, m) for m, n in enumerate([rows, *[columns] * 4]))
+    x = build.param(1, rows * columns)
+    element = build.load(x, i * columns + a)
+    squares = build.local(element * element, a)
+    powers = build.local(exp(build.load(squares, b) * -1.0), b)
+    total = build.reduce(Op.ADD, build.load(powers, s), s)
+    value = build.load(powers, j) / total
+    if later:
+        value = value + build.load(squares, j)
+    return build.sink(build.store(build.param(0, rows * columns), i * columns + j, value))
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 17), (5, 33), (33, 64)])
+def test_a_row_takes_the_place_of_one_that_is_not_read_any_more(either, build, rng, shape, later):
+    x = rng.standard_normal(shape).astype(np.float32)
+    out = np.full(shape, np.nan, np.float32)
+    ast = two_rows(build, *shape, later=later)
+    either(ast, [out, x])
+    squares = x.astype(np.float64) ** 2
+    wanted = np.exp(-squares) / np.exp(-squares).sum(1, keepdims=True) + later * squares
+    np.testing.assert_allclose(out, wanted, rtol=3e-6)
+    count = LLVMRenderer(host()).render(ast).src.count(" = alloca ")
+    alone = LLVMRenderer(host()).render(two_rows(build, *shape, later=True)).src.count(" = alloca ")
+    assert (count == alone) == later
+
+
+def test_a_row_that_is_read_backwards_keeps_its_place(either, build, rng):
+    i, j, a, b = (build.range(n, m) for m, n in enumerate([4, 50, 50, 50]))
+    x = build.param(1, 200)
+    row = build.local(exp(build.load(x, i * 50 + a)), a)
+    turned = build.local(build.load(row, b) * build.load(row, 49 - b), b)
+    store = build.store(build.param(0, 200), i * 50 + j, build.load(turned, j))
+    given = rng.standard_normal((4, 50)).astype(np.float32)
+    out = np.zeros_like(given)
+    either(build.sink(store), [out, given])
+    power = np.exp(given.astype(np.float64))
+    np.testing.assert_allclose(out, power * power[:, ::-1], rtol=3e-6)

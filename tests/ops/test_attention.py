@@ -104,6 +104,24 @@ def test_sums_that_no_one_looks_at(rng):
     np.testing.assert_allclose(f(*given).numpy(), lower(*wide([x, y])).numpy(), atol=3e-5)
 
 
+def test_in_a_layer(rng):
+    batch, length, heads, width = 2, 300, 3, 32
+    size = heads * width
+
+    def layer(x, w, out):
+        parts = (x @ w).reshape(batch, length, 3, heads, width)
+        q, k, v = (parts[:, :, n].transpose(1, 2) for n in range(3))
+        return x + causal(q, k, v).transpose(1, 2).reshape(batch, length, size) @ out
+
+    shapes = (batch, length, size), (size, 3 * size), (size, size)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    given[1:] = [x * np.float32(0.1) for x in given[1:]]
+    f, ours = krt.jit(layer), [krt.tensor(x) for x in given]
+    # Queries, keys and values; keys by columns; attention; the sum.
+    assert len(f.plan(*ours).kernels) == 4
+    np.testing.assert_allclose(f(*ours).numpy(), layer(*wide(given)).numpy(), atol=2e-5)
+
+
 @pytest.mark.parametrize("f", [attend, causal])
 @pytest.mark.parametrize("length", [1024, 4096])
 def test_no_memory_for_all_scores(rng, f, length):
