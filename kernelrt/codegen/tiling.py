@@ -203,7 +203,7 @@ class Chooser:
     def __init__(self, info: Analysis, target: DeviceSpec) -> None:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
-        self.cache = target.l2_bytes
+        self.near, self.cache = target.l1_bytes, target.l2_bytes
         self.costs = costs_of(target)
         self.count = Counter(info, target, self.lanes)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
@@ -446,6 +446,8 @@ class Chooser:
         depths: tuple[int, ...] = (4, 8, 16) if strided else (4,)
         if not strided and may_be_zero(self.info, nest.nodes[0]):
             depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
+        if strided and self._are_runs(nest, k):
+            return
         # Transposing two blocks at a time leaves too few registers for a tile.
         # Without reuse a wide strip walks the rows in long runs.
         reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)
@@ -479,31 +481,51 @@ class Chooser:
                         yield {**inner, **unrolled, along: Tile(width, width)}
 
     def _are_runs(self, nest: Nest, k: UOp) -> bool:
-        """Whether `nest` reads nothing but pages along `k` that no cache of a core holds.
+        """Whether `nest` reads nothing but pages along `k` that no cache of a core holds, once.
 
-        One run after the other is what a processor fetches ahead.
+        One run after the other is what a processor fetches ahead. Several nests have to agree on
+        the rows that they go over, so it is not asked of these.
         """
-        sources = [x.src[0] for x in nest.loads]
-        return bool(sources) and all(
-            p.op is Op.PARAM
-            and p.arg[1] * p.dtype.itemsize > self.cache
-            and extent(k) * p.dtype.itemsize >= _PAGE
-            for p in sources
-        )
+        if len(self.nests) > 1:
+            return False
+        for x in nest.loads:
+            param = x.src[0]
+            if param.op is not Op.PARAM or not nest.ranges <= self.info.deps[x]:
+                return False
+            size = param.dtype.itemsize
+            if param.arg[1] * size <= self.cache or extent(k) * size < _PAGE:
+                return False
+        return bool(nest.loads)
 
     def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over one or two further ranges that some load does not vary with."""
         reuse = [r for r in free if any(r not in self.info.deps[x] for x in nest.loads)]
+        most = {r: min(16, extent(r), self._rows_kept(nest, r)) for r in reuse}
         yield {}
         for r in reuse:
-            for n in range(2, min(16, extent(r)) + 1):
+            for n in range(2, most[r] + 1):
                 yield {r: Tile(n, 1)}
         for i, r in enumerate(reuse):
             for s in reuse[i + 1 :]:
                 for n in (2, 4, 8):
                     for m in (2, 4, 8):
-                        if n <= extent(r) and m <= extent(s):
+                        if n <= most[r] and m <= most[s]:
                             yield {r: Tile(n, 1), s: Tile(m, 1)}
+
+    def _rows_kept(self, nest: Nest, r: UOp) -> int:
+        """How many rows along `r` the first cache holds until the kernel goes over them again.
+
+        Half of it is for what is written meanwhile.
+        """
+        others = [x for other in self.nests if other is not nest for x in other.loads]
+        others += (x for s in self.info.sink.src for x in self.info.loads(s.src[2]))
+        again = {x.src[0] for x in others if x.src[0].op is Op.PARAM and r in self.info.deps[x]}
+        row = 0
+        for param in again & {x.src[0] for x in nest.loads if r in self.info.deps[x]}:
+            walked = {q for x in nest.loads if x.src[0] is param for q in self.info.deps[x]}
+            extents = (extent(q) for q in nest.closed if q in walked)
+            row += param.dtype.itemsize * math.prod(extents)
+        return max(1, self.near // (2 * row)) if row else extent(r)
 
     # Cache ----------------------------------------------------------------------------------------
 

@@ -347,3 +347,16 @@ def test_rows_from_memory_are_walked_one_after_the_other(build, length, together
     spec = DeviceSpec.avx512()
     tiling = choose(info, spec, kernel_cost(info, info, costs_of(spec)))
     assert (tiling.tile(i).factor > 1) == together
+
+
+@pytest.mark.parametrize(("length", "together"), [(50000, False), (128, True)])
+def test_rows_that_are_read_again_stay_in_the_cache(build, length, together):
+    """Several rows share what they are weighted with where all of them are still near then."""
+    i, j, k = (build.range(n, at) for at, n in enumerate((64, length, length)))
+    x, weights = build.param(1, 64 * length), build.param(2, length)
+    product = build.load(x, i * length + k) * build.load(weights, k)
+    rest = build.load(x, i * length + j) - build.reduce(Op.ADD, product, k)
+    info = Analysis(build.sink(build.store(build.param(0, 64 * length), i * length + j, rest)))
+    spec = DeviceSpec.avx512()
+    tiling = choose(info, spec, kernel_cost(info, info, costs_of(spec)))
+    assert (tiling.tile(i).factor > 1) == together
