@@ -6,6 +6,7 @@ import argparse
 import importlib.metadata
 import platform
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,16 @@ GROUPS = {
 }
 PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "numba")
 FULL = {"rounds": 40, "block_ms": 40.0}
+ONE, TWO = ", 1 thread", ", 2 threads"
+SINGLE = (
+    "| what | kernelrt | best other | | times as fast | aim | limit is |\n"
+    "|---|---|---|---|---|---|---|"
+)
+PAIRED = (
+    "| what | kernelrt, 1 thread | 2 threads | best other, 1 thread | 2 threads "
+    "| times as fast, 1 thread | 2 threads | aim | limit is, 1 thread | 2 threads |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
 QUICK = {"rounds": 8, "block_ms": 15.0}
 
 
@@ -54,23 +65,35 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--quick", action="store_true", help="a rough answer in a fraction of it")
+    parser.add_argument("--paired", action="store_true", help="one and two threads in one row")
     parser.add_argument("--sides", action="store_true", help="also the time of every side")
     options = parser.parse_args(argv)
     for name in options.groups:
         if name not in GROUPS:
             parser.error(f"unknown group {name!r}; expected some of {', '.join(GROUPS)}")
     print(machine(), end="\n\n")
-    print("| what | kernelrt | best other | | times as fast | aim | limit is |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print(PAIRED if options.paired else SINGLE, flush=True)
     details: list[str] = []
+    held: Row | None = None
     for group in options.groups or GROUPS:
         for case in GROUPS[group]():
             samples = run(case, **(QUICK if options.quick else FULL))
-            print(row(case, samples), flush=True)
+            row = row_of(case, samples)
+            if not options.paired:
+                print(row, flush=True)
+            elif held and row.title == held.title.removesuffix(ONE) + TWO:
+                print(pair(held, row), flush=True)
+                held = None
+            else:
+                if held:
+                    print(pair(held), flush=True)
+                held = row
             details += [
                 f"| {case.title} | {name} | {per_unit(case, s.median)} | {per_unit(case, s.best)} |"
                 for name, s in samples.items()
             ]
+    if held:
+        print(pair(held))
     if options.sides:
         print("\n| what | side | median | least |\n|---|---|---|---|")
         print("\n".join(details))
@@ -88,22 +111,49 @@ def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
     return measure(built, rounds=rounds, block_ms=block_ms)
 
 
-def row(case: Case, samples: dict[str, Samples]) -> str:
-    """One line of the table, by medians; last, the limit's time as a part of kernelrt's."""
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, by medians; `limit` is the limit's time as a part of kernelrt's."""
+
+    title: str
+    ours: str
+    other: str = ""
+    name: str = ""
+    ratio: str = ""
+    aim: str = ""
+    limit: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"| {self.title} | {self.ours} | {self.other} | {self.name} | {self.ratio} "
+            f"| {self.aim} | {self.limit} |"
+        )
+
+
+def row_of(case: Case, samples: dict[str, Samples]) -> Row:
+    """What the samples of a case say."""
     ours = samples[OURS].median
     limits = [samples[s.name].median for s in case.sides if s.limit and s.name in samples]
     of_limit = f"{limits[0] / ours:.2f}" if limits else ""
+    aim = "" if case.aim is None else f"{case.aim:.2f}"
     peers = {side.name for side in case.sides if not side.limit and side.name != OURS}
     others = {name: s.median for name, s in samples.items() if name in peers}
     if not others:
-        return f"| {case.title} | {per_unit(case, ours)} | | | | | {of_limit} |"
+        return Row(case.title, per_unit(case, ours), aim=aim, limit=of_limit)
     best = min(others, key=lambda name: others[name])
-    ratio = others[best] / ours
-    aim = "" if case.aim is None else f"{case.aim:.2f}"
-    return (
-        f"| {case.title} | {per_unit(case, ours)} | {per_unit(case, others[best])} | {best} "
-        f"| {ratio:.2f} | {aim} | {of_limit} |"
-    )
+    other, ratio = per_unit(case, others[best]), f"{others[best] / ours:.2f}"
+    return Row(case.title, per_unit(case, ours), other, best, ratio, aim, of_limit)
+
+
+def pair(one: Row, two: Row | None = None) -> str:
+    """One line of what one thread and two take; of `one` alone where the case has no second."""
+    title = one.title if two is None else one.title.removesuffix(ONE)
+    two = two or Row("", "")
+    columns = [
+        title, one.ours, two.ours, f"{one.other} {one.name}", f"{two.other} {two.name}",
+        one.ratio, two.ratio, one.aim, one.limit, two.limit,
+    ]  # fmt: skip
+    return f"| {' | '.join(columns)} |"
 
 
 def per_unit(case: Case, nanoseconds: float) -> str:
