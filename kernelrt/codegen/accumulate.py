@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -15,7 +16,7 @@ from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelrt.codegen.emitter import Emitter
     from kernelrt.codegen.loops import Loop, Pass
@@ -23,11 +24,19 @@ if TYPE_CHECKING:
     from kernelrt.codegen.tiles import Place
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Accumulators"]
+__all__ = ["Accumulators", "Sums"]
 
 #: Additions under way at once that hide the latency of one: two units of four cycles, and what
 #: several vectors side by side add to that.
 _CHAINS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Accumulators as they begin, and what two sets of them come to."""
+
+    start: list[Value]
+    join: Callable[[list[Value], list[Value]], list[Value]]
 
 
 class Accumulators:
@@ -70,7 +79,10 @@ class Accumulators:
         def innermost(carried: list[Value]) -> list[Value]:
             return self._tile(each, flat, copies, carried)
 
-        totals = iter(self.emitter.carry(each.loop, start, innermost))
+        of_slot = [u for u in each.folds for _ in range(len(flat) * copies)]
+
+        sums = self._sums(of_slot, start)
+        totals = iter(self.emitter.carry(each.loop, start, innermost, sums))
         results = []
         for u in each.folds:
             for lone in places:
@@ -126,6 +138,17 @@ class Accumulators:
         text = self.text.emit(f"phi {self.text.type_of(value)} {given}")
         return Value(text, value.lanes, value.dtype)
 
+    def _sums(self, folds: Sequence[UOp], start: list[Value]) -> Sums:
+        """Accumulators that begin as `start`, and are those of `folds` one by one."""
+
+        def join(a: list[Value], b: list[Value]) -> list[Value]:
+            return [
+                alu(self.text, u.arg, u.dtype, [x, y])
+                for u, x, y in zip(folds, a, b, strict=True)
+            ]
+
+        return Sums(start, join)
+
     def _run_kept(self, each: Pass) -> None:
         """Empty the array, then add to its elements, a tile of them at a time."""
         [array], [fold] = each.fills, each.folds
@@ -157,7 +180,11 @@ class Accumulators:
                         out[i] = self._combine(fold, out[i], place, turn)
                 return out
 
-            out = innermost(start) if inner is None else emitter.carry(inner, start, innermost)
+            if inner is None:
+                out = innermost(start)
+            else:
+                sums = self._sums([fold] * len(places), start)
+                out = emitter.carry(inner, start, innermost, sums)
             for value, place in zip(out, places, strict=True):
                 memory.fill(array, value, place)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir.local import most_elements
+from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
@@ -64,6 +64,8 @@ class Analysis:
         loops computes them all.
     ranges : list of UOp
         The RANGE nodes.
+    own_index : dict
+        LOCAL -> the place in its array of the element that its own RANGEs are at.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -78,6 +80,11 @@ class Analysis:
             self.deps[u] = self._deps_of(u)
             if u.op in CLOSING:
                 self.passes.setdefault(u.src[1:], []).append(u)
+        self.own_index = {u: flat_index(u.src[1:]) for u in self.locals}
+        # Where an extent is open, this is arithmetic that the kernel itself need not have.
+        for u in toposort(self.own_index.values()):
+            if u not in self.deps:
+                self.deps[u] = self._deps_of(u)
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:

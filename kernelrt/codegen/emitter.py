@@ -22,13 +22,14 @@ from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.loops import Axis, Loop, Pass, Step
 from kernelrt.codegen.memory import Memory
 from kernelrt.codegen.rare import rare
-from kernelrt.codegen.tiles import Place, Position, is_fixed
+from kernelrt.codegen.tiles import Place, Position, Tile, is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from kernelrt.codegen.accumulate import Sums
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.loops import Item, LoopNest
     from kernelrt.codegen.tiles import Part
@@ -89,7 +90,9 @@ class Emitter:
     def _loop(self, loop: Loop) -> None:
         self.repeat(loop, lambda: self._body(loop.body))
 
-    def carry(self, loop: Loop, carried: list[Value], innermost: Body) -> list[Value]:
+    def carry(
+        self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
+    ) -> list[Value]:
         """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
         self.memory.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
@@ -97,10 +100,35 @@ class Emitter:
             *before, last = loop.body
             self._body(before)
             if isinstance(last, Loop):
-                return self.carry(last, values, innermost)
+                return self.carry(last, values, innermost, sums)
             return innermost(values)
 
-        return self._each(loop, carried, body)
+        for segment in self._segments(loop):
+            if loop.block and segment.tile == loop.tile:
+                carried = self._in_blocks(loop, segment, carried, body, sums)
+            else:
+                carried = self.frames.run(loop.range, segment, carried, body)
+        return carried
+
+    def _in_blocks(
+        self, loop: Loop, segment: Segment, carried: list[Value], body: Body, sums: Sums
+    ) -> list[Value]:
+        """`segment` in runs that add up from nothing, and are added up."""
+        span, factor = loop.block, segment.tile.factor
+        whole = segment.trips is not None and segment.trips * factor % span == 0
+
+        def block(totals: list[Value]) -> list[Value]:
+            base = self.frames.top.base
+            assert base is not None
+            end = self.text.emit(f"add i64 {base.text}, {span}")
+            stop = Value(end, 1, dt.int64) if whole else self._least(end, segment.stop.text)
+            inner = Segment(base, stop, segment.tile, span // factor if whole else None)
+            found = self.frames.run(loop.range, inner, sums.start, body)
+            return sums.join(totals, found)
+
+        trips = None if segment.trips is None else -(-segment.trips * factor // span)
+        around = Segment(segment.start, segment.stop, Tile(span), trips)
+        return self.frames.run(loop.range, around, carried, block)
 
     def walk(self, loop: Loop, last: UOp, innermost: Callable[[Loop | None], None]) -> None:
         """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next."""

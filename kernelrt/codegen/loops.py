@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import rows_ahead, streams
-from kernelrt.codegen.tiles import Part, Tile, is_fixed, parts
+from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -30,6 +30,11 @@ __all__ = ["Axis", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
 #: Accumulators that hide the latency of an addition: two units of four cycles.
 ACCUMULATORS = 8
+#: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
+#: ones do, each costs half a unit in the last place.
+LONGEST = 128
+#: Iterations of a block: fewer would cost time, more would be as long a chain again.
+BLOCKS = (64, 1024)
 
 
 class Axis(enum.StrEnum):
@@ -67,6 +72,9 @@ class Loop:
         Elements of a chunk, of a loop that is split.
     ahead : tuple of UOp
         LOADs whose rows are asked for before the loop comes to them.
+    block : int
+        Elements after which what was added up is put aside and the accumulators begin anew, in a
+        loop over so many that the rounding of each addition would be seen; 0 in others.
     """
 
     range: UOp
@@ -76,6 +84,7 @@ class Loop:
     body: tuple[Item, ...]
     share: int = 0
     ahead: tuple[UOp, ...] = ()
+    block: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +266,23 @@ class _Builder:
                 return depth
         return 0
 
+    def _blocks(self, closed: tuple[UOp, ...]) -> dict[UOp, int]:
+        """Elements of a block, of the loops over `closed` that are too long to add up at once."""
+        found, chain = {}, 1
+        for r in reversed(closed):
+            factor = self.tiling.tile(r).factor
+            turns = -(-extent(r) // factor)
+            if chain * turns > LONGEST:
+                # As many blocks as there are iterations in one, so that both sums are short.
+                least, most = (max(1, n // chain) for n in BLOCKS)
+                even = 1 << ((turns - 1).bit_length() + 1) // 2
+                of_block = min(max(even, least), most)
+                if of_block < turns:
+                    found[r] = of_block * factor
+                    turns, chain = -(-turns // of_block), 1
+            chain *= turns
+        return found
+
     def _pass(self, closed: tuple[UOp, ...]) -> Pass:
         nodes = self.info.passes[closed]
         kept = next((u for u in nodes if self.tiling.keeps(u)), None)
@@ -265,7 +291,10 @@ class _Builder:
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        loop = self._walk(closed, nodes, closed if folds else (), {closed[-1]: ahead})
+        blocks = self._blocks(closed) if any(_rounds(u) for u in folds) else {}
+        loop = self._walk(
+            closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
+        )
         tiles = [self.tiling.tile(r) for r in closed]
         return Pass(
             folds,
@@ -310,6 +339,7 @@ class _Builder:
         reduced: tuple[UOp, ...],
         ahead: Mapping[UOp, tuple[UOp, ...]],
         done: tuple[UOp, ...] = (),
+        blocks: Mapping[UOp, int] | None = None,
     ) -> Loop:
         """The loops over `closed` around the step that computes `nodes`, outermost first."""
         self.stack += (_Open(r) for r in closed)
@@ -320,6 +350,13 @@ class _Builder:
         for r in reversed(closed):
             body = self.stack.pop()
             last = loop = self._loop(r, [*body.items, last], reduces=r in reduced)
+            if blocks and r in blocks:
+                last = loop = replace(loop, block=blocks[r])
             if r in ahead:
                 last = loop = replace(loop, ahead=ahead[r])
         return loop
+
+
+def _rounds(fold: UOp) -> bool:
+    """Whether the order of additions shows in what `fold` comes to."""
+    return fold.arg is Op.ADD and fold.dtype.is_float

@@ -81,6 +81,8 @@ class _Check:
         known = [p.trips * p.tile.factor for p in loop.parts if p.trips is not None]
         if r.src[0].op is Op.CONST and loop.axis is not Axis.CHUNK and sum(known) != r.src[0].arg:
             _fault(r, f"has {r.src[0].arg} iterations, its parts cover {sum(known)}")
+        if loop.block and (loop.axis is not Axis.REDUCE or loop.block % tile.factor):
+            _fault(r, f"cannot be added up in blocks of {loop.block} by tiles of {tile.factor}")
         if loop.axis is Axis.CHUNK:
             self.split.append(r)
             if loop.share < 1 or loop.share % tile.factor:

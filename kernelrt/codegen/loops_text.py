@@ -87,6 +87,8 @@ class _Outline:
         said = [notes[loop.axis]] if loop.axis in notes else []
         rows = sorted({f"p{x.src[0].arg[0]}" for x in loop.ahead})
         said += [f"{', '.join(rows)} fetched {AHEAD} ahead"] * bool(rows)
+        if loop.block:
+            said.append(f"added up in blocks of {loop.block}")
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
         if zeros is not None:

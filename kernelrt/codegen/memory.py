@@ -14,7 +14,7 @@ from kernelrt.codegen.streams import AHEAD, LINE
 from kernelrt.codegen.tiles import lane_within, lanes_of
 from kernelrt.codegen.transposed import transpose
 from kernelrt.errors import CompileError
-from kernelrt.ir.local import flat_index, local_bytes, local_itemsize, most_elements
+from kernelrt.ir.local import local_bytes, local_itemsize, most_elements
 from kernelrt.ir.ops import Op
 from kernelrt.ir.terms import linear
 
@@ -77,7 +77,6 @@ class Memory:
         self.ahead: dict[UOp, UOp] = {}
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._linear: dict[UOp, tuple[dict[UOp, int], int]] = {}
-        self._flat: dict[UOp, UOp] = {}
         #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
         self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
         self._replaced = replaced(emitter.info)
@@ -431,7 +430,7 @@ class Memory:
         if most_elements(local.src[1:]) == 0:
             return
         array = self._array(local, place)
-        index = self._own_index(local)
+        index = self.emitter.info.own_index[local]
         if array.width > 1:
             # Lanes past the end are filled as well: no one who reads the vector has to leave any.
             self._put(array, value, self._address(array, index, place), None, adds=False)
@@ -443,14 +442,9 @@ class Memory:
         array = self._array(local, place)
         lanes = lanes_of(place)
         ty = vector(array.type, lanes)
-        address = self._address(array, self._own_index(local), place)
+        address = self._address(array, self.emitter.info.own_index[local], place)
         raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         return self._read(array, raw, local.dtype, lanes)
-
-    def _own_index(self, local: UOp) -> UOp:
-        if local not in self._flat:
-            self._flat[local] = flat_index(local.src[1:])
-        return self._flat[local]
 
     def _write(
         self, array: Array, index: UOp, value: Value, place: Place, *, adds: bool = False

@@ -116,6 +116,9 @@ def _visits(closed: Sequence[Loop], copies: int) -> Any:
     lanes = [[int(w.range.arg), w.tile.lanes] for w in loops if w.tile.lanes > 1]
     steps = [len(loop.tile.positions()) for loop in loops]
     unrolled = next((i for i, count in enumerate(steps) if count > 1), None)
+    blocks = [[int(loop.range.arg), loop.block] for loop in loops if loop.block]
+    if blocks:
+        return ["in blocks", copies, blocks, _tiles(loops)]
     if _in_order(loops, steps):
         if copies == 1 or unrolled is None:
             return ["in order", lanes]

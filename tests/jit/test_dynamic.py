@@ -223,3 +223,23 @@ def test_shapes_in_messages_name_the_variable():
     f = krt.jit(lambda x: x + krt.ones(6, 4), dynamic={"x": {0: b}})
     with pytest.raises(ShapeError, match=r"\(b, 4\) and \(6, 4\).* has sizes b and 6; "):
         f(np.ones((6, 4), np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_over_two_open_axes_are_kept(dtype):
+    """A square of an open size: of each element, the gradient is known from its rank."""
+    n = krt.Variable("n", 1, 64)
+
+    def step(a):
+        a = a.clone().requires_grad_()
+        greatest = a.reshape(-1, 1).maximum(a)
+        loss = (greatest * greatest * 0.5 + greatest).sum()
+        return greatest, krt.grad(loss, [a])[0]
+
+    run = krt.jit(step, dynamic={"a": {0: n}})
+    for size in (1, 2, 3, 17, 64):
+        a = np.random.default_rng(size).permutation(size).astype(dtype) / 4
+        greatest, slope = run(a)
+        np.testing.assert_array_equal(greatest.numpy(), np.maximum(a[:, None], a))
+        rank = np.argsort(np.argsort(a))
+        np.testing.assert_allclose(slope.numpy(), (2 * rank + 1) * (a + 1.0), rtol=1e-6)
