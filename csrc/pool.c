@@ -7,6 +7,7 @@
 #include "krt.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -14,6 +15,9 @@
 /* A worker that finds no region spins this long for the next one: longer than the Python between
  * two steps of a training loop, shorter than anyone notices on a power meter. */
 #define SPIN_BETWEEN_REGIONS_NS 200000
+
+/* Of spinning, about a microsecond. */
+enum { ROUNDS_BETWEEN_YIELDS = 64 };
 
 /* How long a caller spins for workers to leave before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
@@ -218,7 +222,12 @@ static uint32_t join(int index, uint32_t done)
             if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + 1,
                                                       memory_order_acquire, memory_order_relaxed))
                 return number(gate);
-        } else if (!krt_spin_once(&spin, SPIN_BETWEEN_REGIONS_NS)) {
+        } else if (krt_spin_once(&spin, SPIN_BETWEEN_REGIONS_NS)) {
+            /* Whoever else wants this core has something to do, perhaps the caller itself; and a
+             * worker that has to wait for its turn had better do so outside of regions. */
+            if (spin.rounds % ROUNDS_BETWEEN_YIELDS == 0)
+                sched_yield();
+        } else {
             krt_worker_prepare(index);
             gate = atomic_load_explicit(&pool.gate, memory_order_seq_cst);
             if (admits(gate, index, done))
