@@ -52,6 +52,8 @@ class Nest:
         The RANGEs their results vary with.
     ranges : frozenset of UOp
         Both.
+    walked : tuple of UOp
+        Both, in an order that stays.
     loads : list of UOp
         LOADs in the loop, those of what is nested in it left out.
     work : float
@@ -67,6 +69,7 @@ class Nest:
         self.closed = nodes[0].src[1:]
         self.deps = info.deps[nodes[0]]
         self.ranges = self.deps | set(self.closed)
+        self.walked = (*self.deps, *self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add; others what their values take as well.
         values = [
@@ -112,7 +115,9 @@ class Counter:
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
         self._replaced = replaced(info)
+        self.extents = {r: extent(r) for r in info.ranges}
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
+        self._inner: dict[UOp, list[UOp]] = {}
         self._cycles: dict[object, float] = {}
         self._written: dict[object, int] = {}
         self._bodies: dict[object, list[tuple[UOp, int, bool]]] = {}
@@ -128,7 +133,7 @@ class Counter:
 
     def cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nest`."""
-        key = (nest, tuple(tiles.get(r, ONE) for r in (*nest.deps, *nest.closed)))
+        key = (nest, *[tiles.get(r, ONE) for r in nest.walked])
         found = self._cycles.get(key)
         if found is None:
             found = self._cycles[key] = self._count_cycles(nest, tiles)
@@ -141,7 +146,7 @@ class Counter:
         accumulators = members * results
         depth = 1
         for r in nest.closed:
-            depth *= len(tiles.get(r, ONE).positions())
+            depth *= tiles.get(r, ONE).places
         loads, shuffles, held = self._loads(nest, tiles, along)
         spilled = accumulators + held + self.reserved >= self.registers
         arithmetic = accumulators * depth * nest.work / self.rate
@@ -153,11 +158,11 @@ class Counter:
         units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)
         step = max(units) + 0.1 * sum(units) + 1.0
         iterations = 1.0
-        for r in (*nest.deps, *nest.closed):
-            iterations *= -(-extent(r) // tiles.get(r, ONE).factor)
+        for r in nest.walked:
+            iterations *= -(-self.extents[r] // tiles.get(r, ONE).factor)
         cost = step * iterations
         if along is not None:
-            singles = math.prod(extent(r) for r in nest.deps) * members
+            singles = math.prod([self.extents[r] for r in nest.deps]) * members
             packed = max((tiles.get(r, ONE).lanes for r in nest.deps), default=1)
             # Folding pairs costs three instructions a result; a lone vector, two a round.
             folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
@@ -200,7 +205,7 @@ class Counter:
         for r in ranges:
             tile = tiles.get(r, ONE)
             lone = along is not None and r is not along
-            total *= tile.factor if lone else len(tile.positions())
+            total *= tile.factor if lone else tile.places
         return total
 
     def _loads(
@@ -215,7 +220,7 @@ class Counter:
             vector = along if along in deps else None
             if along is None:
                 # Of several the innermost; what a set gives first differs from run to run.
-                vector = self.vector_of(sorted(deps, key=lambda r: -int(r.arg)), tiles)
+                vector = self.vector_of(self._innermost_first(x), tiles)
             if vector is None:
                 loads += count
                 continue
@@ -239,6 +244,13 @@ class Counter:
                 loads += count * lanes
                 shuffles += 2 * count * lanes
         return loads, shuffles, held
+
+    def _innermost_first(self, x: UOp) -> list[UOp]:
+        """The RANGEs that a LOAD varies with."""
+        found = self._inner.get(x)
+        if found is None:
+            found = self._inner[x] = sorted(self.info.deps[x], key=lambda r: -int(r.arg))
+        return found
 
     def _is_spaced(self, x: UOp, step: int | None) -> bool:
         """Whether a run is loaded whole and picked from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp
@@ -23,12 +23,16 @@ Position = tuple[int, int]
 Place = dict[UOp, Position]
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """How many elements of a range one iteration covers, in vectors of how many lanes."""
 
     factor: int = 1
     lanes: int = 1
+
+    @property
+    def places(self) -> int:
+        """How many places there are along the tile."""
+        return -(-self.factor // self.lanes)
 
     def positions(self) -> tuple[Position, ...]:
         """Offset and lanes of each place along the tile."""
