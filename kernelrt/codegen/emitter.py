@@ -64,6 +64,7 @@ class Emitter:
         self.accumulators = Accumulators(self)
         self.variables = variables
         self._orders: dict[UOp, list[UOp]] = {}
+        self._ranges: dict[UOp, list[UOp]] = {}
 
     def write(self, name: str, nest: LoopNest) -> str:
         """The function's text, with the declarations that it needs."""
@@ -241,7 +242,10 @@ class Emitter:
 
     def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
         """What the value of `u` at `place` is remembered by."""
-        return (u, tuple(sorted((r.arg, p) for r, p in place.items() if r in self.info.deps[u])))
+        ranges = self._ranges.get(u)
+        if ranges is None:
+            ranges = self._ranges[u] = sorted(self.info.deps[u], key=lambda r: int(r.arg))
+        return (u, *[place.get(r) for r in ranges])
 
     def value(self, root: UOp, place: Place) -> Value:
         """The value of `root` at `place`, computed where its ranges are innermost."""
@@ -262,8 +266,12 @@ class Emitter:
         key = self.key(u, place)
         found = memo.get(key)
         if found is None:
-            with self.frames.at(depth):
-                found = self._compute(u, self.restrict(place, self.info.deps[u]))
+            within = self.restrict(place, self.info.deps[u])
+            if depth + 1 == len(self.frames.stack):
+                found = self._compute(u, within)
+            else:
+                with self.frames.at(depth):
+                    found = self._compute(u, within)
             memo[key] = found
         return found
 
