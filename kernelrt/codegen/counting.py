@@ -224,7 +224,7 @@ class Counter:
             if vector is None:
                 loads += count
                 continue
-            step = self.stride(x, vector)
+            step = None if self._is_wide(x, vector, tiles) else self.stride(x, vector)
             lanes = tiles[vector].lanes
             if step == 1:
                 loads += count
@@ -244,6 +244,16 @@ class Counter:
                 loads += count * lanes
                 shuffles += 2 * count * lanes
         return loads, shuffles, held
+
+    def _is_wide(self, x: UOp, vector: UOp | None, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether `x` reads a LOCAL whose elements are vectors along another range."""
+        array = x.src[0]
+        return (
+            x.op is Op.LOAD
+            and array.op is Op.LOCAL
+            and vector is not None
+            and any(r is not vector and tiles.get(r, ONE).lanes > 1 for r in self.info.deps[array])
+        )
 
     def _innermost_first(self, x: UOp) -> list[UOp]:
         """The RANGEs that a LOAD varies with."""
@@ -370,10 +380,14 @@ class Counter:
     ) -> int:
         """Instructions for the values of `roots`, REDUCEs below left out."""
         rows = self._rows(vector, opened, tiles)
-        key = (tuple(roots), vector, rows)
+        apart = frozenset(
+            x for u in self.info.locals for x in self.info.users[u]
+            if self._is_wide(x, vector, tiles)
+        )  # fmt: skip
+        key = (tuple(roots), vector, rows, apart)
         body = self._bodies.get(key)
         if body is None:
-            body = self._bodies[key] = self._body(roots, vector, rows)
+            body = self._bodies[key] = self._body(roots, vector, rows, apart)
         total = 0
         known: dict[tuple[frozenset[UOp], bool], int] = {}
         for u, weight, wide in body:
@@ -394,9 +408,16 @@ class Counter:
         )
 
     def _body(
-        self, roots: Sequence[UOp], vector: UOp | None, rows: frozenset[UOp]
+        self,
+        roots: Sequence[UOp],
+        vector: UOp | None,
+        rows: frozenset[UOp],
+        apart: frozenset[UOp],
     ) -> list[tuple[UOp, int, bool]]:
-        """Nodes to write for `roots`: instructions of each, and whether once for a vector."""
+        """Nodes to write for `roots`: instructions of each, and whether once for a vector.
+
+        LOADs `apart` read lane by lane, whatever their indices are.
+        """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
         out = [(u, instructions(u.op), True) for u in values if u.op is not Op.LOAD]
         shared: list[UOp] = []
@@ -404,7 +425,7 @@ class Counter:
         for x in values:
             if x.op is not Op.LOAD:
                 continue
-            step = self.stride(x, vector) if vector is not None else 0
+            step = self.stride(x, vector) if vector is not None and x not in apart else None
             if vector not in self.info.deps[x] or step == 1:
                 out.append((x, instructions(Op.LOAD), True))
                 shared += x.src[1:]

@@ -98,3 +98,13 @@ def test_many_sums_of_different_sizes(asts):
     leaves = [leaf(3 + i, 5 + i) for i in range(40)]
     check(asts, sum((x * x).sum() for x in leaves))
     check(asts, sum((x.exp().sum(1) * x.amax(1)).sum() for x in leaves[:20]))
+
+
+def test_rows_over_an_open_size_that_a_pass_reads_along(asts):
+    """The array's elements are vectors of columns, so along the rows it is read lane by lane."""
+    n = krt.Variable("n", 1, 64)
+    run = krt.jit(lambda a: krt.cat([a, a * 0], 0).std(0), dynamic={"a": {0: n}})
+    a = np.random.default_rng(1).normal(size=(8, 5)).astype(np.float32)
+    twice = np.concatenate([a, a * 0]).astype(np.float64)
+    np.testing.assert_allclose(run(a).numpy(), twice.std(0, ddof=1), rtol=1e-6)
+    check(asts)

@@ -27,7 +27,7 @@ COARSER = {Op.LGAMMA: 16}
 LIMIT = {
     (Op.EXP, dt.float32): 1.65, (Op.LOG, dt.float32): 0.95, (Op.SIN, dt.float32): 1.65,
     (Op.COS, dt.float32): 1.65, (Op.TANH, dt.float32): 2.0, (Op.ERF, dt.float32): 1.55,
-    (Op.POW, dt.float32): 0.7, (Op.EXP2, dt.float32): 1.2, (Op.EXPM1, dt.float32): 1.7,
+    (Op.POW, dt.float32): 1.3, (Op.EXP2, dt.float32): 1.2, (Op.EXPM1, dt.float32): 1.7,
     (Op.LOG2, dt.float32): 1.2, (Op.LOG10, dt.float32): 1.2, (Op.LOG1P, dt.float32): 1.2,
     (Op.TAN, dt.float32): 1.95, (Op.ASIN, dt.float32): 1.6, (Op.ACOS, dt.float32): 1.6,
     (Op.ATAN, dt.float32): 1.6, (Op.SINH, dt.float32): 1.7, (Op.COSH, dt.float32): 1.5,
