@@ -18,6 +18,7 @@ from kernelrt.codegen.blocking import outside
 from kernelrt.codegen.counting import Counter, Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
+from kernelrt.codegen.traffic import streamed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir.local import LOCAL_BYTES
@@ -25,7 +26,7 @@ from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernelrt.codegen.analysis import Analysis, Cost
     from kernelrt.device.spec import DeviceSpec
@@ -317,8 +318,14 @@ class Chooser:
             if self.tiles == before:
                 break
         self._taller()
-        # A handful of taps needs no loop.
-        for r in (r for nest in self.nests for r in nest.closed if r not in self.outside):
+        # A handful of taps needs no loop, unless it stands in one that is written out already.
+        taps = [
+            r
+            for nest in self.nests
+            for k, r in enumerate(nest.closed)
+            if r not in self.outside and not any(q in self.tiles for q in nest.closed[:k])
+        ]
+        for r in taps:
             if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
                 unrolled = {**self.tiles, r: Tile(extent(r), 1)}
                 cheaper = self.cost(self.nests, unrolled) <= self.cost(
@@ -386,7 +393,8 @@ class Chooser:
         if not nest.reduces:
             yield from self._to_fill(nest, along)
             return
-        outer = [r for r in self.order if r in nest.deps and r is not along]
+        # Of tiles that cost the same, one whose elements lie near each other.
+        outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
         array = self._keeps(nest)
         if array is not None:
@@ -448,6 +456,14 @@ class Chooser:
             depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
         if strided and self._are_runs(nest, k):
             return
+        # Or along what lies side by side in the operand that has no vectors.
+        varying = [x for x in nest.loads if along in self.info.deps[x]]
+        rows = [
+            q
+            for q in nest.closed[:-1]
+            if extent(k) < depths[0] <= extent(q)
+            and any(self.count.stride(x, q) == 1 for x in nest.loads if x not in varying)
+        ]
         # Transposing two blocks at a time leaves too few registers for a tile.
         # Without reuse a wide strip walks the rows in long runs.
         reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)
@@ -461,6 +477,8 @@ class Chooser:
                         yield {**base, **unrolled, k: Tile(depth, 1)}
                 if extent(k) < depths[-1]:
                     yield {**base, **unrolled, k: Tile(extent(k), 1)}
+                for q in rows:
+                    yield {**base, **unrolled, q: Tile(depths[0], 1)}
 
     def _with_reduce_vector(
         self, nest: Nest, k: UOp, outer: list[UOp], along: UOp | None
@@ -530,33 +548,25 @@ class Chooser:
     # Cache ----------------------------------------------------------------------------------------
 
     def _outermost(self, along: UOp) -> None:
-        """Move the vector range outside where that streams fewer bytes past the cache.
+        """Move the vector range outside where fewer bytes come from past the cache that way.
 
-        With rows outside, the operand that varies with `along` is read again for every tile of
-        rows; with `along` outside, the other one is read again for every tile of columns.
+        With rows outside, an operand that varies with `along` alone is read again for every tile
+        of rows; with `along` outside, what does not vary with it is, for every tile of columns.
         """
         if along not in self.order[1:]:
             return
         for nest in self.nests:
             if along not in nest.deps or nest.deps != set(self.order):
                 return
-        inner = self._streamed(lambda deps: along in deps)
-        outer = self._streamed(lambda deps: along not in deps)
-        rows = math.prod(self._tiles(r) for r in self.order if r is not along)
-        if inner * (rows if inner > self.cache else 1) > outer * (
-            self._tiles(along) if outer > self.cache else 1
-        ) and inner > self.cache:
-            self.order = [along, *(r for r in self.order if r is not along)]
-
-    def _streamed(self, wanted: Callable[[frozenset[UOp]], bool]) -> int:
-        """Bytes behind the reductions' LOADs whose ranges are `wanted`."""
-        params = {
-            x.src[0] for nest in self.nests for x in nest.loads if wanted(self.info.deps[x])
-        } - set(self.info.locals)
-        return sum(p.arg[1] * p.dtype.itemsize for p in params)
-
-    def _tiles(self, r: UOp) -> int:
-        return -(-extent(r) // self.tiles.get(r, ONE).factor)
+        loads = [x for n in self.nests for x in n.loads if x.src[0].op is Op.PARAM]
+        closed = [r for n in self.nests for r in n.closed]
+        moved = [along, *(r for r in self.order if r is not along)]
+        before, after = (
+            streamed(self.info, loads, closed, order, self.tiles, self.cache)
+            for order in (self.order, moved)
+        )
+        if after < before:
+            self.order = moved
 
     # Copies that change the layout ----------------------------------------------------------------
 

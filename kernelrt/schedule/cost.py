@@ -27,6 +27,7 @@ __all__ = [
     "Prices",
     "Work",
     "contraction_reuse",
+    "distinct",
     "elements",
     "product_of",
     "strip",
@@ -224,7 +225,7 @@ def contraction_reuse(node: UOp) -> float:
     if product.op is not Op.MUL:
         return 0.0
     total = elements(product.shape)
-    reuse = min(total / max(1, _distinct(s)) for s in product.src)
+    reuse = min(total / max(1, distinct(s)) for s in product.src)
     return reuse if reuse > 1 else 0.0
 
 
@@ -236,7 +237,7 @@ def product_of(node: UOp) -> UOp:
     return product
 
 
-def _distinct(node: UOp) -> int:
+def distinct(node: UOp) -> int:
     """Elements that a chain of movement ops and casts really holds."""
     least = elements(node.shape)
     while node.op in MOVEMENT or node.op is Op.CAST:

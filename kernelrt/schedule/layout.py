@@ -7,24 +7,24 @@ are filled, and what is made of it follows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import as_uop, dim_max
 from kernelrt.schedule.cost import contraction_reuse, elements, product_of
 from kernelrt.schedule.indexing import ZERO, groups_of_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kernelrt.schedule.indexing import Index, Indexer, Order
 
-__all__ = ["innermost", "is_row_major", "preferred_orders"]
+__all__ = ["innermost", "is_row_major", "preferred_orders", "varying"]
 
-#: An innermost axis of this length fills vectors well enough.
-_LONG = 16
+#: Elements of a vector.
+_VECTOR = 16
 #: One that is shorter is not worth moving.
 _SHORT = 8
 #: Work below which a contraction is left as it is.
@@ -58,47 +58,102 @@ def preferred_orders(
         Index arithmetic.
     """
     orders: dict[UOp, Order] = {}
-    for node in nodes:
+    order = list(nodes)
+    shares = {n: _shares(n, indexer) for n in order if contraction_reuse(n) > 0}
+    free = _followed(order, fixed) - _walked_by_channel(shares)
+    for node in order:
         if node in fixed:
             continue
-        contracts = contraction_reuse(node) > 0
-        found = _contraction(node, indexer) if contracts else _inherited(node, orders)
+        found = _inherited(node, orders)
+        if node in shares:
+            found = _contraction(node, shares[node], node in free, found)
         if found is not None and not is_row_major(node, found):
             orders[node] = found
     return orders
 
 
-def _contraction(node: UOp, indexer: Indexer) -> Order | None:
-    """The longest axis of one operand innermost, where row-major would leave vectors empty."""
-    rank = len(node.shape)
+def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
+    """Nodes that a reduction reads, which can do so in any order, not only what is row-major."""
+    followed: set[UOp] = set()
+    for node in reversed(nodes):
+        if node.op is Op.REDUCE_AXIS or (node in followed and node not in fixed):
+            followed.update(node.src)
+    return followed
+
+
+def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
+    """Contractions whose results are read by some in which an operand has no axis of its own.
+
+    Those sum over windows of one channel, and walk along its rows.
+    """
+    found: set[UOp] = set()
+    for node, (left, right, common) in shares.items():
+        if common and not (left and right):
+            cone = toposort(node.src, stop=shares.__contains__)
+            found.update(n for n in cone if n in shares)
+    return found
+
+
+class _Shares(NamedTuple):
+    """Axes of a contraction's result: those that one operand alone has, and those of both."""
+
+    left: frozenset[int]
+    right: frozenset[int]
+    common: frozenset[int]
+
+
+def _shares(node: UOp, indexer: Indexer) -> _Shares:
     dims = node.src[0].shape
-    if not rank or elements(dims) < _SMALL:
-        return None
-    kept = [a for a in range(len(dims)) if a not in node.arg[1]]
-    extents = [dim_max(dims[a]) for a in kept]
-    last = max((k for k in range(rank) if extents[k] > 1), default=0)
-    if extents[last] >= _LONG:
-        return None
     loops = tuple(
         ZERO if d == 1 else UOp(Op.RANGE, dt.int64, (as_uop(d),), a) for a, d in enumerate(dims)
     )
     product, index = _below(node.src[0], loops, product_of(node), indexer)
-    varying = [_varying(operand, index, indexer) for operand in product.src]
-    alone = [
-        [k for k, a in enumerate(kept) if loops[a] in mine and loops[a] not in other]
-        for mine, other in (varying, varying[::-1])
-    ]
+    left, right = (varying(operand, index, indexer) for operand in product.src)
+    kept = [a for a in range(len(dims)) if a not in node.arg[1]]
+
+    def axes(of: set[UOp]) -> frozenset[int]:
+        return frozenset(k for k, a in enumerate(kept) if loops[a] in of)
+
+    return _Shares(axes(left - right), axes(right - left), axes(left & right))
+
+
+def _contraction(
+    node: UOp, shares: _Shares, free: bool, inherited: Order | None
+) -> Order | None:
+    """The longest axis of one operand innermost, where row-major would leave vectors empty.
+
+    Where it would fill half of one, only if that is `free` of what would be read across then. Where
+    an axis of both operands is innermost in an order that is `inherited`, vectors go along it.
+    """
+    rank = len(node.shape)
+    if not rank:
+        return None
+    if inherited is not None and innermost(node, inherited) in shares.common:
+        return inherited
+    extents = [dim_max(d) for d in node.shape]
+    last = max((k for k in range(rank) if extents[k] > 1), default=0)
+    long = extents[last] >= _VECTOR
+    if elements(node.src[0].shape) < _SMALL or (long and not free):
+        return None
     # The operand with the plainer share of the result: a weight's output channels, where the
     # image's share is batch, rows and columns. Of a matrix product neither is plainer.
-    share, other = sorted(alone, key=len)
-    fit = [k for k in share if extents[k] >= max(_SHORT, 2 * extents[last])]
+    share, other = sorted(shares[:2], key=len)
+    least = _SHORT if long else max(_SHORT, 2 * extents[last])
+    fit = [k for k in sorted(share) if extents[k] >= least]
     if not fit or len(share) == len(other):
         return None
     inner = max(fit, key=lambda k: extents[k])
+    if long and _filled(extents[inner]) <= _filled(extents[last]):
+        return None
     return (*(k for k in range(rank) if k != inner), inner)
 
 
-def _varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
+def _filled(extent: int) -> float:
+    """The part of the lanes that an innermost axis of this length has elements for."""
+    return extent / (-(-extent // _VECTOR) * _VECTOR)
+
+
+def varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
     """The loops of `index` that an operand's elements vary with."""
     _, index = _below(operand, index, None, indexer)
     return {loop for i in index for loop in indexer.ranges(i)}

@@ -11,6 +11,7 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.spec import verify_kernel, verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
+from kernelrt.schedule.blocks import block_contractions
 from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.concatenate import concatenate_products
 from kernelrt.schedule.cost import elements, strip
@@ -77,6 +78,7 @@ def schedule(
         values = simplify_graph(cropped)
     target = host() if device is None else device
     values = split_reductions(concatenate_products(values, target), target)
+    values = block_contractions(values, target)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],

@@ -154,3 +154,21 @@ def test_part_of_a_reordered_value(mem: Memory) -> None:
 def test_decisions_tell(mem: Memory) -> None:
     reasons = [d.reason for d in schedule([network(mem)]).decisions]
     assert "laid out for the contraction that reads it" in reasons
+
+
+def test_rows_that_leave_vectors_half_empty_give_way_where_a_sum_follows(mem: Memory) -> None:
+    filters = mem.random(32, 4, 3, 3)
+    images = conv2d(mem.random(8, 4, 26, 26), filters)  # 24 columns: a vector and a half
+    assert images not in orders(images)
+    assert images not in orders(relu(images))
+    assert orders(reduce(relu(images), Op.ADD, 0, 2, 3))[images] == (0, 2, 3, 1)
+    full = conv2d(mem.random(8, 4, 34, 34), filters)
+    assert full not in orders(reduce(relu(full), Op.ADD, 0, 2, 3))
+
+
+def test_what_windows_of_one_channel_read_keeps_its_rows(mem: Memory) -> None:
+    """The next sum has an axis with both operands, and one operand has no other."""
+    images = conv2d(mem.random(8, 4, 26, 26), mem.random(32, 4, 3, 3))
+    seen = windows(images, (2, 3, 1, 1), (3, 3, 1, 1))
+    taps = expand(reshape(mem.random(32, 3, 3), (1, 32, 1, 1, 3, 3)), seen.shape)
+    assert images not in orders(reduce(reduce(mul(seen, taps), Op.ADD, 4, 5), Op.ADD, 0, 2, 3))

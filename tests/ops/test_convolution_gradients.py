@@ -1,4 +1,4 @@
-"""Gradients of strided convolutions: against sums written out, and without products with zeros."""
+"""Gradients of convolutions: against sums written out, and without products with zeros."""
 
 import itertools
 
@@ -82,3 +82,33 @@ def test_no_product_with_the_zeros_between(taps):
     flops = sum(k.flops for k in gradient.plan(g).kernels)
     products = 2 * taps * taps * 16 * int(np.prod(shape))
     assert flops < 1.6 * products
+
+
+@pytest.mark.parametrize(("count", "size", "channels"), [(24, 40, 16), (6, 26, 40)])
+def test_of_the_filters_over_many_images(count, size, channels):
+    """More than a cache holds, so that the sum goes by blocks of images."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((count, 3, size, size), np.float32)
+    arrays = [rng.standard_normal(shape, np.float32) / 9
+              for shape in ((32, 3, 3, 3), (channels, 32, 3, 3))]  # fmt: skip
+    first, second = (krt.tensor(a, requires_grad=True) for a in arrays)
+
+    @krt.jit
+    def slopes(v):
+        return krt.grad(v.conv2d(first, padding=1).conv2d(second).square().sum(), [first, second])
+
+    found = slopes(krt.tensor(x))
+
+    def seen(v):
+        return np.lib.stride_tricks.sliding_window_view(v, (3, 3), (2, 3))
+
+    edge = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wide = [a.astype(np.float64) for a in arrays]
+    hidden = np.einsum("nchwij,ocij->nohw", seen(edge), wide[0], optimize=True)
+    g = 2 * np.einsum("nchwij,ocij->nohw", seen(hidden), wide[1], optimize=True)
+    filters = np.einsum("nohw,nchwij->ocij", g, seen(hidden), optimize=True)
+    back = spread(g, wide[1], hidden.shape, (1, 1), (1, 1), 1)
+    for ours, exact in zip(found, (np.einsum(
+        "nohw,nchwij->ocij", back, seen(edge), optimize=True
+    ), filters), strict=True):  # fmt: skip
+        np.testing.assert_allclose(ours.numpy(), exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
