@@ -242,7 +242,7 @@ def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         patch.setattr(layout, "_SMALL", 1)
         patch.setattr(layout, "_SHORT", 2)
-        patch.setattr(layout, "_LONG", 1000)
+        patch.setattr(layout, "_VECTOR", 1000)
         patch.setattr(decide, "_REUSE", 1 / reuse)
         patch.setattr(decide, "SHORT_LOOP", 1)
         patch.setattr(fusion, "Prices", OtherPrices)
