@@ -44,7 +44,7 @@ def concatenate_products(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
     device : DeviceSpec
         What the kernels are for.
     """
-    if not any(_adds_products(n) for n in toposort(roots)):
+    if not _add_products(roots):
         return list(roots)
     joins = _Joins(costs_of(device))
     joined = _rewritten(roots, joins.products)
@@ -60,11 +60,15 @@ def _adds_sums(node: UOp) -> bool:
     return x.op is Op.ADD and x.dtype.is_float and not x.dtype.is_narrow and is_static(x.shape)
 
 
-def _adds_products(node: UOp) -> bool:
-    """Whether there are products among what `node` adds up."""
-    if not _adds_sums(node):
-        return False
-    return any(t.op is Op.MUL for t in toposort(node.src, stop=lambda n: n.op is not Op.ADD))
+def _add_products(roots: Sequence[UOp]) -> bool:
+    """Whether some node below adds up sums with products among what they are sums of."""
+    among: set[UOp] = set()
+    for node in toposort(roots):
+        if node.op is Op.MUL or (node.op is Op.ADD and not among.isdisjoint(node.src)):
+            among.add(node)
+        elif _adds_sums(node) and not among.isdisjoint(node.src):
+            return True
+    return False
 
 
 def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
