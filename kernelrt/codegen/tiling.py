@@ -536,7 +536,9 @@ class Chooser:
         Half of it is for what is written meanwhile.
         """
         others = [x for other in self.nests if other is not nest for x in other.loads]
-        others += (x for s in self.info.sink.src for x in self.info.loads(s.src[2]))
+        # What is stored as it was summed is read by no one else.
+        stored = [s.src[2] for s in self.info.sink.src if s.src[2] not in self.info.reduces]
+        others += (x for value in stored for x in self.info.loads(value))
         again = {x.src[0] for x in others if x.src[0].op is Op.PARAM and r in self.info.deps[x]}
         row = 0
         for param in again & {x.src[0] for x in nest.loads if r in self.info.deps[x]}:
