@@ -105,7 +105,7 @@ class Emitter:
             return innermost(values)
 
         for segment in self._segments(loop):
-            if loop.block and segment.tile == loop.tile:
+            if loop.block and segment.tile == loop.tile and segment.masked is None:
                 carried = self._in_blocks(loop, segment, carried, body, sums)
             else:
                 carried = self.frames.run(loop.range, segment, carried, body)

@@ -52,6 +52,27 @@ def test_sums_along_open_sizes():
         assert off(whole.numpy(), 3 * one) < UNITS
 
 
+FORMS = [
+    lambda x: x.sum(1), lambda x: x.exp().sum(1), lambda x: (x * x).sum(), lambda x: x.mean((0, 1)),
+    lambda x: (x * x.T.contiguous().T).sum(0), lambda x: x @ x.T,
+    lambda x: x.sum(1, keepdim=True) + x, lambda x: (x.exp() * x.sin() + x.cos()).sum(1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", range(len(FORMS)))
+@pytest.mark.parametrize("most", [300, 4_000, 1_000_000])
+def test_open_sizes_count_every_element_once(form, most):
+    """Also those of a last vector, partly filled, and of loops that do not run at all."""
+    n = krt.Variable("n", 1, most)
+    f = krt.jit(FORMS[form], dynamic={"x": {1: n}})
+    for size in (1, 2, 7, 15, 16, 17, 64, 65, 131, 299):
+        x = np.random.default_rng(size).integers(-3, 4, (5, size)).astype(np.float64) / 4
+        wide = {1: np.exp(x).sum(1), 2: (x * x).sum(), 3: x.mean(), 4: (x * x).sum(0), 5: x @ x.T}
+        wide |= {6: x.sum(1, keepdims=True) + x, 7: (np.exp(x) * np.sin(x) + np.cos(x)).sum(1)}
+        exact = {0: x.sum(1), **wide}[form]
+        np.testing.assert_allclose(f(x.astype(np.float32)).numpy(), exact, rtol=2e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("size", [1, 127, 128, 129, 511, 512, 513, 4_099, 8_192, 65_537])
 def test_every_element_is_counted_once(size):
     x = np.random.default_rng(size).integers(-8, 9, (size, 5)).astype(np.float32)

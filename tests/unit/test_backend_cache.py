@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelrt.backend.cpu import LLVMCompiler, ObjectCache
+from kernelrt.backend.cpu import LLVMCompiler, ObjectCache, object_cache
 from kernelrt.device.spec import DeviceSpec, host
 
 if TYPE_CHECKING:
@@ -254,3 +254,17 @@ def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cache.get(("one",)) == b"object"
+
+
+def test_the_number_of_files_is_bounded_and_few_go_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(object_cache, "MOST_FILES", 64)
+    monkeypatch.setattr(object_cache, "_EVICT_AT_ONCE", 8)
+    cache, most = ObjectCache(tmp_path / "cache"), 0
+    for i in range(400):
+        before = set(entries(cache)) if cache.folder.exists() else set()
+        cache.put((str(i),), b"object")
+        assert len(before - set(entries(cache))) <= 8
+        most = max(most, len(entries(cache)))
+    assert 48 <= len(entries(cache)) <= most <= 64 + 8
+    assert cache.get(("399",)) == b"object"
+    assert cache.get(("0",)) is None

@@ -30,9 +30,13 @@ _SUFFIX = ".krto"
 DEFAULT_LIMIT = 256 << 20
 #: Bytes of the largest file that is read or written; no kernel comes near.
 MOST = 64 << 20
-# Eviction goes below the limit, so that it is not needed again at once.
+#: Files that the folder may hold: few enough to look through while someone waits for a kernel.
+MOST_FILES = 16_384
+# Eviction goes below the limits, so that it is not needed again at once.
 _EVICT_TO = 0.75
-# The folder is looked through once for about this part of the limit that is written to it.
+# Files that are removed at once; the next look takes further ones.
+_EVICT_AT_ONCE = 2_048
+# The folder is looked through once for about this part of a limit that is written to it.
 _LOOK_AFTER = 1 / 64
 # How stale (in seconds) a file's time of last use may get before it is written again.
 _TOUCH_AFTER = 3600.0
@@ -47,7 +51,7 @@ class ObjectCache:
         Made if need be, with permissions for its owner only. A folder of someone else, or one
         that others may write to, is refused: the cache is then off and says so in a warning.
     limit : int
-        Most bytes to keep; those used longest ago go first.
+        Most bytes to keep, of at most `MOST_FILES` objects; those used longest ago go first.
 
     Examples
     --------
@@ -64,7 +68,7 @@ class ObjectCache:
         self.limit = limit
         self.hits = 0
         self.misses = 0
-        self._unseen = 0  # bytes written here since the folder was last looked through
+        self._unseen = 0.0  # parts of a look written here since the folder was looked through
         self._usable: bool | None = None
 
     @classmethod
@@ -208,24 +212,27 @@ class ObjectCache:
         A process that writes little cannot count what the others write. So each file decides by
         its name, which is as good as random, and by its share of what may be written unseen.
         """
-        self._unseen += nbytes
-        portion = self.limit * _LOOK_AFTER
+        share = (nbytes / self.limit + 1 / MOST_FILES) / _LOOK_AFTER
+        self._unseen += share
         chance = int(path.name[:8], 16) / 2**32
-        if self._unseen > portion or chance * portion < nbytes:
-            self._unseen = 0
+        if self._unseen > 1 or chance < share:
+            self._unseen = 0.0
             self._evict()
 
     def _evict(self) -> None:
         files = self._files()
         size = sum(info.st_size for _, info in files)
-        if size <= self.limit:
+        if size <= self.limit and len(files) <= MOST_FILES:
             return
-        for name, info in sorted(files, key=lambda item: item[1].st_mtime):
-            if size <= self.limit * _EVICT_TO:
+        count = len(files)
+        oldest = sorted(files, key=lambda item: item[1].st_mtime)
+        for name, info in oldest[:_EVICT_AT_ONCE]:
+            if size <= self.limit * _EVICT_TO and count <= MOST_FILES * _EVICT_TO:
                 break
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()
                 size -= info.st_size
+                count -= 1
 
 
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
