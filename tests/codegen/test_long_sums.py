@@ -66,7 +66,7 @@ def test_open_sizes_count_every_element_once(form, most):
     n = krt.Variable("n", 1, most)
     f = krt.jit(FORMS[form], dynamic={"x": {1: n}})
     for size in (1, 2, 7, 15, 16, 17, 64, 65, 131, 299):
-        x = np.random.default_rng(size).integers(-3, 4, (5, size)).astype(np.float64) / 4
+        x = np.random.default_rng(size).integers(-3, 4, (40, size)).astype(np.float64) / 4
         wide = {1: np.exp(x).sum(1), 2: (x * x).sum(), 3: x.mean(), 4: (x * x).sum(0), 5: x @ x.T}
         wide |= {6: x.sum(1, keepdims=True) + x, 7: (np.exp(x) * np.sin(x) + np.cos(x)).sum(1)}
         exact = {0: x.sum(1), **wide}[form]
