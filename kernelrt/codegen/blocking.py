@@ -4,7 +4,7 @@ A contraction that keeps its sums in registers alone walks its whole depth for e
 has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
 instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
 rows is read from one end to the other, and of two large ones such parts are copied as stay in the
-cache. No sum is added up in another order than before.
+cache. The additions to each sum follow each other in the order of the depth.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _scattered(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | 
     x, depth = found.other, found.depth[-1]
     if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
         return None
-    own = info.deps[x] - info.deps[found.load]
+    own = sorted(info.deps[x] - info.deps[found.load], key=lambda r: int(r.arg))
     row = next((r for r in own if is_fixed(r) and info.stride(x, r) == 1), None)
     inner = {info.stride(found.load, found.columns), info.stride(found.load, depth)}
     steps = [info.stride(x, r) for r in found.depth]

@@ -253,8 +253,9 @@ class Chooser:
             if not tiled:
                 raise CompileError(f"its local arrays take more than {LOCAL_BYTES} bytes")
             r = max(tiled, key=lambda r: tiles[r].factor)
-            factor = tiles[r].factor // 2
-            tiles[r] = Tile(factor, min(tiles[r].lanes, factor))
+            half = tiles[r].factor // 2
+            lanes = min(tiles[r].lanes, half)
+            tiles[r] = Tile(half // lanes * lanes, lanes)
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
         fits = self.count.local_bytes(tiles) <= LOCAL_BYTES

@@ -62,6 +62,8 @@ def _settle(node: UOp, table: Table, done: Memo) -> UOp:
         if following is None:
             return current
         inherit(following, current)
+        if following in done:  # also what is to stay as it is, with all below it
+            return done[following]
         # Only what the rule newly built still needs the rules below its root.
         fresh = [s for s in following.src if s not in done]
         if fresh:

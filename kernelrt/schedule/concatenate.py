@@ -74,7 +74,8 @@ def _add_products(roots: Sequence[UOp]) -> bool:
 def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
     """`roots` with `rule` applied to sums of sums."""
     nodes = list(toposort(roots))
-    users = Counter(itertools.chain(roots, *(dict.fromkeys(node.src) for node in nodes)))
+    # What one addition takes twice has two uses: as a term it is not taken apart twice.
+    users = Counter(itertools.chain(roots, *(node.src for node in nodes)))
     partly = _wanted_in_part(nodes)
     done: dict[UOp, UOp] = {}
     checked: set[UOp] = set()

@@ -214,6 +214,10 @@ def _matmul(a: UOp, b: UOp) -> UOp:
     return build.reshape(out, kept)
 
 
+#: Remainders of a position by the strides that a transposed convolution has kernels of their own
+#: for: a kernel takes about 10 ms to compile.
+_PHASES = 16
+
 _Windows: TypeAlias = tuple[tuple[int, int, int, int], ...]
 
 
@@ -276,12 +280,17 @@ def _spread(g: UOp, w: UOp, shape: build.Shape, windows: _Windows, groups: int) 
 
     Elements of the result that lie a stride apart take the same taps, so each remainder of a
     position by the stride is a convolution with its own taps, and no product is one with the zeros
-    between.
+    between. Where there are many remainders, they are channels of one convolution, if all of them
+    have as many taps.
     """
     n = len(windows)
     sizes = shape[2:]
-    if all(stride == 1 for _, _, stride, _ in windows) or not is_static(sizes):
+    remainders = math.prod(stride for _, _, stride, _ in windows)
+    if remainders == 1 or not is_static(sizes):
         return _gathered(g, w, shape, windows, groups)
+    if remainders > _PHASES:
+        even = all(size % stride == 0 and dilation == 1 for _, size, stride, dilation in windows)
+        return (_shuffled if even else _gathered)(g, w, shape, windows, groups)
     parts = [
         [_phase(*window[1:], r) for r in range(window[2])] for window in windows
     ]
@@ -296,6 +305,37 @@ def _spread(g: UOp, w: UOp, shape: build.Shape, windows: _Windows, groups: int) 
         rows = [build.cat(rows[i : i + stride], behind) for i in range(0, len(rows), stride)]
     whole = build.reshape(rows[0], (*shape[:2], *(
         count * window[2] for count, window in zip(counts, windows, strict=True)
+    )))  # fmt: skip
+    return build.shrink(whole, [(0, d) for d in shape])
+
+
+def _shuffled(g: UOp, w: UOp, shape: build.Shape, windows: _Windows, groups: int) -> UOp:
+    """Convolution transposed whose remainders are channels: each stride-th tap is one's own.
+
+    Source: sub-pixel convolution, Shi et al., "Real-time single image and video super-resolution
+    using an efficient sub-pixel convolutional neural network", 2016.
+    """
+    n = len(windows)
+    batch, channels, *sizes = shape
+    out, inside = w.shape[:2]
+    strides = [stride for _, _, stride, _ in windows]
+    remainders = math.prod(strides)
+    own = [size // stride for _, size, stride, _ in windows]
+    # out, in / group, (taps of its own, remainder)... with the remainders beside the channels.
+    w = build.reshape(w, (out, inside, *itertools.chain(*zip(own, strides, strict=True))))
+    w = build.permute(w, (0, 1, *range(3, 3 + 2 * n, 2), *range(2, 2 + 2 * n, 2)))
+    w = build.reshape(w, (out, inside * remainders, *own))
+    counts = [-(-size // stride) for size, stride in zip(sizes, strides, strict=True)]
+    plain = tuple((axis, tap, 1, 1) for (axis, *_), tap in zip(windows, own, strict=True))
+    reached = [size + tap - 1 for size, tap in zip(g.shape[2:], own, strict=True)]
+    found = _gathered(g, w, (batch, channels * remainders, *reached), plain, groups)
+    for axis, count in enumerate(counts, 2):
+        found = _moved(found, axis, 0, count)
+    found = build.reshape(found, (batch, channels, *strides, *counts))
+    order = itertools.chain(*((2 + n + k, 2 + k) for k in range(n)))
+    found = build.permute(found, (0, 1, *order))
+    whole = build.reshape(found, (batch, channels, *(
+        count * stride for count, stride in zip(counts, strides, strict=True)
     )))  # fmt: skip
     return build.shrink(whole, [(0, d) for d in shape])
 

@@ -38,6 +38,31 @@ def test_of_the_input(sizes, dilation, groups, taps, stride):
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
+#: Taps, strides, sizes, dilation and groups with too many remainders for a kernel each.
+MANY = (
+    ((5, 5), (5, 5), (11, 10), (1, 1), 1), ((10, 5), (5, 5), (23, 17), (1, 1), 2),
+    ((6, 12), (6, 4), (13, 29), (1, 1), 2), ((16, 1), (16, 2), (37, 5), (1, 1), 1),
+    ((32, 1), (32, 1), (70, 3), (1, 1), 1), ((3, 5), (5, 5), (11, 10), (1, 1), 1),
+    ((5, 5), (5, 5), (21, 22), (2, 1), 1), ((7, 10), (5, 5), (12, 23), (1, 1), 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("taps", "stride", "sizes", "dilation", "groups"), MANY)
+def test_of_the_input_with_many_remainders(taps, stride, sizes, dilation, groups):
+    test_of_the_input(sizes, dilation, groups, taps, stride)
+
+
+@pytest.mark.parametrize("stride", [4, 5, 16, 32])
+def test_large_strides_make_few_kernels(stride):
+    x = krt.tensor(np.ones((1, 3, 2 * stride, 2 * stride), np.float32), requires_grad=True)
+    w = krt.tensor(np.ones((8, 3, stride, stride), np.float32))
+    gradient = krt.jit(lambda g: krt.grad((x.conv2d(w, stride=stride) * g).sum(), [x])[0])
+    g = np.arange(32, dtype=np.float32).reshape(1, 8, 2, 2)
+    wanted = np.broadcast_to(g.sum(1, keepdims=True), (1, 3, 2, 2)).repeat(stride, 2)
+    np.testing.assert_array_equal(gradient(g).numpy(), wanted.repeat(stride, 3))
+    assert len(gradient.plan(g).kernels) <= 24
+
+
 def test_what_no_window_reaches_is_zero():
     x = krt.tensor(np.ones((1, 1, 8, 8), np.float32), requires_grad=True)
     w = krt.tensor(np.full((1, 1, 1, 1), 2.0, np.float32))

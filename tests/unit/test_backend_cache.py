@@ -268,3 +268,9 @@ def test_the_number_of_files_is_bounded_and_few_go_at_once(tmp_path, monkeypatch
     assert 48 <= len(entries(cache)) <= most <= 64 + 8
     assert cache.get(("399",)) == b"object"
     assert cache.get(("0",)) is None
+
+
+def test_a_limit_of_nothing_keeps_nothing(tmp_path):
+    cache = ObjectCache(tmp_path / "cache", limit=0)
+    cache.put(KEY, b"object")
+    assert cache.get(KEY) is None

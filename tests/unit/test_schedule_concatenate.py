@@ -174,6 +174,18 @@ def test_equal_terms_count_as_often_as_they_are_added():
     agree(memory, [root], [joined])
 
 
+def test_terms_that_are_doubled_again_and_again_are_terms():
+    """Taken apart, thirty doublings would be a billion terms."""
+    memory = Memory(7)
+    [total] = products(memory, 1)
+    for _ in range(30):
+        total = total.alu(Op.ADD, total)
+    root = reduce(total, Op.ADD, 0)
+    found = concatenate_products([root], SPEC)
+    assert sum(1 for _ in toposort(found)) < 100
+    agree(memory, [root], found)
+
+
 def test_a_sum_of_what_lies_side_by_side_reads_that():
     memory = Memory(4)
     factors = [memory.random(16, 64) for _ in range(6)]

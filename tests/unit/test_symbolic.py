@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, const, simplify, toposort
-from kernelrt.ir.symbolic import less, upper
+from kernelrt.ir.rewrite import rewrite
+from kernelrt.ir.symbolic import RULES, less, upper
 from kernelrt.ir.terms import label, linear, ranges_of, render
+from kernelrt.schedule.indexing import Indexer
 
 N = Variable("n", 1, 6)
 EVALUATE = {
@@ -251,3 +253,17 @@ def test_labels_depend_on_content_alone():
 
 def test_equal_sums_become_one_node():
     assert simplify(A * 3 + B + A) is simplify(B - A + A * 5)
+
+
+def test_what_a_rule_finds_below_data_is_left_as_it_is():
+    """A sum of one LOAD is that LOAD: the array that it reads is not another one for it."""
+    r, i = (UOp(Op.RANGE, dt.int64, (const(17, dt.int64),), n) for n in (3, 0))
+    param = UOp(Op.PARAM, dt.int64, (), (0, 17))
+    value = UOp(Op.LOAD, dt.int64, (param, r)).alu(Op.EQ, const(4, dt.int64))
+    zero, one = const(0, dt.int64), const(1, dt.int64)
+    kept = UOp(Op.MOD, dt.int64, (value.alu(Op.WHERE, zero, one), const(17, dt.int64)))
+    load = UOp(Op.LOAD, dt.int64, (UOp(Op.LOCAL, dt.int64, (kept, r)), i))
+    total = UOp(Op.ADD, dt.int64, (zero, UOp(Op.MUL, dt.int64, (load, one))))
+    memo = {load: load}
+    assert rewrite([total], RULES, memo) == [load]
+    assert Indexer().simplify(total) is load

@@ -212,7 +212,7 @@ class ObjectCache:
         A process that writes little cannot count what the others write. So each file decides by
         its name, which is as good as random, and by its share of what may be written unseen.
         """
-        share = (nbytes / self.limit + 1 / MOST_FILES) / _LOOK_AFTER
+        share = (nbytes / max(1, self.limit) + 1 / MOST_FILES) / _LOOK_AFTER
         self._unseen += share
         chance = int(path.name[:8], 16) / 2**32
         if self._unseen > 1 or chance < share:
