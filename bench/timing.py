@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 from dataclasses import dataclass, field
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 BATCH_NS = 200_000
 """A batch of calls takes at least this long, so that reading the clock costs nothing."""
+
+
+SETTLE_S = 0.03
+"""How long to wait between sides: OpenBLAS's threads spin for 26 ms after their last work."""
 
 
 @dataclass
@@ -50,8 +54,8 @@ def measure(
 ) -> dict[str, Samples]:
     """Time all sides in `rounds` rounds; in each, every side gets one block of `block_ms`.
 
-    The first quarter of a block is not counted: a peer's threads may still be spinning, and the
-    caches hold the data of the side before.
+    Before a block the threads of the side before come to rest. The first quarter of a block is
+    not counted: threads wake up, and the caches hold other data.
     """
     samples = {name: Samples() for name in sides}
     counts: dict[str, int] = {}
@@ -67,6 +71,7 @@ def measure(
             for name in names[shift:] + names[:shift]:
                 side, call = sides[name]
                 side.enter()
+                sleep(SETTLE_S)
                 _block(call, counts[name], int(block_ms * 1e6), samples[name].batches)
             gc.collect()
     finally:
