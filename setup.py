@@ -28,7 +28,10 @@ from setuptools.errors import CompileError, PlatformError
 HERE = Path(__file__).parent
 EPOCH = 315532800
 """The first of January 1980, the earliest time that archives of all kinds can hold."""
-CORE = [f"csrc/{name}.c" for name in ("plan", "build", "graph", "choice", "pool", "platform")]
+CORE = [
+    f"csrc/{name}.c"
+    for name in ("plan", "build", "graph", "choice", "pool", "thread", "platform")
+]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """

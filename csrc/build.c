@@ -288,6 +288,12 @@ int64_t krt_plan_cost_ns(krt_plan *plan)
     return plan->cost_ns;
 }
 
+void krt_plan_need_stack(krt_plan *plan, size_t nbytes)
+{
+    if (nbytes > plan->stack_bytes)
+        plan->stack_bytes = nbytes;
+}
+
 static krt_status check_slot(const krt_plan *plan, size_t op, size_t slot, bool pointer,
                              krt_fault *fault)
 {

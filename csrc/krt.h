@@ -23,7 +23,8 @@ typedef enum krt_status {
     KRT_OUT_OF_BOUNDS, /* an operation stored to its status word */
     KRT_CUSTOM_FAILED, /* a custom function reported failure */
     KRT_INTERRUPTED,   /* the host asked to stop */
-    KRT_FORKED         /* in a child: the threads that had parts of this run do not exist here */
+    KRT_FORKED,        /* in a child: the threads that had parts of this run do not exist here */
+    KRT_NO_STACK       /* too little is left of it here, and no other thread could be started */
 } krt_status;
 
 /* ---- Time and memory --------------------------------------------------------------------- */
@@ -119,7 +120,8 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
 void krt_plan_destroy(krt_plan *plan);
 
 /* Run the plan once. The caller holds the plan's lock. On KRT_OUT_OF_BOUNDS and
- * KRT_CUSTOM_FAILED `*failed_op` is the op that stopped it. Never allocates. */
+ * KRT_CUSTOM_FAILED `*failed_op` is the op that stopped it. Allocates nothing, unless this thread's
+ * stack is too small: see krt_plan_need_stack. */
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
 
 typedef struct krt_sample {
@@ -161,6 +163,10 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
  * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */
 size_t krt_plan_n_ops(const krt_plan *plan);
 void krt_plan_set_threads(krt_plan *plan, int threads); /* at most so many; 0: no own limit */
+
+/* Some kernel of the plan has arrays of `nbytes` on the stack, far below a megabyte. An execution
+ * on a thread that has less left calls kernels on another thread, and runs serially. */
+void krt_plan_need_stack(krt_plan *plan, size_t nbytes);
 int64_t krt_plan_cost_ns(krt_plan *plan);
 krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
                                 krt_fault *fault);

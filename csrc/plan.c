@@ -3,6 +3,7 @@
 
 #include "platform.h"
 #include "pool.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -230,6 +231,88 @@ static krt_status run_serial(krt_plan *plan, size_t *failed_op)
     }
 }
 
+/* Whether this thread can call the plan's kernels itself. */
+static bool has_stack(const krt_plan *plan)
+{
+    return !plan->stack_bytes || krt_stack_has(plan->stack_bytes);
+}
+
+typedef struct stretch {
+    const krt_step *begin, *end;
+} stretch;
+
+static void run_stretch(void *context)
+{
+    const stretch *steps = context;
+    for (const krt_step *step = steps->begin; step != steps->end; ++step)
+        step->fn(step->bufs, step->vals);
+}
+
+/* run_serial, but kernels, and nothing else, are called on another thread. */
+static krt_status run_serial_aside(krt_plan *plan, krt_aside *aside, size_t *failed_op)
+{
+    stretch steps = {.end = plan->steps};
+    for (const krt_stop *stop = plan->stops;; ++stop) {
+        steps = (stretch){.begin = steps.end, .end = stop->end};
+        if (steps.begin != steps.end && !krt_aside_call(aside, run_stretch, &steps))
+            return KRT_NO_STACK;
+        if (stop->action == STOP_END) {
+            plan->marked = false;
+            return KRT_OK;
+        }
+        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
+        if (status)
+            return status;
+    }
+}
+
+/* run_serial with a clock; `aside` is NULL where this thread calls the kernels itself. */
+static krt_status run_serial_profiled(krt_plan *plan, krt_aside *aside, krt_sample *samples,
+                                      size_t *failed_op)
+{
+    const krt_stop *stop = plan->stops;
+    int64_t origin = krt_clock_ns(), start = origin;
+    for (size_t op = 0; op < plan->n_ops; ++op) {
+        const krt_record *record = plan->records + op;
+        if (!record->chunks)
+            continue;
+        krt_status status = KRT_OK;
+        if (record->kind != KRT_CUSTOM) {
+            const krt_step *step = plan->steps + record->first_step;
+            stretch steps = {.begin = step, .end = step + record->chunks};
+            if (!aside)
+                run_stretch(&steps);
+            else if (!krt_aside_call(aside, run_stretch, &steps))
+                return KRT_NO_STACK;
+        }
+        if (stop->op == op) {
+            status = krt_plan_look_up(plan, op, stop->action, failed_op);
+            ++stop;
+        }
+        int64_t now = krt_clock_ns();
+        samples[op] = (krt_sample){.start_ns = start - origin,
+                                   .elapsed_ns = now - start,
+                                   .chunks = (int64_t)record->chunks};
+        if (status)
+            return status;
+        start = now;
+    }
+    plan->marked = false;
+    return KRT_OK;
+}
+
+/* The serial loop of a thread with too little stack; `samples` may be NULL. */
+static krt_status run_aside(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+{
+    krt_aside aside;
+    if (!krt_aside_begin(&aside))
+        return KRT_NO_STACK;
+    krt_status status = samples ? run_serial_profiled(plan, &aside, samples, failed_op)
+                                : run_serial_aside(plan, &aside, failed_op);
+    krt_aside_end(&aside);
+    return status;
+}
+
 /* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. Until
  * it has ended well the run counts as one that failed: a fork leaves in the child what it found. */
 static void begin(krt_plan *plan)
@@ -261,6 +344,8 @@ static int threads_for(krt_plan *plan)
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
 {
     begin(plan);
+    if (!has_stack(plan))
+        return run_aside(plan, NULL, failed_op);
     int threads = threads_for(plan);
     if (threads == 1)
         return run_serial(plan, failed_op);
@@ -275,45 +360,15 @@ krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
     return status;
 }
 
-/* ---- The loop with a clock --------------------------------------------------------------- */
-
-static krt_status run_serial_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
-{
-    const krt_stop *stop = plan->stops;
-    int64_t origin = krt_clock_ns(), start = origin;
-    for (size_t op = 0; op < plan->n_ops; ++op) {
-        const krt_record *record = plan->records + op;
-        if (!record->chunks)
-            continue;
-        krt_status status = KRT_OK;
-        if (record->kind != KRT_CUSTOM) {
-            const krt_step *step = plan->steps + record->first_step;
-            for (const krt_step *last = step + record->chunks; step != last; ++step)
-                step->fn(step->bufs, step->vals);
-        }
-        if (stop->op == op) {
-            status = krt_plan_look_up(plan, op, stop->action, failed_op);
-            ++stop;
-        }
-        int64_t now = krt_clock_ns();
-        samples[op] = (krt_sample){.start_ns = start - origin,
-                                   .elapsed_ns = now - start,
-                                   .chunks = (int64_t)record->chunks};
-        if (status)
-            return status;
-        start = now;
-    }
-    plan->marked = false;
-    return KRT_OK;
-}
-
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
 {
     begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
+    if (!has_stack(plan))
+        return run_aside(plan, samples, failed_op);
     int threads = threads_for(plan);
     krt_trace trace;
     return threads > 1 && krt_choose_parallel(plan)
                ? krt_graph_execute(plan, samples, failed_op, &trace)
-               : run_serial_profiled(plan, samples, failed_op);
+               : run_serial_profiled(plan, NULL, samples, failed_op);
 }

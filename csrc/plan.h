@@ -52,6 +52,7 @@ struct krt_plan {
     bool stale;      /* chunk counts changed: steps and stops must be laid out again */
     bool marked;     /* a run has not ended, or not well: status words may be set */
     int max_threads; /* 0: as many as the process has */
+    size_t stack_bytes; /* what arrays of one kernel take there at most */
     krt_graph *graph; /* NULL: no two of its ops may ever run together */
 
     size_t n_ops;

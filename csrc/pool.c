@@ -5,12 +5,11 @@
 #include "pool.h"
 
 #include "krt.h"
+#include "thread.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 /* A worker that finds no region spins this long for the next one: longer than the Python between
  * two steps of a training loop, shorter than anyone notices on a power meter. */
@@ -21,10 +20,6 @@ enum { ROUNDS_BETWEEN_YIELDS = 64 };
 
 /* How long a caller spins for workers to leave before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
-
-/* A worker's stack is as large as the main thread's: what runs serially runs on a worker. */
-#define USUAL_STACK_BYTES (8 << 20)
-#define LEAST_STACK_BYTES (1 << 20)
 
 #define MAX_THREADS 1024
 
@@ -258,30 +253,6 @@ static void *worker_main(void *argument)
 
 /* ---- Starting workers -------------------------------------------------------------------- */
 
-#ifndef KRT_NO_THREADS
-static size_t stack_bytes(void)
-{
-    struct rlimit stack;
-    if (getrlimit(RLIMIT_STACK, &stack) || stack.rlim_cur == RLIM_INFINITY ||
-        stack.rlim_cur > SIZE_MAX / 2)
-        return USUAL_STACK_BYTES;
-    size_t nbytes = (size_t)stack.rlim_cur & ~(size_t)0xffff;
-    return nbytes > LEAST_STACK_BYTES ? nbytes : LEAST_STACK_BYTES;
-}
-
-/* Signals are for the threads that the program made; but a fault is for whoever commits it, and
- * blocking it would end the process without a word. */
-static void block_signals(sigset_t *before)
-{
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; ++i)
-        sigdelset(&blocked, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, before);
-}
-#endif
-
 static bool start_worker(int index)
 {
 #ifdef KRT_NO_THREADS
@@ -291,22 +262,7 @@ static bool start_worker(int index)
     (void)sleep_until_called;
     return false;
 #else
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t before;
-#ifdef KRT_TEST_HOOKS
-    if (krt_test_thread_fails())
-        return false;
-#endif
-    if (pthread_attr_init(&attributes))
-        return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, stack_bytes());
-    block_signals(&before);
-    int failed = pthread_create(&thread, &attributes, worker_main, (void *)(intptr_t)index);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return !failed;
+    return krt_thread_start(worker_main, (void *)(intptr_t)index);
 #endif
 }
 

@@ -83,6 +83,9 @@ class PlanCore:
             Called from one of the plan's own custom functions.
         PlanReleasedError
             The plan was released.
+        OutOfMemoryError
+            This thread's stack is too small for the plan, and no other thread could be started;
+            nothing was run.
         KeyboardInterrupt
             Or whatever a signal handler raised while a long plan ran. The plan stays usable.
         """
@@ -128,6 +131,11 @@ class PlanCore:
         ------
         ShapeError
             `n` is below 1.
+        """
+    def need_stack(self, nbytes: int) -> None:
+        """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
+
+        A thread that has less left has kernels called on another one, one after the other.
         """
     @property
     def max_threads(self) -> int | None:

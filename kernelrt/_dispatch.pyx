@@ -62,6 +62,12 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
             "this process was forked by a signal handler while several threads executed the plan; "
             "they do not exist in the child, so this run has no result here; execute it again"
         )
+    if status == KRT_NO_STACK:
+        raise errors.OutOfMemoryError(
+            "too little is left of this thread's stack for the arrays of the plan's kernels, and "
+            "the system gives no other thread to call them on; start the thread with more stack, "
+            "as by threading.stack_size(1 << 20), or end other threads"
+        )
     if status == KRT_OUT_OF_BOUNDS:
         index_error.op = op
         raise index_error from cause  # an interrupt that came at the same time
@@ -441,6 +447,11 @@ cdef class PlanCore:
         self.acquire()
         krt_plan_set_threads(self.plan, threads)
         self.limit = threads
+        krt_lock_release(&self.lock)
+
+    def need_stack(self, size_t nbytes):
+        self.acquire()
+        krt_plan_need_stack(self.plan, nbytes)
         krt_lock_release(&self.lock)
 
     @property

@@ -15,6 +15,7 @@ cdef extern from "krt.h" nogil:
         KRT_CUSTOM_FAILED
         KRT_INTERRUPTED
         KRT_FORKED
+        KRT_NO_STACK
 
     int64_t krt_clock_ns()
     void *krt_memory_alloc(size_t nbytes, size_t alignment, bint zero)
@@ -96,6 +97,7 @@ cdef extern from "krt.h" nogil:
                                  size_t n, krt_fault *fault)
     size_t krt_plan_n_ops(const krt_plan *plan)
     void krt_plan_set_threads(krt_plan *plan, int threads)
+    void krt_plan_need_stack(krt_plan *plan, size_t nbytes)
     int64_t krt_plan_cost_ns(krt_plan *plan)
     krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,
                                     krt_fault *fault)

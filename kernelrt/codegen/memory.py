@@ -198,6 +198,10 @@ class Memory:
             for name, nbytes in self._allocated.values()
         ]
 
+    def allocated_bytes(self) -> int:
+        """How much of the stack `allocations` take."""
+        return sum(-nbytes // _ALIGN * -_ALIGN for _, nbytes in self._allocated.values())
+
     def hold(self, local: UOp, places: list[Place]) -> None:
         """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
         kind = _local_type(local.dtype)

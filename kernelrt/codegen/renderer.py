@@ -93,6 +93,7 @@ class LLVMRenderer:
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)
         program.variant = tiling.text()
+        program.stack_bytes = emitter.memory.allocated_bytes()
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:

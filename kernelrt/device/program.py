@@ -74,6 +74,8 @@ class ProgramSpec:
         Whether it may store to the status word, which is then its last slot.
     variant : str
         How it was written, in the renderer's own words: `Renderer.render` takes them.
+    stack_bytes : int
+        What its local arrays take of the stack of the thread that runs it.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class ProgramSpec:
     host_parallel_safe: bool = True
     may_fail: bool = False
     variant: str = ""
+    stack_bytes: int = 0
 
     def add_var(self, var: UOp | Size) -> Self:
         """Append a Variable to `vars` and its name to `var_names` (before ``core_id``)."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["LOCAL_BYTES", "flat_index", "local_bytes", "local_itemsize", "most_elements"]
 
 #: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
-#: that runs it, of which worker threads have a megabyte or more, and in the cache of its core.
+#: that runs it, and in the cache of its core. `ProgramSpec.stack_bytes` tells the plan, which calls
+#: its kernels elsewhere where a thread has too little left.
 LOCAL_BYTES: Final = 256 * 1024
 
 

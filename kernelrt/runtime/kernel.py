@@ -89,6 +89,8 @@ class CachedKernel:
         What it was written for, which says what these cost; None where that is not known.
     variant : str
         How the renderer wrote it, in its own words; empty where it did not.
+    stack_bytes : int
+        What its local arrays take of the stack of the thread that runs it.
     """
 
     program: Program
@@ -111,6 +113,7 @@ class CachedKernel:
     cycles: Dim = 0
     target: DeviceSpec | None = None
     variant: str = ""
+    stack_bytes: int = 0
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -213,6 +216,7 @@ class CachedKernel:
             cycles=spec.cycles,
             target=spec.device,
             variant=spec.variant,
+            stack_bytes=spec.stack_bytes,
         )
 
     @classmethod

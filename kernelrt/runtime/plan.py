@@ -18,7 +18,7 @@ from kernelrt.runtime.sizes import evaluate
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from kernelrt._dispatch import Bindings, Exchanges, OpTuple
     from kernelrt.device.buffer import Buffer
@@ -67,6 +67,7 @@ class ExecutionPlan(PlanCore):
         self._table = VariableTable(self._ops)
         self._values = dict(self._table.initial)
         super().__init__(self._rows())
+        self._need_stack_of(op.kernel for op in self._ops if isinstance(op, PreparedKernel))
         mine = weakref.ref(self)
         for i, op in enumerate(self._ops):
             op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the op's place is here
@@ -374,6 +375,7 @@ class ExecutionPlan(PlanCore):
                     f"kernels: {new.entry_point!r} on {new.device} computes something else than "
                     f"{old.entry_point!r} on {old.device}"
                 )
+        self._need_stack_of(kernels.values())
         changed: list[int] = []
 
         def take() -> Exchanges:
@@ -397,6 +399,10 @@ class ExecutionPlan(PlanCore):
 
         self.exchange_with(take)
         return len(changed)
+
+    def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
+        if most := max((kernel.stack_bytes for kernel in kernels), default=0):
+            self.need_stack(most)
 
     def release_intermediate_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
         """Give back what the plan needs to run; it refuses to from now on. Outputs stay.

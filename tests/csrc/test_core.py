@@ -36,13 +36,21 @@ def sanitizer_works(flags: list[str], folder) -> bool:
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize(
     "program",
-    ["test_blocks", "test_locks", "test_pool", "test_graph", "test_choice", "test_faults"],
+    [
+        "test_blocks",
+        "test_locks",
+        "test_pool",
+        "test_graph",
+        "test_choice",
+        "test_faults",
+        "test_stack",
+    ],
 )
 def test_core(program: str, build: str, tmp_path) -> None:
     flags = [*BUILDS[build], "-g", "-pthread"]
     if "-fsanitize" in " ".join(flags) and not sanitizer_works(flags, tmp_path):
         pytest.skip(f"this compiler or machine cannot do {build}")
-    if build == "no-threads" and program == "test_faults":
+    if build == "no-threads" and program in ("test_faults", "test_stack"):
         pytest.skip("without threads none can fail to start")
     binary = compile_c(
         [HERE / f"{program}.c", *sorted(CSRC.glob("*.c"))],

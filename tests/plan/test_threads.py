@@ -153,3 +153,34 @@ def test_a_plan_may_be_held_to_one_thread():
     plan = krt.prepare(x @ x, threads=1)
     plan.execute()
     assert {p.worker for p in plan.execute_profiled()} == {0}
+
+
+@pytest.mark.parametrize("kilobytes", [64, 256, 1024])
+def test_kernels_with_arrays_on_a_thread_with_a_small_stack(kilobytes):
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal((256, 1024)).astype(np.float32)
+    b = rng.standard_normal((1024, 1024)).astype(np.float32)
+    want = np.maximum(a.astype(np.float64) @ b, 0) @ b
+    found = []
+
+    def work():
+        x, y = krt.from_numpy(a), krt.from_numpy(b)
+        step = krt.jit(lambda x, y: (x @ y).relu() @ y)
+        found.extend((step(x, y).numpy(), step(x, y).numpy(), ((x @ y).relu() @ y).numpy()))
+        plan = step.plan(x, y)
+        assert max(kernel.stack_bytes for kernel in plan.kernels) > 64 << 10
+        profile = plan.execute_profiled()
+        assert sum(p.elapsed for p in profile) > 0
+        found.append(plan.output_buffer.raw().view(np.float32).reshape(want.shape).copy())
+
+    before = threading.stack_size(kilobytes << 10)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    assert len(found) == 4
+    for got in found:
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+        np.testing.assert_array_equal(got, found[0])
