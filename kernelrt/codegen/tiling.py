@@ -70,10 +70,14 @@ class Tiling:
 
     @property
     def chunks(self) -> Dim:
-        """How many chunks the kernel has; follows the Variables in its shape."""
+        """How many chunks the kernel has; follows the Variables in its shape.
+
+        At least one: where there is nothing to compute, it finds that out.
+        """
         if self.chunked is None:
             return 1
-        return as_dim((self.chunked.src[0] + (self.share - 1)) // self.share)
+        parts = (self.chunked.src[0] + (self.share - 1)) // self.share
+        return as_dim(parts.alu(Op.MAX, 1))
 
     def tile(self, r: UOp) -> Tile:
         """The tile of `r`; one element where none was chosen."""

@@ -8,6 +8,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import Variable, nn
 from kernelrt.errors import DTypeError, ShapeError, VariableError
+from kernelrt.ir import UOp
 
 BATCH = Variable("batch", 1, 64)
 SIZES = [1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64]
@@ -174,6 +175,30 @@ def test_a_sum_of_nothing_is_zero():
     for n in (0, 2):
         got = f(np.zeros((n, 3), np.float32)).numpy()
         np.testing.assert_array_equal(np.copysign(1, got), np.ones(3))
+
+
+@pytest.mark.parametrize("name", ["map", "rows", "columns", "product", "gradient"])
+def test_large_kernels_of_nothing(name):
+    def gradient(x, y):
+        w = y.requires_grad_()
+        return krt.grad(((x @ w).tanh() ** 2).sum(), w)
+
+    work = {
+        "map": lambda x, _: (x * 2).exp(),
+        "rows": lambda x, _: (x * x).sum(1),
+        "columns": lambda x, _: ((x + 1).sum(0), x.cumsum(1)),
+        "product": lambda x, y: (x @ y).relu(),
+        "gradient": gradient,
+    }[name]
+    f = krt.jit(work, dynamic={"x": {0: Variable("rows", 0, 5000)}})
+    data = np.random.default_rng(0).standard_normal((2000, 64), np.float32)
+    y = data[:64]
+    assert any(isinstance(k.global_size[0], UOp) for k in f.plan(data, y).kernels)
+    for n in (2000, 0, 1):
+        want = work(krt.tensor(data[:n]), krt.tensor(y))
+        got = f(data[:n], y)
+        for a, b in zip(got, want, strict=True) if name == "columns" else [(got, want)]:
+            np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-4)
 
 
 def test_arguments_that_may_be_left_out_have_no_sizes_then():
