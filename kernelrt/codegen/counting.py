@@ -6,6 +6,7 @@ together.
 
 from __future__ import annotations
 
+import enum
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,11 +83,23 @@ class Nest:
 
 
 class _Spread(NamedTuple):
-    """How often a loop's text is written, and for how many places and elements of its tile."""
+    """How often a loop's text is written, and for how many places and elements of its tile.
+
+    `masked` of the elements are lanes of vectors that the loop may end in.
+    """
 
     copies: int
     places: int
     elements: int
+    masked: int
+
+
+class _By(enum.Enum):
+    """What a value is written once for: a vector, each of its elements, or each masked one."""
+
+    VECTOR = enum.auto()
+    ELEMENT = enum.auto()
+    MASKED = enum.auto()
 
 
 class Counter:
@@ -332,7 +345,8 @@ class Counter:
         total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
         for store in stores:
             lone = vector is not None and self.stride(store, vector) != 1
-            places = self._repeats(frozenset(opened), opened, spread, vector, not lone)
+            by = _By.ELEMENT if lone else _By.VECTOR
+            places = self._repeats(frozenset(opened), opened, spread, vector, by)
             total += instructions(Op.STORE) * places
         return total
 
@@ -346,11 +360,11 @@ class Counter:
         vector = along or self.vector_of(opened[::-1], tiles)
         values = [u.src[0] for u in nest.nodes]
         # The combination, beside what is combined, and at the end the lanes' with each other.
-        once = self._repeats(nest.ranges, inside, spread, vector, True)
+        once = self._repeats(nest.ranges, inside, spread, vector, _By.VECTOR)
         if along is not None:
-            lanes = self._repeats(nest.deps, opened, spread, along, True)
+            lanes = self._repeats(nest.deps, opened, spread, along, _By.VECTOR)
             once += lanes * 3 * (tiles[along].lanes - 1).bit_length()
-        loops = self._repeats(nest.ranges, inside, spread, None, False, loops=True)
+        loops = self._repeats(nest.ranges, inside, spread, None, _By.ELEMENT, loops=True)
         text = self._text(values, inside, vector, spread, tiles)
         return text + len(values) * once + _LOOP * loops
 
@@ -389,11 +403,11 @@ class Counter:
         if body is None:
             body = self._bodies[key] = self._body(roots, vector, rows, apart)
         total = 0
-        known: dict[tuple[frozenset[UOp], bool], int] = {}
-        for u, weight, wide in body:
-            at = (self.info.deps[u], wide)
+        known: dict[tuple[frozenset[UOp], _By], int] = {}
+        for u, weight, by in body:
+            at = (self.info.deps[u], by)
             if at not in known:
-                known[at] = self._repeats(at[0], opened, spread, vector, wide)
+                known[at] = self._repeats(at[0], opened, spread, vector, by)
             total += weight * known[at]
         return total
 
@@ -413,33 +427,36 @@ class Counter:
         vector: UOp | None,
         rows: frozenset[UOp],
         apart: frozenset[UOp],
-    ) -> list[tuple[UOp, int, bool]]:
-        """Nodes to write for `roots`: instructions of each, and whether once for a vector.
+    ) -> list[tuple[UOp, int, _By]]:
+        """Nodes to write for `roots`: instructions of each, and what they are written once for.
 
         LOADs `apart` read lane by lane, whatever their indices are.
         """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
-        out = [(u, instructions(u.op), True) for u in values if u.op is not Op.LOAD]
-        shared: list[UOp] = []
-        lone: list[UOp] = []
+        out = [(u, instructions(u.op), _By.VECTOR) for u in values if u.op is not Op.LOAD]
+        indices: dict[_By, list[UOp]] = {by: [] for by in _By}
         for x in values:
             if x.op is not Op.LOAD:
                 continue
             step = self.stride(x, vector) if vector is not None and x not in apart else None
             if vector not in self.info.deps[x] or step == 1:
-                out.append((x, instructions(Op.LOAD), True))
-                shared += x.src[1:]
-            elif self._is_spaced(x, step):
-                out.append((x, instructions(Op.LOAD) + 4, True))
+                out.append((x, instructions(Op.LOAD), _By.VECTOR))
+                indices[_By.VECTOR] += x.src[1:]
+                continue
+            # Where a mask says which lanes there are, each is loaded by itself.
+            lone = _By.MASKED
+            if self._is_spaced(x, step):
+                out.append((x, instructions(Op.LOAD) + 4, _By.VECTOR))
             elif step and len(x.src) == 2 and any(self.stride(x, r) == 1 for r in rows):
-                out.append((x, instructions(Op.LOAD), False))
+                out.append((x, instructions(Op.LOAD), _By.ELEMENT))
             else:
-                out.append((x, _LANE, False))
-                lone += x.src[1:]
-        for indices, wide in ((shared, True), (lone, False)):
-            below = toposort(indices, stop=lambda u: u.op in CLOSING)
+                lone = _By.ELEMENT
+            out.append((x, _LANE, lone))
+            indices[lone] += x.src[1:]
+        for by, read in indices.items():
+            below = toposort(read, stop=lambda u: u.op in CLOSING)
             nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
-            out += [(u, instructions(u.op), wide) for u in nodes]
+            out += [(u, instructions(u.op), by) for u in nodes]
         return out
 
     def _repeats(
@@ -448,11 +465,11 @@ class Counter:
         opened: Sequence[UOp],
         spread: Mapping[UOp, _Spread],
         vector: UOp | None,
-        wide: bool,
+        by: _By,
         *,
         loops: bool = False,
     ) -> int:
-        """How often a value over `deps` is written; with `wide`, vectors along `vector` alone.
+        """How often a value over `deps` is written, where `vector` carries vectors.
 
         With `loops`, how often the innermost loop is.
         """
@@ -461,14 +478,18 @@ class Counter:
         for r in opened[: last + 1]:
             if loops or r not in deps:
                 total *= spread[r].copies
-            elif wide and (vector is None or r is vector):
+            elif by is _By.VECTOR and (vector is None or r is vector):
                 total *= spread[r].places
+            elif by is _By.MASKED and r is vector:
+                total *= spread[r].masked
             else:
                 total *= spread[r].elements
         return total
 
 
 def _spread(r: UOp, tile: Tile) -> _Spread:
-    tiles = [part.tile for part in parts(r, tile)]
+    written = parts(r, tile)
+    tiles = [part.tile for part in written]
     places = sum(len(t.positions()) for t in tiles)
-    return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)))
+    masked = sum(part.tile.factor for part in written if part.masked)
+    return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)), masked)

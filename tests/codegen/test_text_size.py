@@ -108,3 +108,19 @@ def test_rows_over_an_open_size_that_a_pass_reads_along(asts):
     twice = np.concatenate([a, a * 0]).astype(np.float64)
     np.testing.assert_allclose(run(a).numpy(), twice.std(0, ddof=1), rtol=1e-6)
     check(asts)
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+@pytest.mark.parametrize("kernel", [2, 3])
+def test_strides_along_an_open_size(asts, kernel, step):
+    """Vectors that the loop ends in are had lane by lane, all others picked from what is loaded."""
+    torch = pytest.importorskip("torch")
+    sizes = {2: krt.Variable("h", 4, 23), 3: krt.Variable("w", 4, 71)}
+    f = krt.jit(lambda x, b: (x + b).max_pool2d(kernel, step), dynamic={"x": sizes})
+    x = np.random.default_rng(2).standard_normal((2, 17, 23, 71)).astype(np.float32)
+    b = np.arange(17, dtype=np.float32).reshape(17, 1, 1)
+    for h, w in [(23, 71), (4, 4), (9, 34), (22, 35)]:
+        part = x[:, :, :h, :w]
+        want = torch.nn.functional.max_pool2d(torch.from_numpy(part + b), kernel, step)
+        np.testing.assert_array_equal(f(part, b).numpy(), want.numpy())
+    check(asts)
