@@ -133,7 +133,7 @@ class Counter:
         self._inner: dict[UOp, list[UOp]] = {}
         self._cycles: dict[object, float] = {}
         self._written: dict[object, int] = {}
-        self._bodies: dict[object, list[tuple[UOp, int, bool]]] = {}
+        self._bodies: dict[object, list[tuple[UOp, int, _By]]] = {}
 
     def stride(self, access: UOp, r: UOp) -> int | None:
         """Stride along `r` of a LOAD or STORE."""
