@@ -33,20 +33,33 @@ class Roster:
 def put_all(
     values: list[tuple[Any, Any]],
     gradients: list[tuple[Any, Any]],
+    found: list[tuple[Any, Any, Any]],
     pending: dict[int, Any],
     births: list[int],
-    steady: set[Any],
-) -> None:
+    steady: list[Any],
+    units: dict[int, tuple[int, ...]],
+    unit: dict[int, tuple[int, ...]],
+) -> bool:
     """Give handles new nodes and gradients; no signal handler sees a part of it.
 
-    A handle with data becomes pending.
+    A handle with data becomes pending; `unit` is noted with those that are. Nothing happens, and
+    the answer is False, where one of the handles in `found` has not the node and the gradient any
+    more that stand there.
     """
+
+def exchange(handle: ArrayHandle, expected: object, node: object) -> bool:
+    """Give a handle another node if it still has the expected one; whether that was so."""
 
 def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:
     """Copy (handle, address, bytes) over its data, and set (handle, gradient), in one step."""
 
-def become(handle: ArrayHandle, leaf: object, node: object, flips: list[int]) -> object:
-    """Let a handle be a leaf, or none, with a node that says so; gives the node it had."""
+def draw(key: ArrayHandle, counter: ArrayHandle, n: int) -> tuple[int, int, int]:
+    """The words of a key and a count, which grows by `n`; no signal handler comes in between."""
+
+def become(
+    handle: ArrayHandle, expected: object, leaf: object, node: object, flips: list[int]
+) -> bool:
+    """Let a handle that still has the expected node be a leaf, or none, with one that says so."""
 
 def _name_lineage(function: Callable[[Any], object], /) -> None:
     """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
@@ -107,6 +120,11 @@ class ArrayHandle:
         DTypeError
             `dtype_code` is no code of kernelrt.dtype.
         """
+    def _begin(
+        self, memory: object, export: memoryview, dtype_code: int, shape: tuple[int, ...],
+        node: object, plain: bool,
+    ) -> None:
+        """As `_bind`, for a handle without a node; nothing happens if it has one by now."""
     def _copy_out(self) -> np.ndarray[Any, Any] | None:
         """The data as a new array; None where there are none, or they are bfloat16."""
     def _only(self) -> bool | int | float | None:

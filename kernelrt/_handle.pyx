@@ -8,6 +8,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF, Py_REFCNT, Py_XDECREF
 from cpython.long cimport PyLong_AsSsize_t
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from kernelrt._memory cimport share_bytes
@@ -183,26 +184,10 @@ cdef class ArrayHandle:
         return self.nbytes
 
     def _bind(self, memory, export, dtype_code, tuple shape, node=None):
-        cdef int code = check_code(dtype_code)
-        cdef Py_ssize_t nbytes = count_bytes(shape, code)
-        if not PyMemoryView_Check(export):
-            raise errors.DTypeError(
-                f"export: expected a memoryview, not {type(export).__name__}"
-            )
-        cdef Py_buffer *view = PyMemoryView_GET_BUFFER(export)
-        if view.buf == NULL or view.len != nbytes or not PyBuffer_IsContiguous(view, b'C'):
-            raise errors.ShapeError(
-                f"export: expected {nbytes} contiguous bytes for shape {shape}, not {view.len}"
-            )
-        before = self.hold, self.memory  # until all fields agree: their end may run any code
-        self.hold = export
-        self.memory = memory
-        self.data = <char *> view.buf
-        self.code = code
-        self.shape = shape
-        self.nbytes = nbytes
-        if node is not None:
-            self._uop = node
+        bind(self, memory, export, dtype_code, shape, node, False, False)
+
+    def _begin(self, memory, export, dtype_code, tuple shape, node not None, bint plain):
+        bind(self, memory, export, dtype_code, shape, node, True, plain)
 
     def _copy_out(self):
         cdef cnp.npy_intp dims[DIMS]
@@ -234,6 +219,39 @@ cdef class ArrayHandle:
         self.shape = None
 
 
+cdef int bind(ArrayHandle self, memory, export, dtype_code, tuple shape, node, bint bare,
+              bint plain) except -1:
+    """Make `self` realized; one that is to be `bare` only where it has no node yet."""
+    cdef int code = check_code(dtype_code)
+    cdef Py_ssize_t nbytes = count_bytes(shape, code)
+    if not PyMemoryView_Check(export):
+        raise errors.DTypeError(
+            f"export: expected a memoryview, not {type(export).__name__}"
+        )
+    cdef Py_buffer *view = PyMemoryView_GET_BUFFER(export)
+    if view.buf == NULL or view.len != nbytes or not PyBuffer_IsContiguous(view, b'C'):
+        raise errors.ShapeError(
+            f"export: expected {nbytes} contiguous bytes for shape {shape}, not {view.len}"
+        )
+    before = self.hold, self.memory  # until all fields agree: their end may run any code
+    if bare and self._uop is not None:
+        return 0  # interrupting code has come first, and may have done more
+    self.hold = export
+    self.memory = memory
+    self.data = <char *> view.buf
+    self.code = code
+    self.shape = shape
+    self.nbytes = nbytes
+    if bare:
+        self._leaf = None
+        self._plain = plain
+        self._grad = None
+        self._born = None
+    if node is not None:
+        self._uop = node
+    return 0
+
+
 cdef void forget(PyObject *handle) noexcept:
     (<ArrayHandle> handle).data = NULL
     (<ArrayHandle> handle).nbytes = 0
@@ -242,10 +260,18 @@ cdef void forget(PyObject *handle) noexcept:
 krt_clear_after(ArrayHandle, forget)
 
 
-def put_all(list values not None, list gradients not None, dict pending not None,
-            list births not None, set steady not None):
+def put_all(list values not None, list gradients not None, list found not None,
+            dict pending not None, list births not None, list steady not None,
+            dict units not None, dict unit not None):
     cdef ArrayHandle handle
     cdef list dropped = []  # let go of at the end: what dies may run code
+    for entry, node, gradient in found:
+        handle = <ArrayHandle?> entry
+        if handle._uop is not node or handle._grad is not gradient:
+            return False
+    if not pending:
+        units.clear()
+    units.update(unit)
     for entry, node in values:
         handle = <ArrayHandle?> entry
         dropped.append(handle._uop)
@@ -260,8 +286,18 @@ def put_all(list values not None, list gradients not None, dict pending not None
             # The last assignment counts where handles share memory, so it comes last.
             pending.pop(id(handle), None)
             pending[id(handle)] = handle
-            steady.clear()
+            dropped.append(steady[0])
+            steady[0] = None
     set_gradients(gradients, dropped)
+    return True
+
+
+def exchange(ArrayHandle handle not None, expected, node):
+    cdef object before = handle._uop
+    if before is not expected:
+        return False
+    handle._uop = node
+    return True
 
 
 cdef int set_gradients(list gradients, list dropped) except -1:
@@ -294,15 +330,28 @@ def finish(tuple handover not None):
     hand_over(handover, [])
 
 
-def become(ArrayHandle handle not None, leaf, node, list flips not None):
+def become(ArrayHandle handle not None, expected, leaf, node, list flips not None):
     cdef object before = handle._uop
+    if before is not expected:
+        return False
     handle._leaf = leaf
     if leaf is not None:
         handle._plain = False
     handle._uop = node
     flips[0] += 1
     touch()
-    return before
+    return True
+
+
+def draw(ArrayHandle key not None, ArrayHandle counter not None, uint64_t n):
+    cdef uint32_t *words = <uint32_t *> key.data
+    cdef uint64_t *count = <uint64_t *> counter.data
+    cdef uint64_t first
+    if key.data == NULL or key.nbytes != 8 or counter.data == NULL or counter.nbytes != 8:
+        raise errors.ShapeError("expected a key of two words and a count of 64 bits")
+    first = count[0]
+    count[0] = first + n
+    return words[0], words[1], first
 
 
 cdef object lineage_of = None

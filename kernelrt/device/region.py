@@ -86,30 +86,35 @@ def taken_region(buffer: Buffer) -> Region | None:
 class RegionMap(Generic[_T]):
     """Values that stand at regions; finds those that share bytes with another region."""
 
-    __slots__ = ("_count", "_longest", "_rows")
+    __slots__ = ("_count", "_lengths", "_rows")
 
     def __init__(self) -> None:
         # By storage: start, number, stop and value, sorted.
         self._rows: dict[int, list[tuple[int, int, int, _T]]] = {}
-        self._longest: dict[int, int] = {}
+        # The lengths there, each as its number of bits.
+        self._lengths: dict[int, set[int]] = {}
         self._count = itertools.count()
 
     def add(self, region: Region, value: _T) -> None:
         """Put `value` at `region`; one without bytes is never found."""
         if region.nbytes > 0:
             key = id(region.storage)
+            self._lengths.setdefault(key, set()).add(region.nbytes.bit_length())
             row = self._rows.setdefault(key, [])
             insort(row, (region.start, next(self._count), region.stop, value))
-            self._longest[key] = max(self._longest.get(key, 0), region.nbytes)
 
     def meeting(self, region: Region) -> list[_T]:
         """Values at regions that share bytes with `region`, in the order they were added."""
         row = self._rows.get(id(region.storage))
         if row is None or region.nbytes <= 0:
             return []
-        first = bisect_left(row, (region.start - self._longest[id(region.storage)],))
-        last = bisect_left(row, (region.stop,))
-        found = [(n, value) for _, n, stop, value in row[first:last] if stop > region.start]
+        count, near = -1, row
+        while count != len(row):  # a signal handler may add regions, which moves the others
+            count = len(row)
+            longest = 1 << max(self._lengths[id(region.storage)])
+            first = bisect_left(row, (region.start - longest,))
+            near = row[first : bisect_left(row, (region.stop,))]
+        found = [(n, value) for _, n, stop, value in near if stop > region.start]
         return [value for _, value in sorted(found, key=lambda f: f[0])]
 
     def drop_covered(self, region: Region) -> None:

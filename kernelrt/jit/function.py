@@ -202,7 +202,7 @@ class JitFunction(JitCore, Generic[R]):
     def _order(self) -> list[_Variant]:
         """The plans in the order in which they were made; where they are kept is one place only."""
         with state.lock:
-            every = [variant for alike in self._variants.values() for variant in alike]
+            every = [variant for alike in list(self._variants.values()) for variant in alike]
         return sorted(every, key=lambda variant: variant.serial)
 
     def _variant_for(
@@ -233,8 +233,8 @@ class JitFunction(JitCore, Generic[R]):
                 self._variants.setdefault((call, specs), []).append(variant)
                 self._traced += 1
                 self._warn_of_retraces()
-                if len(self._order) > MOST_PLANS:
-                    self._drop(self._order[0])
+                for oldest in self._order[:-MOST_PLANS]:
+                    self._drop(oldest)
             replay = variant.replays.replay(actual)
             if variant.taken_in_c and replay not in self._replays:
                 if len(self._replays) >= MOST_REPLAYS:
@@ -350,9 +350,10 @@ class JitFunction(JitCore, Generic[R]):
         with state.lock:
             key = (variant.call, variant.specs)
             left = [v for v in self._variants.get(key, ()) if v is not variant]
-            self._variants[key] = left
-            if not left:
-                del self._variants[key]
+            if left:
+                self._variants[key] = left
+            else:
+                self._variants.pop(key, None)
             self._clear_replays()
 
     # ---- methods

@@ -92,7 +92,8 @@ class Watch:
         if not self._sources:
             return frozenset()
         with state.lock:
-            live = [tensor._memory for tensor in list(state.leaves.values())]
+            # A list of the references is made in one step; interrupting code may make leaves.
+            live = [t._memory for ref in state.leaves.valuerefs() if (t := ref()) is not None]
         return frozenset(b for b in live if b in self._sources)
 
     def differs(self) -> str:

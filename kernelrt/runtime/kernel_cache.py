@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import _locks
+from kernelrt._recent import touch
 from kernelrt.device.registry import free_programs, opened
 from kernelrt.errors import DeviceError, SpecError
 from kernelrt.ir.fingerprint import fingerprint
@@ -213,13 +214,10 @@ class KernelCache:
         with self._lock:
             for key, task in tasks.items():
                 if self._pending.get(key) is task:
-                    del self._pending[key]
+                    self._pending.pop(key, None)
 
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
-        self._kept[key] = kernel
-        self._kept.move_to_end(key)
-        while len(self._kept) > self.limit:
-            self._kept.popitem(last=False)
+        touch(self._kept, key, kernel, self.limit)
 
     def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
         """Settle every task of `mine`."""

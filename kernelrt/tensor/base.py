@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle, become
+from kernelrt._handle import ArrayHandle, become, exchange
 from kernelrt._handle import put_all as settle
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
@@ -102,7 +102,7 @@ class TensorBase(ArrayHandle):
         return tensor
 
     def _adopt(self) -> None:
-        """Give a tensor that a plan made its node; interrupted anywhere, it begins again."""
+        """Give a tensor that a plan made its node, in one step at the end."""
         from kernelrt.device.buffer import Buffer
 
         shape = self._shape
@@ -117,12 +117,7 @@ class TensorBase(ArrayHandle):
         severed = self._severed
         if severed is not None:
             node = mark(node, severed)
-        self._grad = None
-        self._leaf = None
-        self._born = None
-        self._plain = severed is None
-        self._bind(data, data.hold(), data.dtype.code, shape)
-        self._uop = node
+        self._begin(data, data.hold(), data.dtype.code, shape, node, severed is None)
 
     @property
     def uop(self) -> UOp:
@@ -254,11 +249,12 @@ class TensorBase(ArrayHandle):
 
     def _sever(self, bound: Severed | Stale) -> None:
         """Let gradients that come to this tensor end in an error, until it is assigned to."""
-        node = self._entered()
-        if node.op is Op.DETACH and isinstance(node.arg, Severed | Stale):
-            node = node.src[0]
-        self._severed, self._plain = bound, False
-        self._uop = mark(node, bound)
+        marked = False
+        while not marked:
+            node = self._entered()
+            again = node.op is Op.DETACH and isinstance(node.arg, Severed | Stale)
+            self._severed, self._plain = bound, False
+            marked = exchange(self, node, mark(node.src[0] if again else node, bound))
         state.births[0] += 1
 
     def _put(self, node: UOp) -> None:
@@ -383,7 +379,8 @@ class TensorBase(ArrayHandle):
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
             trace.record(self, mark(assigned, leaf))
-        become(self, leaf, mark(self._uop, leaf), state.flips)
+        while not become(self, node := self._entered(), leaf, mark(node, leaf), state.flips):
+            pass  # interrupting code has computed it, or assigned to it
 
     @property
     def is_leaf(self) -> bool:
@@ -515,10 +512,13 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
 def put_all(
     pairs: Iterable[tuple[TensorBase, UOp]],
     gradients: Iterable[tuple[TensorBase, TensorBase]] = (),
-) -> None:
+    found: Iterable[tuple[TensorBase, UOp, object]] = (),
+) -> bool:
     """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
 
-    Outside of a trace all of that is one step, which is interrupted before or after.
+    Outside of a trace all of that is one step, which is interrupted before or after. Nothing
+    happens, and the answer is False, where a tensor has not the node and the ``grad`` any more
+    that were `found`.
     """
     trace = state.local.trace
     ready = []
@@ -542,9 +542,12 @@ def put_all(
             from kernelrt.tensor.realize import check_settled
 
             check_settled([t for t, _ in ready if t._memory is not None])
-        if len(unit := tuple(id(t) for t, _ in ready if t._memory is not None)) > 1:
-            state.units.update(dict.fromkeys(unit, unit))
-        settle(ready, list(gradients), state.pending, state.births, state.steady)
+        together = tuple(id(t) for t, _ in ready)
+        unit = dict.fromkeys(together, together) if len(together) > 1 else {}
+        return settle(
+            ready, list(gradients), list(found), state.pending, state.births, state.steady,
+            state.units, unit,
+        )  # fmt: skip
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

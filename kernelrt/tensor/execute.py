@@ -13,6 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, give, new_result
 from kernelrt._late import load
 from kernelrt._node import survey
+from kernelrt._recent import drop_oldest, touch
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
@@ -184,15 +185,16 @@ class _Family:
     varied: set[int] = field(default_factory=set)
     count: int = 0
 
-    def meet(self, numbers: Sequence[UOp]) -> bool:
-        """Note another one; whether there were enough to let go of what varies."""
+    def meet(self, numbers: Sequence[UOp]) -> frozenset[int] | None:
+        """Note another one; what varies, if there were enough to let go of that."""
         self.varied.update(
             i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
         )
         self.count += 1
-        return self.count > ALIKE and all(
-            self.numbers[i].dtype is not dt.bfloat16 for i in self.varied
-        )
+        varied = frozenset(self.varied)  # interrupting code may meet others
+        if self.count <= ALIKE or any(self.numbers[i].dtype is dt.bfloat16 for i in varied):
+            return None
+        return varied
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,6 @@ class PlanCache:
         self.misses = 0
         self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self._families: OrderedDict[Hashable, _Family] = OrderedDict()
-        self._nbytes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -249,7 +250,6 @@ class PlanCache:
         """Forget all plans."""
         self._entries.clear()
         self._families.clear()
-        self._nbytes = 0
 
     def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
         """Give how to compute the graphs, which may bear marks.
@@ -276,14 +276,13 @@ class PlanCache:
         alike = "alike", len(values), shape
         family = self._families.get(alike)
         if family is None:
-            family = self._families[alike] = _Family(numbers)
-            if len(self._families) > 4 * self.most_plans:
-                self._families.popitem(last=False)
-        self._families.move_to_end(alike)
-        if not numbers or not family.meet(numbers):
+            family = _Family(numbers)
+        touch(self._families, alike, family, 4 * self.most_plans)
+        varies = family.meet(numbers) if numbers else None
+        if varies is None:
             return None
-        varied = sorted(family.varied)
-        key = (*alike, tuple(None if i in family.varied else n for i, n in enumerate(numbers)))
+        varied = sorted(varies)
+        key = (*alike, tuple(None if i in varies else n for i, n in enumerate(numbers)))
         memory = [_number(numbers[i]) for i in varied]
         entry = self.get(key)
         if entry is None:
@@ -299,7 +298,10 @@ class PlanCache:
         """Give what is kept by a key."""
         entry = self._entries.get(key)
         if entry is not None:
-            self._entries.move_to_end(key)
+            try:
+                self._entries.move_to_end(key)
+            except KeyError:  # interrupting code has dropped it
+                self._entries[key] = entry
             self.hits += 1
             entry.uses.note()
         return entry
@@ -323,18 +325,12 @@ class PlanCache:
         entry.uses.nodes = len(order)
         if any(node.op is Op.BOUND for node in order):
             entry.lines = lines(order)
-        self._drop(key)
+        self._entries.pop(key, None)
         if entry.nbytes <= self.most_bytes // 4:
-            self._entries[key] = entry
-            self._nbytes += entry.nbytes
-            while len(self._entries) > self.most_plans or self._nbytes > self.most_bytes:
-                self._drop(next(iter(self._entries)))
+            touch(self._entries, key, entry, self.most_plans)
+            while sum(e.nbytes for e in list(self._entries.values())) > self.most_bytes:
+                drop_oldest(self._entries)
         return entry
-
-    def _drop(self, key: Hashable) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._nbytes -= entry.nbytes
 
 
 def entry(commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]) -> Entry:

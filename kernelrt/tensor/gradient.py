@@ -15,10 +15,11 @@ from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 
 _T = TypeVar("_T", bound="TensorBase")
+_R = TypeVar("_R")
 
 __all__ = ["backward", "grad", "gradients"]
 
@@ -133,22 +134,53 @@ def backward(
 ) -> None:
     """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
     seed = _seed(tensor, gradient, "backward")
-    now = None
-    if gradient is None and not create_graph and state.local.trace is None:
-        now = _computed(tensor, seed)
-    if now is None:
-        found = _flow(tensor, seed, "backward")
-        # Tensors before the first assignment: each keeps its value whatever is committed later.
-        now = [
-            (leaf, type(tensor)._of(node if create_graph else detach(node)))
-            for leaf, node in found.items()
-        ]
+
+    def differentiate() -> list[tuple[Leaf, TensorBase]]:
+        now = None
+        if gradient is None and not create_graph and state.local.trace is None:
+            now = _computed(tensor, seed)
+        if now is None:
+            found = _flow(tensor, seed, "backward")
+            # Tensors before the first assignment: each keeps its value whatever comes later.
+            now = [
+                (leaf, type(tensor)._of(node if create_graph else detach(node)))
+                for leaf, node in found.items()
+            ]
+        return now
+
+    now = _uninterrupted(tensor, differentiate)
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
+    while not _collect(new_by_target, create_graph):
+        pass  # interrupting code has collected gradients, too
+    hints.tell()
+
+
+def _uninterrupted(tensor: TensorBase, differentiate: Callable[[], _R]) -> _R:
+    """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
+
+    Gradients read what the values of `tensor` do, and before they are there nobody knows of that.
+    """
+    with state.enable_grad():
+        _ = tensor.uop  # commits what it must
+    while True:
+        writes = state.own.writes
+        found = differentiate()
+        if state.own.writes == writes:
+            return found
+
+
+def _collect(
+    new_by_target: Sequence[tuple[TensorBase, TensorBase]], create_graph: bool
+) -> bool:
+    """Add to gradients that are there, and set others; not if any was exchanged meanwhile."""
+    tracing = state.local.trace is not None
     sums: dict[int, tuple[TensorBase, UOp]] = {}  # two tensors may share a gradient
-    fresh = []
+    fresh: list[tuple[TensorBase, TensorBase]] = []
+    known: list[tuple[TensorBase, UOp, object]] = []
     for target, new in new_by_target:
+        known.append((target, target._entered(), target._grad))
         held = grads.find(target)
         if held is None:
             fresh.append((target, new))
@@ -157,21 +189,19 @@ def backward(
         elif create_graph:
             fresh.append((target, held._of(build.add(held.uop, new.uop))))
         else:
-            before = sums[id(held)][1] if id(held) in sums else held.uop
+            if id(held) in sums:
+                before = sums[id(held)][1]
+            else:
+                before, node = held.uop, held._entered()
+                if before is not node and before is not detach(node) and not tracing:
+                    return False
+                known.append((held, node, held._grad))
             sums[id(held)] = held, build.add(before, new.uop)
-    _hand_over(sums.values(), fresh)
-    hints.tell()
-
-
-def _hand_over(
-    sums: Iterable[tuple[TensorBase, UOp]], fresh: Sequence[tuple[TensorBase, TensorBase]]
-) -> None:
-    """Add to gradients that are there, and set others, all of them at once."""
-    if state.local.trace is not None:
+    if tracing:
         for target, new in fresh:
             target.grad = new
-        fresh = ()
-    put_all([(held, detach(node)) for held, node in sums], fresh)
+        fresh, known = [], []
+    return put_all([(held, detach(node)) for held, node in sums.values()], fresh, known)
 
 
 def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | None:
@@ -285,12 +315,16 @@ def grad(
                 f"inputs[{i}]: expected a tensor created with requires_grad=True, not one without "
                 "or a result of operations"
             )
-    found = _flow(output, _seed(output, gradient, "grad"), "grad", wanted)
-    out = []
-    for t in wanted:
-        assert t._leaf is not None
-        node = found.get(t._leaf)
-        if node is None:
-            node = build.full(0, t.dtype, t.dims)
-        out.append(type(t)._of(node if create_graph else detach(node)))
+    seed = _seed(output, gradient, "grad")
+
+    def differentiate() -> list[TensorBase]:
+        found = _flow(output, seed, "grad", wanted)
+        nodes = [found.get(cast("Leaf", t._leaf)) for t in wanted]
+        return [
+            type(t)._of(build.full(0, t.dtype, t.dims) if n is None
+                        else n if create_graph else detach(n))
+            for t, n in zip(wanted, nodes, strict=True)
+        ]  # fmt: skip
+
+    out: list[Any] = _uninterrupted(output, differentiate)
     return tuple(out) if several else out[0]

@@ -75,7 +75,10 @@ class Uses:
 def tell() -> None:
     """Say what was noted; called where a read or a backward pass is over."""
     while _due:
-        text, file, line = _due.pop(0)
+        try:
+            text, file, line = _due.pop(0)
+        except IndexError:
+            return  # interrupting code has told it
         warnings.warn_explicit(text, EagerLoopWarning, file, line)
 
 

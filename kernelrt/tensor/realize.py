@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
-from kernelrt._eager import CHANGED, DONE, UNFIT, new_result
-from kernelrt._handle import ArrayHandle
+from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
+from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -77,12 +78,18 @@ def is_changing(tensor: TensorBase) -> bool:
     """
     if id(tensor) in state.pending:
         return True
-    steady = state.steady
+    steady = state.steady[0]
     node = tensor._entered()
-    if node in steady:
+    if steady is not None and node in steady:
         return False
     with state.lock:
-        return _reads(node, _written(list(state.pending.values())), steady)
+        known = None
+        while known is None or state.steady[0] is not known:
+            known = state.steady[0]
+            if known is None:
+                state.steady[0] = known = set()
+            pending = list(state.pending.values())
+        return _reads(node, _written(pending), known)
 
 
 def _reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:
@@ -149,23 +156,24 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     >>> plan.execute()
     """
     forbid("prepare()")
+    outcome = CHANGED
     with state.lock:
-        assigned = [id(t) in state.pending for t in tensors]
-        _run([], apart={id(t) for t in tensors})
-        for tensor in tensors:
-            tensor._enter()
-        nodes = strip(t._uop for t in tensors)
-        commits = {
-            i: build.write(t._memory, node)
-            for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))
-            if assigned[i]
-        }
-        plan = execute.prepare(nodes, list(commits.values()), {i: c[0] for i, c in commits.items()})
-        for t, a in zip(tensors, assigned, strict=True):
-            if a:
-                state.pending.pop(id(t), None)
-                t._uop = t._at_rest()
-        state.steady.clear()
+        while outcome == CHANGED:
+            assigned = [id(t) in state.pending for t in tensors]
+            _run([], apart={id(t) for t in tensors})
+            marked = [t._entered() for t in tensors]
+            nodes = strip(marked)
+            commits = {
+                i: build.write(t._memory, node)
+                for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))
+                if assigned[i]
+            }
+            plan = execute.prepare(
+                nodes, list(commits.values()), {i: c[0] for i, c in commits.items()}
+            )
+            resets = {id(t): (t, marked[i], t._at_rest()) for i in commits for t in [tensors[i]]}
+            outcome = give([], list(resets.values()), state.pending)
+        state.steady[0] = None
     if threads is not None:
         plan.set_threads(threads)
     return plan
@@ -238,9 +246,9 @@ def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
 
 def _give_up(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
     for t, node in commits:
-        if t._uop is node and state.pending.pop(id(t), None) is not None:
-            t._uop = t._at_rest()
-    state.steady.clear()
+        if node is not None:
+            give([], [(t, node, t._at_rest())], state.pending)
+    state.steady[0] = None
 
 
 def _due(apart: Collection[int]) -> list[TensorBase]:
@@ -271,6 +279,7 @@ def _attempt(
     written = None
     if commits or more is not None:
         written = _written(commits, more)
+        state.own.writes += 1
         # What the collector has begun to clear has no node any more.
         lazy = [
             (t, node) for t in state.watched.members()
@@ -283,8 +292,6 @@ def _attempt(
         return False
     if written is not None:
         _expire(written)
-        if not state.pending:
-            state.units.clear()
     return True
 
 
@@ -321,7 +328,7 @@ def _compute(
             outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
     finally:
         state.changing = before
-    state.steady.clear()
+    state.steady[0] = None
     return outcome != CHANGED
 
 
@@ -367,55 +374,77 @@ def _readers(
     What reads no memory that was ever written is remembered, so that a graph that grows from call
     to call, as a sum of losses does, is not walked again each time.
     """
-    version = _ever_written(written)
+    history, version = _ever_written(written)
     roots = [node for _, node in tensors]
-    reads: dict[UOp, bool] = {}
-    for node in toposort(roots, stop=lambda n: n.cached_steady == version or is_kept(n)):
+    # What is known of a node is asked once: interrupting code may note another version there.
+    steady: set[UOp] = set()
+
+    def ends(node: UOp) -> bool:
         if node.cached_steady == version:
+            steady.add(node)
+            return True
+        return is_kept(node)
+
+    reads: dict[UOp, bool] = {}
+    for node in toposort(roots, stop=ends):
+        if node in steady:
             reads[node] = False
             continue
         source = _leaf_of(node.arg.storage) if is_kept(node) else node
         if source.op is Op.BUFFER:
             reads[node] = _overlaps(source.arg, written)
-            steady = not _may_change(source.arg)
+            lasts = not _may_change(source.arg, history)
         else:
             reads[node] = any(reads[s] for s in node.src)
-            steady = all(s.cached_steady == version for s in node.src)
-        if steady:
+            lasts = steady.issuperset(node.src)
+        if lasts:
+            steady.add(node)
             node.cached_steady = version
     return [t for t, root in tensors if reads[root]]
 
 
 class _History:
-    """All memory that was written while there were lazy tensors; it counts how often it grew."""
+    """All memory that was written while there were lazy tensors.
+
+    Each state of it has a version. Interrupting code may let it grow at any time: regions come
+    before the version that counts them, and spans are known only behind that.
+    """
 
     most = 4096
+    _versions = itertools.count(1)
 
     def __init__(self) -> None:
         self.regions: RegionMap[None] = RegionMap()
         self.known: set[tuple[int, int]] = set()
-        self.version = 1
+        self.version = next(self._versions)
+
+    def note(self, spans: set[tuple[int, int]]) -> int:
+        """Let it have `spans`, too; gives its version."""
+        if spans <= self.known:
+            return self.version
+        for start, stop in spans - self.known:
+            self.regions.add(Region(HOST, start, stop), None)
+        self.version = version = next(self._versions)
+        self.known.update(spans)
+        return version
 
 
-_history = _History()
+#: The only element.
+_history = [_History()]
 
 
-def _ever_written(written: Written) -> int:
-    """Note that `written` is written; give the version of all that ever was."""
-    if not written.spans <= _history.known:
-        if len(_history.known) > _history.most:
-            _history.regions, _history.known = RegionMap(), set()
-        for start, stop in written.spans - _history.known:
-            _history.regions.add(Region(HOST, start, stop), None)
-        _history.known |= written.spans
-        _history.version += 1
-    return _history.version
+def _ever_written(written: Written) -> tuple[_History, int]:
+    """Note that `written` is written; all that ever was, and its version."""
+    history = _history[0]
+    if len(history.known) > history.most and not written.spans <= history.known:
+        _history[0] = history = _History()
+    return history, history.note(written.spans)
 
 
-def _may_change(buffer: object) -> bool:
+def _may_change(buffer: object, history: _History) -> bool:
     region = taken_region(buffer) if isinstance(buffer, Buffer) else None
     # Memory that is yet to come may be memory that was written.
-    return region is None or bool(_history.regions.meeting(region))
+    return region is None or bool(history.regions.meeting(region))
 
 
 def _leaf_of(storage: UOp) -> UOp:
@@ -462,11 +491,11 @@ def _expire(written: Written) -> None:
         node = tensor._uop
         if node is None or not tensor.is_realized:
             continue
-        if not is_kept(node):
+        if not is_kept(node) or (
+            _history_reads(node.src[0], written)
+            and exchange(tensor, node, mark(node.arg.storage, Stale()))
+        ):
             state.watched.discard(tensor)
-        elif _history_reads(node.src[0], written):
-            state.watched.discard(tensor)
-            tensor._uop = mark(node.arg.storage, Stale())
 
 
 def _history_reads(node: UOp, written: Written) -> bool:

@@ -7,6 +7,7 @@ the tensors it reads before it is computed.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.realize import Written
 
 __all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
-           "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip
+           "local", "lock", "no_grad", "own", "pending", "steady", "units", "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -34,8 +35,9 @@ leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDiction
 pending: dict[int, TensorBase] = {}
 #: What was assigned in one step, as identities, for each of these tensors.
 units: dict[int, tuple[int, ...]] = {}
-#: Nodes known not to read what the pending assignments are about to change.
-steady: set[UOp] = set()
+#: Nodes known not to read what the pending assignments are about to change, as the only element.
+#: With another assignment pending it is another set, None at first.
+steady: list[set[UOp] | None] = [None]
 #: Where gradients of tensors lie that plans left, by the storage.
 homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
 #: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
@@ -46,6 +48,21 @@ changing: Written | None = None
 births: list[int] = [0]
 #: How often a tensor began or ceased to require a gradient, as the only element.
 flips: list[int] = [0]
+
+
+class _Own(threading.local):
+    """What a thread knows of itself.
+
+    Attributes
+    ----------
+    writes : int
+        How often it began to change memory that lazy tensors may read.
+    """
+
+    writes = 0
+
+
+own = _Own()
 #: Held while tensors are given data.
 lock = _locks.Lock(_locks.STATE)
 

@@ -7,10 +7,11 @@ pairs drawn so far is state, which a traced function advances like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
+from kernelrt._handle import draw
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Dim, Op, UOp, Variable
 from kernelrt.tensor import build, execute, state
@@ -57,34 +58,26 @@ class Generator:
     """The process's stream: its key and its counter, both state."""
 
     def __init__(self) -> None:
-        self._key: Tensor | None = None
-        self._counter: Tensor | None = None
+        self._state: dict[str, tuple[Tensor, Tensor]] = {}
         self._blocks: dict[tuple[Transform, DType], _Block] = {}
 
     def state(self) -> tuple[Tensor, Tensor]:
         """Key (two words) and counter, made when first needed."""
         with state.lock:
-            if self._key is None or self._counter is None:
+            found = self._state.get("state")
+            if found is None:
                 from kernelrt.tensor.tensor import Tensor
 
-                self._key = Tensor._over(Buffer(2, dt.uint32), (2,))
-                self._counter = Tensor._over(Buffer(1, dt.uint64), (1,))
-                _write(self._key, self._counter, _DEFAULT_SEED)
-            return self._key, self._counter
+                key = Tensor._over(Buffer(2, dt.uint32), (2,))
+                counter = Tensor._over(Buffer(1, dt.uint64), (1,))
+                _write(key, counter, _DEFAULT_SEED)
+                # Code that interrupts this one may have made and used others.
+                found = self._state.setdefault("state", (key, counter))
+            return found
 
     def seed(self, seed: int) -> None:
         """Start anew, in place."""
         _write(*self.state(), seed)
-
-    def words(self, n: Dim) -> tuple[UOp, UOp]:
-        """Give the next `n` pairs of words as nodes of shape (n,)."""
-        key, counter = self.state()
-        place = build.iota(n).cast(dt.uint64)
-        place = place.alu(Op.ADD, build.expand(counter.uop, place.shape))
-        low = place.cast(dt.uint32)
-        high = place.alu(Op.SHR, build.full(32, dt.uint64, place.shape)).cast(dt.uint32)
-        keys = [build.expand(build.shrink(key.uop, [(i, i + 1)]), place.shape) for i in (0, 1)]
-        return threefry((keys[0], keys[1]), (low, high))
 
     def node(
         self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float
@@ -92,10 +85,10 @@ class Generator:
         """Give the next `n` numbers as a node, and count them as drawn, within a trace."""
         line = _line_type(dtype)
         with state.no_grad():
-            x, y = self.words(n)
+            key, counter = self.state()
+            x, y = _words(key.uop, counter.uop, n)
             factor, offset = (build.full(v, line, x.shape) for v in (scale, shift))
             out = transform(x, y, factor, offset, dtype)
-            _, counter = self.state()
             counter.assign(counter + counter._of(build.scalar(n, dt.uint64)))
         return out
 
@@ -105,31 +98,47 @@ class Generator:
         """Compute the next `n` numbers now."""
         out = Buffer(n, dtype)
         with state.lock:
-            _, counter = self.state()
-            block = self._blocks.get((transform, dtype))
-            if block is None:
-                block = self._blocks[transform, dtype] = _Block(self, transform, dtype)
+            # Taken all at once, and computed with memory of its own, by a plan that nobody else
+            # has meanwhile: a finalizer or a handler of a signal may draw at any time.
+            *key, first = draw(*self.state(), n)
+            kind = transform, dtype
+            block = self._blocks.pop(kind, None) or _Block(transform, dtype)
             target = out.raw()
             for start in range(0, n, _BLOCK):
                 size = min(_BLOCK, n - start)
-                target[start : start + size] = block.run(size, scale, shift)
-                counter._memory.numpy()[0] += size
+                count = (first + start) % (1 << 64)
+                target[start : start + size] = block.run(key, count, size, scale, shift)
+            self._blocks[kind] = block
         return out
+
+
+def _words(key: UOp, counter: UOp, n: Dim) -> tuple[UOp, UOp]:
+    """`n` pairs of words as nodes of shape (n,), from those of a key and a count on."""
+    place = build.iota(n).cast(dt.uint64)
+    place = place.alu(Op.ADD, build.expand(counter, place.shape))
+    low = place.cast(dt.uint32)
+    high = place.alu(Op.SHR, build.full(32, dt.uint64, place.shape)).cast(dt.uint32)
+    keys = [build.expand(build.shrink(key, [(i, i + 1)]), place.shape) for i in (0, 1)]
+    return threefry((keys[0], keys[1]), (low, high))
 
 
 class _Block:
     """One plan for each kind of number, whatever their count and interval."""
 
-    def __init__(self, stream: Generator, transform: Transform, dtype: DType) -> None:
-        from kernelrt.tensor.tensor import Tensor
-
-        x, y = stream.words(Variable("n", 1, _BLOCK))
+    def __init__(self, transform: Transform, dtype: DType) -> None:
+        self._key, self._count = Buffer(2, dt.uint32), Buffer(1, dt.uint64)
+        key, count = build.memory(self._key), build.memory(self._count)
+        x, y = _words(key, count, Variable("n", 1, _BLOCK))
         self._line = Buffer(2, _line_type(dtype))
-        line = Tensor._over(self._line, (2,)).uop
+        line = build.memory(self._line)
         scale, shift = (build.expand(build.shrink(line, [(i, i + 1)]), x.shape) for i in (0, 1))
         self._plan: ExecutionPlan = execute.prepare([transform(x, y, scale, shift, dtype)])
 
-    def run(self, n: int, scale: float, shift: float) -> np.ndarray[Any, Any]:
+    def run(
+        self, key: Sequence[int], count: int, n: int, scale: float, shift: float
+    ) -> np.ndarray[Any, Any]:
+        self._key.numpy()[:] = key
+        self._count.numpy()[0] = count
         self._line.numpy()[:] = scale, shift
         self._plan.execute_with_vars(n=n)
         out = self._plan.output_buffer

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt._node import survey
+from kernelrt._recent import touch
 from kernelrt.device.buffer import Buffer
 from kernelrt.tensor import Tensor, Trace, execute, state
 from kernelrt.tensor.realize import Written, before_writes
@@ -61,7 +63,7 @@ class Steps:
 
     def __init__(self, update: Callable[[Active], None]) -> None:
         self._update = update
-        self._steps: dict[Hashable, _Step] = {}
+        self._steps: OrderedDict[Hashable, _Step] = OrderedDict()
 
     def run(self, active: Active, numbers: Hashable) -> None:
         """Update the parameters in `active`.
@@ -77,9 +79,8 @@ class Steps:
         with state.lock:
             step = self._steps.get(key)
             if step is None or not step.fits():
-                while len(self._steps) >= self.most:
-                    self._steps.pop(next(iter(self._steps)))
-                step = self._steps[key] = self._made(active)
+                step = self._made(active)
+                touch(self._steps, key, step, self.most)
             gradients = [grad for _, _, grad in active]
             if state.pending or len(state.watched):
                 before_writes([b for _, b in step.targets], gradients)
