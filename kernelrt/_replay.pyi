@@ -83,6 +83,9 @@ class Replay:
     registers, make_way
         `make_way` is called before a run, outside of the plan's turn, if one of the `registers`
         holds something.
+    births
+        Its only element grows with what the registers get. `make_way` gives the one up to which it
+        has done all, -1 where nothing is ever to be done: up to the run it is called again.
     watch
         Asked whether the replay still fits, and told before a run, unless nothing was
         touched (`kernelrt._handle.touch`) since a run that it had nothing to do for.
@@ -130,6 +133,7 @@ class Replay:
         structure: Structure | None = None,
         registers: Iterable[Register] = (),
         make_way: Callable[[], object] | None = None,
+        births: list[int] | None = None,
         watch: Watch | None = None,
         entry: Lock | None = None,
         names: Names | None = None,

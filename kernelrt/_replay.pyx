@@ -54,6 +54,10 @@ STATIC = <int> KIND_STATIC
 
 cdef tuple NO_ARGS = ()
 
+# How often a call makes way for lazy tensors that came meanwhile; other threads may go on for ever.
+cdef enum:
+    MOST_PASSES = 4
+
 
 class Mismatch:
     __slots__ = ()
@@ -306,6 +310,7 @@ cdef class Replay:
     cdef tuple structure
     cdef tuple registers
     cdef object make_way
+    cdef list births  # grows with each lazy tensor; or None
     cdef object watch
     cdef object entry  # held from the look at the watch until the run is over; or None
     cdef Names names  # variables that the function read, or None
@@ -333,7 +338,7 @@ cdef class Replay:
 
     def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
-                 watch=None, entry=None, Names names=None, int records=-1, guards=(), writes=(), keep=None,
+                 list births=None, watch=None, entry=None, Names names=None, int records=-1, guards=(), writes=(), keep=None,
                  BlockCache results_from=None, severed=(), by_argument=None):
         if self.begun:
             raise errors.JitError("a replay is initialised once")
@@ -350,6 +355,7 @@ cdef class Replay:
         self.results_from = results_from
         self.registers = check_registers(registers)
         self.make_way = make_way
+        self.births = births
         self.watch = watch
         self.entry = entry
         self.names = names
@@ -580,28 +586,37 @@ cdef class Replay:
         """
         cdef krt_status status
         cdef size_t op = 0
+        cdef int passes = 0
         cdef tuple results
         cdef list owners  # gone when the turn is over: their end may run any code
         cdef list dropped = None if handover is None else []  # likewise
-        if not all_empty(self.registers):
-            self.make_way()
-        self.plan.acquire()
-        if self.watch is not None and world != known:
-            late[0] = True
-            self.plan.leave()
-            return None
-        try:
-            results = self.make_results() if self.settled() else None
-            # Whatever can fail comes before the run, which may commit to state.
-            if results is None or not self.copy_in(args, True):
-                owners = self.unbind()
+        while True:
+            passes += 1
+            births = None if self.births is None else self.births[0]
+            if not all_empty(self.registers):
+                births = self.make_way()
+            self.plan.acquire()
+            if self.watch is not None and world != known:
+                late[0] = True
                 self.plan.leave()
                 return None
-            self.bind_results(results)
-        except BaseException:
-            owners = self.unbind()
-            self.plan.leave()
-            raise
+            try:
+                results = self.make_results() if self.settled() else None
+                # Whatever can fail comes before the run, which may commit to state.
+                if results is None or not self.copy_in(args, True):
+                    owners = self.unbind()
+                    self.plan.leave()
+                    return None
+                if passes < MOST_PASSES and self.overtaken(births):
+                    owners = self.unbind()
+                    self.plan.leave()
+                    continue
+                self.bind_results(results)
+            except BaseException:
+                owners = self.unbind()
+                self.plan.leave()
+                raise
+            break
         status = self.plan.run(samples, &op)
         if status == KRT_OK:
             self.copy_out(results)
@@ -611,6 +626,12 @@ cdef class Replay:
         owners = self.unbind()
         self.plan.finish(status, op)
         return results
+
+    cdef bint overtaken(self, births) except -1:
+        """Whether code that came in between has made lazy tensors since all was done for them."""
+        if self.births is None or births is None or births == -1 or all_empty(self.registers):
+            return False
+        return births != self.births[0]
 
     cdef int settle(self, tuple handover, list dropped) except -1:
         """Do what goes with the run, which has written to state: nothing comes in between."""

@@ -81,6 +81,7 @@ def make_replay(
         structure=structure,
         registers=way.registers if way else (),
         make_way=way,
+        births=state.births,
         watch=traced.watch or None,
         entry=traced.watch.entry,
         names=traced.watch.names,
@@ -114,13 +115,18 @@ class Way:
             return (state.pending,)
         return state.pending, state.watched
 
-    def __call__(self) -> None:
-        """Do what is to be done; next to nothing if no tensor came since the last time."""
+    def __call__(self) -> int:
+        """Do what is to be done; next to nothing if no tensor came since the last time.
+
+        Gives the number of births up to which all is done.
+        """
         flush()
         births = state.births[0]
-        if self._targets and births != self._births:
-            before_writes(self._targets)
-            self._births = births
+        if not self._targets:
+            return -1
+        if births != self._births:
+            self._births = births = before_writes(self._targets)
+        return births
 
 
 def _bindings(plan: ExecutionPlan, values: Mapping[str, int]) -> Callable[[], Bindings]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle, exchange
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Written", "before_writes", "check_settled", "flush", "is_changing", "materialize",
            "prepare", "realize"]  # fmt: skip
 
+#: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
+#: take turns with whoever writes what they read.
+MOST_PASSES: Final = 4
 BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
     "a finalizer can read it once that is done"
@@ -113,15 +116,21 @@ def materialize(tensors: Sequence[TensorBase]) -> None:
         _compute(tensors, (), set())
 
 
-def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> None:
+def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> int:
     """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
 
     Whoever executes a plan with commits calls this first, unless nothing is watched. So a
     tensor keeps the value it had when its expression was written. `targets` are computed along.
+    While ``state.births`` is what this gives, there are no others.
     """
     written = Written(buffers)
     with state.lock:
-        _run([t for t in targets if not t.is_realized], written=written)
+        for _ in range(MOST_PASSES):
+            births = state.births[0]
+            _run([t for t in targets if not t.is_realized], written=written)
+            if births == state.births[0]:
+                break  # no interrupting code has made others
+    return births
 
 
 def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:

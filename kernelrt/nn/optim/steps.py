@@ -11,7 +11,7 @@ from kernelrt._node import survey
 from kernelrt._recent import touch
 from kernelrt.device.buffer import Buffer
 from kernelrt.tensor import Tensor, Trace, execute, state
-from kernelrt.tensor.realize import Written, before_writes
+from kernelrt.tensor.realize import MOST_PASSES, Written, before_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -82,17 +82,22 @@ class Steps:
                 step = self._made(active)
                 touch(self._steps, key, step, self.most)
             gradients = [grad for _, _, grad in active]
-            if state.pending or len(state.watched):
-                before_writes([b for _, b in step.targets], gradients)
-            nodes: list[Any] = [
-                gradients[b]._storage() if isinstance(b, int) else b for b in step.buffers
-            ]
-            before = state.changing
-            try:
-                state.changing = step.written if before is None else before
-                outcome = step.entry.run(nodes, [], [], [])
-            finally:
-                state.changing = before
+            for left in reversed(range(MOST_PASSES)):
+                births = state.births[0]
+                if state.pending or len(state.watched):
+                    births = before_writes([b for _, b in step.targets], gradients)
+                nodes: list[Any] = [
+                    gradients[b]._storage() if isinstance(b, int) else b for b in step.buffers
+                ]
+                before = state.changing
+                try:
+                    state.changing = step.written if before is None else before
+                    # From here on no other code reads what changes.
+                    if births == state.births[0] or not left:
+                        outcome = step.entry.run(nodes, [], [], [])
+                        break
+                finally:
+                    state.changing = before
         if outcome:  # something that changes shares memory with something else that is read
             self._update(active)
 
