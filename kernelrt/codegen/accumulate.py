@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -171,7 +171,6 @@ class Accumulators:
 
         def add(inner: Loop | None) -> None:
             places = elements()
-            start = [memory.element(array, place) for place in places]
 
             def innermost(carried: list[Value]) -> list[Value]:
                 out = list(carried)
@@ -180,11 +179,19 @@ class Accumulators:
                         out[i] = self._combine(fold, out[i], place, turn)
                 return out
 
+            def before() -> list[Value]:
+                return [memory.element(array, place) for place in places]
+
             if inner is None:
-                out = innermost(start)
+                out = innermost(before())
             else:
-                sums = self._sums([fold] * len(places), start)
-                out = emitter.carry(inner, start, innermost, sums)
+                zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
+                sums = self._sums([fold] * len(places), zeros)
+                if inner.block:
+                    part = emitter.carry(replace(inner, block=0), zeros, innermost, sums)
+                    out = sums.join(before(), part)
+                else:
+                    out = emitter.carry(inner, before(), innermost, sums)
             for value, place in zip(out, places, strict=True):
                 memory.fill(array, value, place)
 

@@ -4,7 +4,7 @@ A contraction that keeps its sums in registers alone walks its whole depth for e
 has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
 instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
 rows is read from one end to the other, and of two large ones such parts are copied as stay in the
-cache. The additions to each sum follow each other in the order of the depth.
+cache. The additions to each sum follow each other in the order of the depth, those of a long one in parts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
 
@@ -35,6 +35,9 @@ __all__ = ["block", "outside"]
 STRIP: Final = (256, 1024)
 #: Strips that there should be, so that cores can share them.
 STRIPS: Final = 4
+#: How much of a longer depth adds up before it is added to the rest: of a sum in two levels both are
+#: short, so that it rounds less, and the second one takes no time that shows.
+PARTS: Final = (32, 512)
 #: The most rows and columns of a block of results, and of the depth that is copied at a time: the
 #: first for which there is memory. Half as many are the least.
 SIDES: Final = (128, 64)
@@ -82,15 +85,31 @@ def _strips(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
         return sink
     if not streams(found.load, columns, found.depth, target):
         return sink
-    free = _free(sink)
+    free = itertools.count(_free(sink))
     strip = new_range(extent(columns) // width, int(columns.arg))
-    *own, inside, column = (
-        new_range(size, free + k) for k, size in enumerate((*map(extent, rows), width, width))
-    )
+    sizes = (*map(extent, rows), width)
+    *own, inside = (new_range(size, next(free)) for size in sizes)
+    column = new_range(width, next(free))
     if local_bytes(reduce.dtype, (*own, inside)) > min(target.l1_bytes, LOCAL_BYTES):
         return sink
-    places = {columns: strip * width + inside, **dict(zip(rows, own, strict=True))}
-    sums = UOp(Op.LOCAL, reduce.dtype, (moved(reduce, places), *own, inside))
+
+    def at(ranges: Sequence[UOp]) -> dict[UOp, UOp]:
+        return {columns: strip * width + ranges[-1], **dict(zip(rows, ranges, strict=False))}
+
+    long = extent(found.depth[-1]) > PARTS[1] and reduce.dtype.is_float
+    part = _divisor(extent(found.depth[-1]), 1, PARTS) if long else None
+    if part is None:
+        fold = moved(reduce, at((*own, inside)))
+    else:
+        *before, depth = found.depth
+        turn = new_range(extent(depth) // part, int(depth.arg))
+        step = new_range(part, next(free))
+        short = [new_range(size, next(free)) for size in sizes]
+        value = moved(reduce.src[0], {**at(short), depth: turn * part + step})
+        sums = UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), *short))
+        one = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*own, inside))))
+        fold = reduce.replace(src=(one, *before, turn))
+    sums = UOp(Op.LOCAL, reduce.dtype, (fold, *own, inside))
     total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*rows, column))))
     [sink] = substitute([sink], {reduce: total})
     return moved(sink, {columns: strip * width + column})

@@ -320,6 +320,11 @@ class _Builder:
             for x in self.info.loads(fold.src[0])
             if not inside and streams(x, array.src[-1], around, self.device)
         )
+        blocks = {}
+        if inside and _rounds(fold) and self._blocks(fold.src[1:]):
+            # What one turn comes to is a block of the sum.
+            factor = self.tiling.tile(inside[0]).factor
+            blocks = {inside[0]: extent(inside[0]) // factor * factor}
         return Pass(
             (fold,),
             (array,),
@@ -328,7 +333,7 @@ class _Builder:
             None,
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
-            self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold)),
+            self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks),
             kept=True,
         )
 

@@ -283,6 +283,26 @@ def test_candidates_that_keep_bits_do(build, rng, sizes, layout):
         np.testing.assert_array_equal(out, results[0])
 
 
+@pytest.mark.parametrize(("sizes", "layout"), [((3, 1024, 1536), "NN"), ((256, 128, 1024), "TN")])
+def test_long_sums_are_added_up_in_parts(build, rng, sizes, layout):
+    ast = product(build, sizes, layout)
+    truth, *equal = operands(rng, sizes, layout)
+    assert arrays(ast) == (2 if layout == "NN" else 3)
+    for factors in (equal, [np.full(x.shape, 0.3, np.float32) for x in equal]):
+        results = []
+        for variant in [v for v in RENDERER.variants(ast) if v.keeps_bits][:6]:
+            out = np.zeros(sizes[:2], np.float32)
+            runner(SMALL, variant.text)(ast, [out, *factors])
+            results.append(out)
+        for out in results[1:]:
+            np.testing.assert_array_equal(out, results[0])
+        if factors is equal:
+            np.testing.assert_allclose(results[0], truth, rtol=1e-4, atol=1e-4)
+        else:
+            exact = float(np.float32(0.3)) ** 2 * sizes[2]
+            assert np.abs(results[0] / exact - 1).max() < 32 * np.finfo(np.float32).eps
+
+
 def test_the_key_of_sums_in_arrays_is_that_of_sums_in_registers(build):
     info, own = blocked(build)
     keys = {order_of_sums(nest_of(info, replace(own, outside=o), SMALL)) for o in (own.outside, ())}

@@ -87,3 +87,15 @@ def test_the_printed_nest_tells_of_blocks():
     step(x)
     text = "\n".join(kernel.loops() for kernel in step.plan(x).kernels)
     assert "added up in blocks of" in text
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 15])
+@pytest.mark.parametrize("depth", [4_096, 5_003, 20_000])
+def test_sums_of_products_with_a_matrix_that_streams(rows, depth):
+    x, w = np.full((rows, depth), 0.3, np.float32), np.full((depth, 2_048), 0.7, np.float32)
+    exact = np.full((rows, 2_048), float(x[0, 0]) * float(w[0, 0]) * depth)
+    most = UNITS if depth % 2 == 0 else 6 * UNITS
+    assert off((krt.tensor(x) @ krt.tensor(w)).numpy(), exact) < most
+    rng = np.random.default_rng(depth + rows)
+    x, w = (rng.integers(-4, 5, a.shape).astype(np.float32) for a in (x, w))
+    np.testing.assert_array_equal((krt.tensor(x) @ krt.tensor(w)).numpy(), x @ w)
