@@ -4,7 +4,8 @@ A contraction that keeps its sums in registers alone walks its whole depth for e
 has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
 instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
 rows is read from one end to the other, and of two large ones such parts are copied as stay in the
-cache. The additions to each sum follow each other in the order of the depth, those of a long one in parts.
+cache. The additions to each sum follow each other in the order of the depth, those of a long one in
+parts.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ __all__ = ["block", "outside"]
 STRIP: Final = (256, 1024)
 #: Strips that there should be, so that cores can share them.
 STRIPS: Final = 4
-#: How much of a longer depth adds up before it is added to the rest: of a sum in two levels both are
-#: short, so that it rounds less, and the second one takes no time that shows.
+#: How much of a longer depth adds up before it is added to the rest: of a sum in two levels both
+#: are short, so that it rounds less, and the second one takes no time that shows.
 PARTS: Final = (32, 512)
 #: The most rows and columns of a block of results, and of the depth that is copied at a time: the
 #: first for which there is memory. Half as many are the least.

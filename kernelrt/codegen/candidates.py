@@ -71,7 +71,9 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
         raise SpecError(str(error)) from None
     if chooser.count.local_bytes(tiling.tiles) > LOCAL_BYTES:
         raise SpecError(f"tiles: local arrays above {LOCAL_BYTES} bytes")
-    written = chooser.count.instructions(chooser.nests, tiling.order, tiling.tiles)
+    written = chooser.count.instructions(
+        chooser.nests, tiling.order, tiling.tiles, tiling.outside
+    )
     if written > MOST_INSTRUCTIONS:
         raise SpecError(f"tiles: {written} instructions, and {MOST_INSTRUCTIONS} are the most")
 

@@ -70,7 +70,7 @@ class Nest:
         self.closed = nodes[0].src[1:]
         self.deps = info.deps[nodes[0]]
         self.ranges = self.deps | set(self.closed)
-        self.walked = (*self.deps, *self.closed)
+        self.walked = (*sorted(self.deps, key=lambda r: int(r.arg)), *self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add; others what their values take as well.
         values = [
@@ -312,12 +312,17 @@ class Counter:
     # Text -----------------------------------------------------------------------------------
 
     def instructions(
-        self, nests: Sequence[Nest], order: Sequence[UOp], tiles: Mapping[UOp, Tile]
+        self,
+        nests: Sequence[Nest],
+        order: Sequence[UOp],
+        tiles: Mapping[UOp, Tile],
+        outside: Sequence[UOp],
     ) -> int:
         """Estimated instructions of the kernel's text.
 
-        Every place of every segment of a loop is written out, so the counts of nested loops
-        multiply; what does not vary with a loop is written once for it.
+        Of a nest that keeps its sums in an array, the loops `outside` alone go around others. Every
+        place of every segment of a loop is written out, so the counts of nested loops multiply;
+        what does not vary with a loop is written once for it.
         """
         closers = {r: nest for nest in nests for r in nest.closed}
         together: dict[frozenset[UOp], list[UOp]] = {}
@@ -327,7 +332,7 @@ class Counter:
         for deps, stores in together.items():
             total += self._written_stores(stores, [r for r in order if r in deps], tiles)
         for nest in nests:
-            opened = self._around(nest, order, closers)
+            opened = self._around(nest, order, closers, outside)
             ranges = (*opened, *nest.closed)
             key = (nest, ranges, tuple(tiles.get(r, ONE) for r in ranges))
             found = self._written.get(key)
@@ -369,18 +374,24 @@ class Counter:
         return text + len(values) * once + _LOOP * loops
 
     def _around(
-        self, nest: Nest, order: Sequence[UOp], closers: Mapping[UOp, Nest]
+        self,
+        nest: Nest,
+        order: Sequence[UOp],
+        closers: Mapping[UOp, Nest],
+        outside: Sequence[UOp],
     ) -> list[UOp]:
         """Loops that stand open around `nest`, outermost first."""
         deps = set(nest.deps)
         inner: list[UOp] = []
-        pending = [r for r in deps if r in closers]
+        pending = sorted((r for r in deps if r in closers), key=lambda r: int(r.arg))
         while pending:
             outer = closers[pending.pop()]
             if not set(outer.closed) & set(inner):
-                inner = [*outer.closed, *inner]
+                kept = [r for r in outer.closed if r in outside]
+                inner = [*(kept or outer.closed), *inner]
                 deps |= outer.deps
-                pending += [r for r in outer.deps if r in closers]
+                around = (r for r in outer.deps if r in closers)
+                pending += sorted(around, key=lambda r: int(r.arg))
         last = max((i for i, r in enumerate(order) if r in deps), default=-1)
         return [*order[: last + 1], *inner]
 

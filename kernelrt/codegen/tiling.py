@@ -266,7 +266,7 @@ class Chooser:
         return fits and self.written(tiles) <= MOST_INSTRUCTIONS
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
-        return self.count.instructions(self.nests, self.order, tiles)
+        return self.count.instructions(self.nests, self.order, tiles, self.outside)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
         """Ranges that a REDUCE or LOCAL varies with go outside those it is constant under."""
@@ -343,7 +343,9 @@ class Chooser:
         """Twice the rows, half as wide, where several nests share the rows: none can go alone."""
         for r in self.order:
             tile = self.tiles.get(r, ONE)
-            sharing = [n for n in self.nests if n.reduces and r in n.deps]
+            sharing = [
+                n for n in self.nests if n.reduces and r in n.deps and self._keeps(n) is None
+            ]
             if len(sharing) < 2 or tile.lanes > 1 or not 2 <= 2 * tile.factor <= extent(r):
                 continue
             narrow = {
