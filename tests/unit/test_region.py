@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.between import Between
 
 from kernelrt import dtype as dt
+from kernelrt.device import region as regions
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import HOST, Region, RegionMap, islands, region_of
 
@@ -57,3 +59,23 @@ def test_buffers_are_told_apart_by_address() -> None:
     assert region_of(part).meets(region_of(again))
     assert not region_of(whole.view(0, 2)).meets(region_of(again))
     assert not region_of(Buffer(0, dt.float32)).meets(region_of(whole))
+
+
+def test_regions_that_come_while_a_map_is_searched_or_grows_hide_no_others() -> None:
+    at, lines = 0, 0
+    while at <= lines:
+        table: RegionMap[int] = RegionMap()
+        for i in range(40):
+            table.add(Region(HOST, 10 * i, 10 * i + 5), i)
+
+        def come(table: RegionMap[int] = table) -> None:
+            table.add(Region(HOST, -100, 3), -1)
+            table.add(Region(HOST, -50, -45), -2)
+
+        with Between(come, at, regions.__file__) as between:
+            found = table.meeting(Region(HOST, 201, 213))
+            table.add(Region(HOST, 400, 410), 40)
+        assert found == [20, 21]
+        assert table.meeting(Region(HOST, 1, 2)) == [0, -1] if between.done else [0]
+        lines = between.lines
+        at += 1

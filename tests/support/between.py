@@ -1,0 +1,43 @@
+"""Code that comes in between two lines, as a finalizer or a handler of a signal does."""
+
+from __future__ import annotations
+
+import sys
+
+from kernelrt.errors import GradientError, PlanBusyError
+from kernelrt.tensor import is_tracing
+
+__all__ = ["Between"]
+
+
+class Between:
+    """Calls `act` before the line number `at` that runs below the paths `within`; counts them."""
+
+    def __init__(self, act, at, within):
+        self.act, self.at, self.within = act, at, within
+        self.lines, self.done = 0, False
+
+    def __enter__(self):
+        self.before = sys.gettrace()
+        sys.settrace(self.enter)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(self.before)
+
+    def enter(self, frame, *_):
+        return self.line if frame.f_code.co_filename.startswith(self.within) else None
+
+    def line(self, _frame, event, _argument):
+        if event == "line" and not is_tracing():
+            if self.lines == self.at:
+                sys.settrace(None)
+                try:
+                    self.act()
+                    self.done = True
+                except (PlanBusyError, GradientError):
+                    pass  # what it reads is being written just then, or was
+                finally:
+                    sys.settrace(self.enter)
+            self.lines += 1
+        return self.line
