@@ -248,3 +248,18 @@ def test_graphs_that_differ_in_numbers_between_any_two_lines():
             compute(4.5, 0.5)
         lines = between.lines
         at += 2
+
+
+def test_what_reads_no_assignment_is_asked_again_after_one_between_any_two_lines():
+    at, lines = 0, 0
+    while at <= lines:
+        w, other = krt.zeros(3).realize(), krt.zeros(3).realize()
+        before = other.detach()
+        first = before * 2 + 1
+        w.assign(w + 1)
+        with Between(lambda other=other: other.assign(other + 1), at, OURS) as between:
+            second = first * 3
+        assert (before + other).tolist() == [between.done] * 3
+        assert second.tolist() == [3, 3, 3]
+        lines = between.lines
+        at += 1
