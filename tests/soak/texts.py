@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "BOUNDS", "VARIABLE", "WAYS", "Case", "Functions", "Invalid", "Torch", "TorchFunctions",
+    "BOUNDS", "WAYS", "Case", "Functions", "Invalid", "Torch", "TorchFunctions",
     "arrays", "execute", "kernelrt_function", "key", "open_inputs", "run", "source", "strict",
     "target", "ways",
 ]  # fmt: skip
@@ -53,8 +53,7 @@ __all__ = [
 WAYS = ("steps", "whole", "jit", "threads", "dynamic")
 """Realized after each line; at the end; jitted; jitted for two threads; for changing sizes."""
 BOUNDS = (1, 64)
-"""Of ``n``, where it is an open size."""
-VARIABLE = f"krt.Variable('n', {BOUNDS[0]}, {BOUNDS[1]})"
+"""Of ``n`` where it is an open size and the case has no ``bounds`` of its own."""
 THREADS = (
     "import kernelrt.runtime.cost as cost\n"
     "cost.launch_ns = lambda *_: 1e7  # let small plans run parallel"
@@ -135,7 +134,7 @@ def dynamic(case: Case, program: Callable[..., Any]) -> Callable[..., Any]:
     parameters = ", ".join(names)
     scope = {"program": program}
     exec(f"def wrapped({parameters}): return program({parameters})", scope)  # noqa: S102
-    n = krt.Variable("n", *BOUNDS)
+    n = krt.Variable("n", *case.get("bounds", BOUNDS))
     return krt.jit(scope["wrapped"], dynamic={name: {0: n} for name in open_inputs(case)})
 
 
@@ -147,7 +146,7 @@ def run(case: Case, unit: str = "programs") -> str | None:
     """Every way for every size, against torch; `unit` is what the case counts as."""
     from kernelrt.errors import KernelrtError
 
-    least, most = BOUNDS
+    least, most = case.get("bounds", BOUNDS)
     if "dynamic" in case["ways"] and not all(least <= n <= most for n in case["sizes"]):
         return None
     try:
@@ -203,7 +202,9 @@ def undecided(error: Exception) -> bool:
         return any(words in str(error) for words in (
             "a decision is needed", "may be empty", "known only at run time",
         ))
-    return isinstance(error, (errors.ShapeError, errors.JitError, errors.DTypeError))
+    # Memory is had for the largest sizes, and for the cube of these there may be none.
+    large = errors.OutOfMemoryError
+    return isinstance(error, (errors.ShapeError, errors.JitError, errors.DTypeError, large))
 
 
 def key(case: Case) -> str:
@@ -250,7 +251,9 @@ def source(case: Case) -> str:
         wrap = "mine"
     if way == "dynamic":
         axes = ", ".join(f"'{name}': {{0: n}}" for name in open_inputs(case))
-        lines += [f"n = {VARIABLE}", f"run = krt.jit({wrap}, dynamic={{{axes}}})"]
+        least, most = case.get("bounds", BOUNDS)
+        lines.append(f"n = krt.Variable('n', {least}, {most})")
+        lines.append(f"run = krt.jit({wrap}, dynamic={{{axes}}})")
     elif way in ("jit", "threads"):
         lines.append(f"run = krt.jit({wrap}{', threads=2' if way == 'threads' else ''})")
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.soak import grammar, texts
 from tests.soak.smaller import shrink
-from tests.soak.texts import Case, Invalid, key, source
+from tests.soak.texts import BOUNDS, Case, Invalid, key, source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +38,8 @@ def inputs(rng: np.random.Generator, open_size: bool) -> dict[str, str]:
 
 def generate(rng: np.random.Generator) -> Case:
     open_size = bool(rng.integers(2))
-    sizes = [int(s) for s in rng.choice(SIZES[1:], 3)] if open_size else [1]
+    bounds = [BOUNDS, BOUNDS, (0, 64), (0, 800), (1, 20_000)][int(rng.integers(5))]
+    sizes = [int(s) for s in rng.choice(SIZES[bounds[0] :], 3)] if open_size else [1]
     ways = ["steps", "whole", "jit", "threads"]
     case: dict[str, Any] = {
         "inputs": inputs(rng, open_size),
@@ -48,6 +49,7 @@ def generate(rng: np.random.Generator) -> Case:
         "grad": False,
         "ways": ["dynamic", str(rng.choice(ways))] if open_size else ways,
         "sizes": sizes,
+        "bounds": bounds,
     }
     grow(rng, case, int(rng.integers(1, LONGEST)))
     made = [texts.target(line) for line in case["lines"]]
