@@ -1,11 +1,11 @@
-"""Contractions in blocks: sums that wait in an array while the operands go by, a part at a time.
+"""Sums in blocks: they wait in an array while what they add up goes by, a part at a time.
 
 A contraction that keeps its sums in registers alone walks its whole depth for each tile. Where that
 has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
 instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
-rows is read from one end to the other, and of two large ones such parts are copied as stay in the
-cache. The additions to each sum follow each other in the order of the depth, those of a long one in
-parts.
+rows, or whose columns are added up, is read from one end to the other, and of two large ones such
+parts are copied as stay in the cache. The additions to each sum follow each other in the order of
+the depth, those of a long one in parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.packing import ROWS, Contraction, contraction, moved, new_range
+from kernelrt.codegen.packing import (
+    ROWS,
+    Contraction,
+    contraction,
+    moved,
+    new_range,
+    stored_along,
+)
 from kernelrt.codegen.streams import LINE, streams
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_bytes, local_itemsize
@@ -49,13 +56,15 @@ WAYS: Final = 16
 
 
 def block(sink: UOp, target: DeviceSpec) -> UOp:
-    """`sink` with its sums in a LOCAL, where it is a contraction that gains from that."""
+    """`sink` with its sums in a LOCAL, where it gains from that."""
     info = Analysis(sink)
     found = contraction(info)
-    if found is None or found.other is found.load:
+    if found is None:
+        return _columns(info, sink, target)
+    if found.other is found.load:
         return sink
     if found.rows < ROWS:
-        return _strips(info, sink, found, target)
+        return _strips(info, sink, found.reduce, found.load, found.columns, target)
     return _blocks(info, sink, found, target)
 
 
@@ -74,17 +83,37 @@ def _free(sink: UOp) -> int:
 # A matrix that streams by -----------------------------------------------------------------------
 
 
-def _strips(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -> UOp:
+def _columns(info: Analysis, sink: UOp, target: DeviceSpec) -> UOp:
+    """The same for a sum, or whatever else is folded, down the columns of a matrix."""
+    if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in sink.src):
+        return sink
+    [reduce] = info.reduces
+    loads = info.loads(reduce.src[0])
+    plain = all(x.src[0].op is Op.PARAM and len(x.src) == 2 for x in loads)
+    columns = stored_along(info, reduce)
+    if columns is None or not plain or any(u.op is Op.BOUND for u in toposort(loads)):
+        return sink
+    ranges = (columns, *reduce.src[1:])
+    load = next((x for x in loads if streams(x, columns, reduce.src[1:], target)), None)
+    if load is None or not all(map(is_fixed, ranges)):
+        return sink
+    return _strips(info, sink, reduce, load, columns, target)
+
+
+def _strips(
+    info: Analysis, sink: UOp, reduce: UOp, load: UOp, columns: UOp, target: DeviceSpec
+) -> UOp:
     """Sums of whole rows' strips, to which each row of the matrix is added as it comes by."""
-    reduce, columns = found.reduce, found.columns
-    rows = sorted(info.deps[reduce] - info.deps[found.load], key=lambda r: int(r.arg))
+    depth = reduce.src[1:]
+    rows = sorted(info.deps[reduce] - info.deps[load], key=lambda r: int(r.arg))
     lanes = target.lanes(local_itemsize(reduce.dtype))
-    held = target.l1_bytes // 4 // (local_itemsize(reduce.dtype) * found.rows)
+    few = math.prod(map(extent, rows))
+    held = target.l1_bytes // 4 // (local_itemsize(reduce.dtype) * few)
     most = min(STRIP[1], extent(columns) // STRIPS, max(STRIP[0], held))
     width = _divisor(extent(columns), lanes, (STRIP[0], most))
-    if width is None or not all(map(is_fixed, rows)):
+    if width is None or few >= ROWS or not all(map(is_fixed, rows)):
         return sink
-    if not streams(found.load, columns, found.depth, target):
+    if not streams(load, columns, depth, target):
         return sink
     free = itertools.count(_free(sink))
     strip = new_range(extent(columns) // width, int(columns.arg))
@@ -97,16 +126,16 @@ def _strips(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
     def at(ranges: Sequence[UOp]) -> dict[UOp, UOp]:
         return {columns: strip * width + ranges[-1], **dict(zip(rows, ranges, strict=False))}
 
-    long = extent(found.depth[-1]) > PARTS[1] and reduce.dtype.is_float
-    part = _divisor(extent(found.depth[-1]), 1, PARTS) if long else None
+    long = extent(depth[-1]) > PARTS[1] and reduce.arg is Op.ADD and reduce.dtype.is_float
+    part = _divisor(extent(depth[-1]), 1, PARTS) if long else None
     if part is None:
         fold = moved(reduce, at((*own, inside)))
     else:
-        *before, depth = found.depth
-        turn = new_range(extent(depth) // part, int(depth.arg))
+        *before, last = depth
+        turn = new_range(extent(last) // part, int(last.arg))
         step = new_range(part, next(free))
         short = [new_range(size, next(free)) for size in sizes]
-        value = moved(reduce.src[0], {**at(short), depth: turn * part + step})
+        value = moved(reduce.src[0], {**at(short), last: turn * part + step})
         sums = UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), *short))
         one = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*own, inside))))
         fold = reduce.replace(src=(one, *before, turn))

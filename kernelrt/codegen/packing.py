@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["Contraction", "contraction", "moved", "new_range", "pack"]
+__all__ = ["Contraction", "contraction", "moved", "new_range", "pack", "stored_along"]
 
 #: Bytes after which addresses take the same place in a first cache: it is looked up while the page
 #: is, so that a way of it is no larger than a page.
@@ -96,7 +96,7 @@ def contraction(info: Analysis) -> Contraction | None:
         return None
     if any(x.op is not Op.LOAD or len(x.src) > 2 for x in value.src):
         return None
-    columns = _columns(info, reduce)
+    columns = stored_along(info, reduce)
     if columns is None or not is_fixed(columns):
         return None
     varying = [x for x in value.src if columns in info.deps[x]]
@@ -111,7 +111,7 @@ def contraction(info: Analysis) -> Contraction | None:
     return Contraction(reduce, load, other, columns, depth, math.prod(extent(r) for r in others))
 
 
-def _columns(info: Analysis, reduce: UOp) -> UOp | None:
+def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
     """The RANGE of `reduce`'s results along which the first store is contiguous."""
     units = [r for r in info.deps[reduce] if info.stride(info.sink.src[0], r) == 1]
     return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)

@@ -153,6 +153,32 @@ def test_the_order_of_the_sums_stays(build, rng, monkeypatch, sizes, layout):
     np.testing.assert_array_equal(out, plain)
 
 
+FOLDS = {
+    "sum": (Op.ADD, lambda x: x, lambda x: x.sum(0)),
+    "squares": (Op.ADD, lambda x: x * x + 0.5, lambda x: (x * x + 0.5).sum(0)),
+    "greatest": (Op.MAX, lambda x: x, lambda x: x.max(0)),
+    "least": (Op.MIN, lambda x: x * 2.0, lambda x: (x * 2).min(0)),
+}
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("sizes", [(65, 1024), (1026, 1088), (1031, 1024), (2, 4096)], ids=str)
+def test_columns_of_a_matrix_that_streams_by(run_small, build, rng, sizes, fold):
+    op, value, truth = FOLDS[fold]
+    rows, columns = sizes
+    i, j = build.range(columns, 0), build.range(rows, 1)
+    x = build.load(build.param(1, rows * columns), j * columns + i)
+    total = build.reduce(op, value(x), j)
+    ast = build.sink(build.store(build.param(0, columns), i, total * 3.0))
+    assert (arrays(ast) > 0) == (rows * columns * 4 > SMALL.l2_bytes)
+    data = rng.standard_normal(sizes).astype(np.float32)
+    data[0, 5] = data[-1, 300] = np.nan
+    out = np.zeros(columns, np.float32)
+    run_small(ast, [out, data])
+    exact = truth(data.astype(np.float64)) * 3
+    np.testing.assert_allclose(out, exact, rtol=1e-5, atol=1e-4)
+
+
 def test_zeros_keep_their_sign(run_small, build):
     m, n, k = STREAM
     a, b = np.zeros((m, k), np.float32), np.full((k, n), -1, np.float32)

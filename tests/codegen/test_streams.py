@@ -34,7 +34,7 @@ def fetched(ast, device=AVX512):
 
 @pytest.mark.parametrize("device", [AVX512, DeviceSpec.avx2(), DeviceSpec.neon()])
 def test_a_line_is_asked_for_once(build, device):
-    ast = columns(build, 512, 1024)
+    ast = columns(build, 512, 1008)
     assert "p1 fetched 8 ahead" in LLVMRenderer(device).outline(ast)
     floats = LLVMRenderer(device).render(ast).src.count(f"load <{device.lanes(4)} x float>")
     assert fetched(ast, device) == floats * device.lanes(4) // 16

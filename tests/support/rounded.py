@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._decomp import core_aten_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
@@ -26,7 +26,18 @@ _TYPES: Final = {
 }  # fmt: skip
 #: Digits that are taken from a type for want of a wider one.
 LOST: Final = {"float64": 12}
-_STEPS: Final = core_aten_decompositions()
+_ATEN: Final = torch.ops.aten
+#: What torch leaves whole for its compilers, and computes in several steps nevertheless.
+_WHOLE: Final = (
+    _ATEN._softmax, _ATEN._log_softmax, _ATEN.native_layer_norm, _ATEN.native_group_norm,
+    _ATEN.native_batch_norm, _ATEN.var, _ATEN.var_mean, _ATEN.linalg_vector_norm, _ATEN.gelu,
+)  # fmt: skip
+# The table that torch gives fills itself only where it is walked or asked by its brackets.
+_STEPS: Final = dict(core_aten_decompositions().items()) | {
+    op: steps
+    for op, steps in decomposition_table.items()
+    if getattr(op, "overloadpacket", None) in _WHOLE
+}
 
 
 class Rounded(TorchDispatchMode):
@@ -60,6 +71,8 @@ class Rounded(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if func.is_view:
             return out
+        if func.overloadpacket is _ATEN.sum and out.numel() == args[0].numel():
+            out = self._nudged(out)
         if func._schema.is_mutable:
             return tree_map(lambda x: x.copy_(self._round(x)) if self._takes(x) else x, out)
         return tree_map(lambda x: self._round(x) if self._takes(x) else x, out)
@@ -70,6 +83,10 @@ class Rounded(TorchDispatchMode):
 
     def _number(self, x: float) -> float:
         return float(self._round(torch.tensor(x, dtype=torch.float64)))
+
+    def _nudged(self, x: torch.Tensor) -> torch.Tensor:
+        """A sum of one term each, which may have been several that were rounded apart."""
+        return x * (1 + 2.0 ** -(self._digits + 1)) if self._takes(x) else x
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         _, exponent = torch.frexp(x)
