@@ -160,15 +160,19 @@ def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -
 
 
 def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
-    """That no axis of `node` that is walked by loops is empty, where that is not certain.
+    """That no loop that walks `node` is empty, nor an axis, where that is not certain.
 
     What is read may vary with fewer loops than the index it is read at, and so be computed before
     a loop, also of no elements.
     """
-    found: UOp | None = None
+    sizes: dict[UOp, None] = {}
     for dim, place in zip(node.shape, index, strict=True):
-        size = as_uop(dim)
-        if size.vmin <= 0 and indexer.ranges(place):
+        loops = sorted(indexer.ranges(place), key=lambda r: int(r.arg))
+        if loops:
+            sizes |= dict.fromkeys((as_uop(dim), *(r.src[0] for r in loops)))
+    found: UOp | None = None
+    for size in sizes:
+        if size.vmin <= 0:
             found = indexer.both(found, indexer.positive(size))
     return found
 

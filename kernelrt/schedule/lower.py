@@ -164,7 +164,9 @@ class _Lowering:
                 # What is looked up goes before that in which it is.
                 stack.extend(reversed(self._operands(key)))
         pick = self._value(node, index)
-        return _checked_if(_some_elements(node, tuple(map(self._known, index)), pick), pick)
+        # As an address it may be simpler, and vary with less.
+        least = self._indexer.simplify(pick)
+        return _checked_if(_some_elements(node, tuple(map(self._known, index)), least), pick)
 
     def _operands(self, key: Key) -> list[Key]:
         """The values that are computed for that of `key`."""
@@ -355,14 +357,17 @@ class _Lowering:
 def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
     """Whether there is an element of `node` at all; None where it is looked up in its own loop.
 
-    What does not vary along an axis is computed before the axis' loop, also of no elements.
+    What does not vary with a loop is computed before it, also where it has no iterations.
     """
+    sizes: dict[UOp, None] = {}
+    inside = {n for n in toposort([pick]) if n.op is Op.RANGE}
+    for dim, place in zip(node.shape, index, strict=True):
+        outside = [n for n in toposort([place]) if n.op is Op.RANGE and n not in inside]
+        if outside:
+            sizes |= dict.fromkeys((as_uop(dim), *(r.src[0] for r in outside)))
     found: UOp | None = None
-    short = [(as_uop(dim), place) for dim, place in zip(node.shape, index, strict=True)]
-    short = [(size, place) for size, place in short if size.vmin <= 0]
-    loops = {n for n in toposort([pick]) if n.op is Op.RANGE} if short else set()
-    for size, place in short:
-        if any(n.op is Op.RANGE and n not in loops for n in toposort([place])):
+    for size in sizes:
+        if size.vmin <= 0:
             filled = const(0, size.dtype) < size
             found = filled if found is None else found & filled
     return found

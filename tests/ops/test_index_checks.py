@@ -213,3 +213,28 @@ def test_a_number_that_only_some_sizes_have(number):
     told = "known only at run time" if -64 <= number < 64 else "out of range for axis 0"
     with pytest.raises(krt.IndexBoundsError, match=told):
         pick(np.zeros(64, np.float32))
+
+
+PARTS = {
+    "getitem": lambda t, i: t[i][1:],
+    "remainders": lambda t, i: t[i * 16 % 16 * 384 % 384 - 64][1:],
+    "constant": lambda t, i: t[i * 0 - 64][1:],
+    "rows": lambda t, i: t.reshape(2, 1).expand(2, 3)[i][1:] * 2,
+    "gather": lambda t, i: t.gather(0, i)[1:],
+    "sum": lambda t, i: t[i][1:].sum(0),
+    "twice": lambda t, i: (t[i] + t[i * 0 - 64])[1:],
+}
+
+
+@pytest.mark.parametrize("form", PARTS)
+def test_no_element_of_an_open_size_is_looked_up_where_there_is_none(form):
+    t = krt.from_numpy(np.array([3, 4], np.float32))
+    f = krt.jit(lambda i: PARTS[form](t, i), dynamic={"i": {0: krt.Variable("n", 1, 64)}})
+    assert f(np.array([77])).numpy().size in (0, 1)
+    right = np.array([3, 4, 3])
+    exact = {"getitem": right, "gather": right, "rows": right[:, None] * [2, 2, 2], "sum": 10}
+    if form in exact:
+        np.testing.assert_array_equal(f(np.array([1, 0, 1, 0])).numpy(), exact[form])
+    for indices in ([0, 77], [1, 1, 99]):
+        with pytest.raises(IndexBoundsError):
+            f(np.array(indices))
