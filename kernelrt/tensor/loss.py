@@ -272,11 +272,11 @@ class LossMethods(PoolingMethods):
         chosen = build.reduce(build.where(hit, x, 0), Op.ADD, (axis,))
         return chosen, labels, None if ignored is None else self._of(ignored)
 
-    def _class_weights(self, weight: TensorBase) -> Self:
+    def _class_weights(self, weight: TensorBase, dtype: DType | None = None) -> Self:
         table = self._lift(weight, "weight")
         if table.ndim != 1:
             raise ShapeError(f"weight: expected one axis, not {table.ndim}")
-        return table.detach().cast(self.dtype.accumulator)
+        return table.detach().cast((dtype or self.dtype).accumulator)
 
     def _counted(self, factors: Self | None, ignored: Self | None, reduction: str) -> Self:
         """Losses of samples times their factors, without those to ignore, reduced."""
@@ -317,19 +317,20 @@ class LossMethods(PoolingMethods):
         self, target: Self, weight: TensorBase | None, reduction: str, smooth: float, axis: int
     ) -> Self:
         """Cross entropy with the probabilities of all classes."""
-        target = target.cast(self.dtype.accumulator)
+        dtype = dt.promote(self.dtype, target.dtype)
+        target = target.cast(dtype.accumulator)
         if smooth:
             target = target * (1 - smooth) + smooth / _size(self.dims[axis])
-        scores = self.cast(self.dtype.accumulator).log_softmax(axis)
+        scores = self.cast(dtype.accumulator).log_softmax(axis)
         if weight is not None:
             line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
-            scores = scores * self._class_weights(weight).reshape(line)
-        return (-(scores * target).sum(axis))._reduced(reduction).cast(self.dtype)
+            scores = scores * self._class_weights(weight, dtype).reshape(line)
+        return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
         """This tensor and a target of the same shape."""
         x = self._of(self._floats(name))
-        y = self._lift(target, "target")
+        y = self._lift(target, "target", like=True)
         if not build.same_shape(x.dims, y.dims):
             raise ShapeError(
                 f"target: expected the shape {format_shape(x.dims)} of the input, not "
@@ -369,15 +370,18 @@ class LossMethods(PoolingMethods):
     ) -> Self:  # fmt: skip
         """Binary cross entropy of scores; `target` holds probabilities in the same shape.
 
-        An infinite score that is right costs nothing, one that is wrong costs infinitely much.
+        The result has the type in which all that is given meets. An infinite score that is right
+        costs nothing, one that is wrong costs infinitely much.
         """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
-        wide = x.dtype.accumulator
+        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
+        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
+        wide = dtype.accumulator
         losses = self._of(logistic_loss(*build.align(*(p.uop.cast(wide) for p in parts))))
-        if weight is not None:
-            losses = losses * weight
-        return losses._reduced(reduction).cast(self.dtype)
+        for factor in factors:
+            losses = losses * factor
+        return losses._reduced(reduction).cast(dtype)
 
     def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
         """Divergence of probabilities `target` from these log-probabilities.

@@ -101,3 +101,36 @@ def test_one_class_costs_exactly_nothing(smoothing):
     scores = krt.tensor(np.random.default_rng(0).standard_normal((50, 1)).astype(np.float32) * 9)
     labels = krt.zeros(50, dtype="int64")
     assert scores.cross_entropy(labels, label_smoothing=smoothing).item() == 0
+
+
+LOSSES = [
+    "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits",
+    "kl_div", "cross_entropy",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("pair", [("float32", "float64"), ("float64", "float32"),
+                                  ("float16", "float32")], ids="-".join)  # fmt: skip
+def test_a_loss_has_the_type_in_which_scores_and_targets_meet(loss, pair, reduction):
+    x, y = np.random.default_rng(4).random((2, 3, 4))
+    own = [krt.tensor(a).cast(kind) for a, kind in zip((x, y), pair, strict=True)]
+    found = getattr(own[0], loss)(own[1], reduction=reduction)
+    wide = [torch.tensor(t.double().numpy()) for t in own]
+    want = getattr(functional, loss)(*wide, reduction=reduction).numpy()
+    meeting = torch.promote_types(*(getattr(torch, kind) for kind in pair))
+    assert found.dtype.name == str(meeting).removeprefix("torch.")
+    eps = torch.finfo(meeting).eps
+    np.testing.assert_allclose(found.double().numpy(), want, rtol=32 * eps, atol=8 * eps)
+
+
+@pytest.mark.parametrize("name", ["weight", "pos_weight"])
+def test_factors_of_a_loss_widen_it(name):
+    x, y, w = np.random.default_rng(5).random((3, 3, 4))
+    single = [krt.tensor(a).float() for a in (x, y)]
+    found = single[0].binary_cross_entropy_with_logits(single[1], **{name: krt.tensor(w)})
+    wide = [torch.tensor(t.double().numpy()) for t in single]
+    want = functional.binary_cross_entropy_with_logits(*wide, **{name: torch.tensor(w)})
+    assert found.dtype is krt.float64
+    assert found.item() == pytest.approx(want.item(), rel=1e-14)
