@@ -87,3 +87,14 @@ def test_what_torch_computes_at_once_has_steps_as_well():
         with Rounded("float32", seed):
             found.append(gradient())
     assert 1e-9 < torch.stack(found).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "cumsum"])
+def test_integers_are_rounded_before_they_are_added_up(name):
+    x = torch.tensor([2**40 + 1, 2**41 + 3, -3 * 2**40 + 5])
+    options = {"dim": 0} if name == "cumsum" else {}
+    found = []
+    for seed in range(8):
+        with Rounded("float32", seed):
+            found.append(getattr(x, name)(dtype=torch.float64, **options).reshape(-1)[-1])
+    assert torch.stack(found).std() > 2**14

@@ -32,6 +32,8 @@ _WHOLE: Final = (
     _ATEN._softmax, _ATEN._log_softmax, _ATEN.native_layer_norm, _ATEN.native_group_norm,
     _ATEN.native_batch_norm, _ATEN.var, _ATEN.var_mean, _ATEN.linalg_vector_norm, _ATEN.gelu,
 )  # fmt: skip
+#: What takes integers and a type to add them up in.
+_ADDING: Final = (_ATEN.sum, _ATEN.mean, _ATEN.prod, _ATEN.cumsum, _ATEN.cumprod)
 # The table that torch gives fills itself only where it is walked or asked by its brackets.
 _STEPS: Final = dict(core_aten_decompositions().items()) | {
     op: steps
@@ -66,6 +68,10 @@ class Rounded(TorchDispatchMode):
                 out = steps(*args, **(kwargs or {}))
             if out is not NotImplemented:
                 return out
+        kind = (kwargs or {}).get("dtype")
+        if func.overloadpacket in _ADDING and kind is not None and kind.is_floating_point:
+            args = (self._as_floats(args[0]), *args[1:])
+            kwargs = {**kwargs, "dtype": args[0].dtype}
         if torch.rand((), generator=self._chance) < 0.5:  # some kernels take numbers in their type
             args = tree_map(lambda x: self._number(x) if isinstance(x, float) else x, args)
         out = func(*args, **(kwargs or {}))
@@ -83,6 +89,12 @@ class Rounded(TorchDispatchMode):
 
     def _number(self, x: float) -> float:
         return float(self._round(torch.tensor(x, dtype=torch.float64)))
+
+    def _as_floats(self, x: Any) -> Any:
+        """Integers, as they are before they are added up as floats."""
+        if not isinstance(x, torch.Tensor) or x.is_floating_point():
+            return x
+        return self._round(x.double())
 
     def _nudged(self, x: torch.Tensor) -> torch.Tensor:
         """A sum of one term each, which may have been several that were rounded apart."""
