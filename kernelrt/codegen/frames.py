@@ -69,7 +69,7 @@ class Frames:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.stack = [Frame(None, "entry")]
-        text.lines = self.stack[0].lines
+        self._write_to(self.stack[0])
         self._labels = 0
 
     @property
@@ -99,13 +99,20 @@ class Frames:
     @contextmanager
     def at(self, depth: int) -> Iterator[None]:
         """Emit into the frame at `depth`; deeper loops stay open but are out of sight."""
-        full, lines = self.stack, self.text.lines
+        full = self.stack
         self.stack = full[: depth + 1]
-        self.text.lines = self.stack[-1].lines
+        outer = self._write_to(self.stack[-1])
         try:
             yield
         finally:
-            self.stack, self.text.lines = full, lines
+            self.stack = full
+            self.text.lines, self.text.known = outer
+
+    def _write_to(self, frame: Frame) -> tuple[list[str], dict[object, Value]]:
+        """Let instructions go to `frame`; gives where they went."""
+        outer = self.text.lines, self.text.known
+        self.text.lines, self.text.known = frame.lines, frame.memo
+        return outer
 
     def branch_if(
         self, condition: Value, body: Callable[[], None], weights: str = ""
@@ -189,14 +196,13 @@ class Frames:
     def _body(
         self, frame: Frame, carried: list[Value], body: Callable[[list[Value]], list[Value]]
     ) -> list[Value]:
-        outer = self.text.lines
         self.stack.append(frame)
-        self.text.lines = frame.lines
+        outer = self._write_to(frame)
         try:
             return body(carried)
         finally:
             self.stack.pop()
-            self.text.lines = outer
+            self.text.lines, self.text.known = outer
 
     def _loop(
         self,
@@ -262,11 +268,11 @@ class Frames:
         """Which lanes of a last vector hold elements."""
         lanes = segment.tile.lanes
         frame.lines.append(f"  {rest.text} = sub i64 {segment.stop.text}, {index.text}")
-        outer, self.text.lines = self.text.lines, frame.lines
+        outer = self._write_to(frame)
         try:
             wide = self.text.splat(rest, lanes)
             numbers = ", ".join(f"i64 {i}" for i in range(lanes))
             mask = self.text.emit(f"icmp slt <{lanes} x i64> <{numbers}>, {wide.text}")
         finally:
-            self.text.lines = outer
+            self.text.lines, self.text.known = outer
         return Value(mask, lanes, dt.bool_)

@@ -68,6 +68,8 @@ def literal(value: bool | float, dtype: DType) -> str:
 class Text:
     """Names values and appends instructions to whichever list of lines is current.
 
+    `known` holds what was written there and is still in sight.
+
     Parameters
     ----------
     has_half : bool
@@ -77,6 +79,7 @@ class Text:
     def __init__(self, has_half: bool = True) -> None:
         self.has_half = has_half
         self.lines: list[str] = []
+        self.known: dict[object, Value] = {}
         self.declarations: dict[str, str] = {}
         self._next = 0
         self._loaded: dict[tuple[str, DType], str] = {}
@@ -150,13 +153,17 @@ class Text:
             return Value(
                 f"splat ({register_type(value.dtype)} {value.text})", lanes, value.dtype
             )
-        scalar = register_type(value.dtype)
-        wide = vector(scalar, lanes)
-        first = self.emit(f"insertelement {wide} poison, {scalar} {value.text}, i64 0")
-        text = self.emit(
-            f"shufflevector {wide} {first}, {wide} poison, <{lanes} x i32> zeroinitializer"
-        )
-        return Value(text, lanes, value.dtype)
+        key = "splat", value, lanes
+        found = self.known.get(key)
+        if found is None:
+            scalar = register_type(value.dtype)
+            wide = vector(scalar, lanes)
+            first = self.emit(f"insertelement {wide} poison, {scalar} {value.text}, i64 0")
+            text = self.emit(
+                f"shufflevector {wide} {first}, {wide} poison, <{lanes} x i32> zeroinitializer"
+            )
+            found = self.known[key] = Value(text, lanes, value.dtype)
+        return found
 
     def lane(self, value: Value, lane: int) -> Value:
         """One lane as a scalar."""

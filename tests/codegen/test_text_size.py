@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import kernelrt as krt
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.tiling import MOST_INSTRUCTIONS
 from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.ir import Op
 
 TARGETS = [DeviceSpec.avx512(), DeviceSpec.avx2()]
 MOST_BYTES = 300_000
@@ -124,3 +127,38 @@ def test_strides_along_an_open_size(asts, kernel, step):
         want = torch.nn.functional.max_pool2d(torch.from_numpy(part + b), kernel, step)
         np.testing.assert_array_equal(f(part, b).numpy(), want.numpy())
     check(asts)
+
+
+def test_a_number_beside_many_vectors_is_spread_once(asts):
+    """The gradient of the greatest product compares each of an open size with every other."""
+    torch = pytest.importorskip("torch")
+    n = krt.Variable("n", 1, 20_000)
+
+    def step(a):
+        a = a.clone().requires_grad_()
+        top = a.outer(a).max()
+        return top, *krt.grad(top * top * 0.5 + top, [a])
+
+    f = krt.jit(step, dynamic={"a": {0: n}})
+    for size in (1, 4, 5, 70):
+        a = np.random.default_rng(size).normal(size=size)
+        x = torch.from_numpy(a).requires_grad_()
+        top = torch.outer(x, x).max()
+        [want] = torch.autograd.grad(top * top * 0.5 + top, [x])
+        found, gradient = f(a)
+        assert found.item() == top.item()
+        np.testing.assert_allclose(gradient.numpy(), want.numpy(), rtol=1e-12, atol=1e-12)
+    for target in (host(), *TARGETS):
+        sizes = [len(LLVMRenderer(target).render(ast).src) for ast in dict.fromkeys(asts)]
+        assert max(sizes) < 200_000
+
+
+def test_a_contraction_spreads_each_factor_once(build):
+    i, j, k = (build.range(size, number) for number, size in enumerate((64, 64, 64)))
+    a, b = build.param(1, 64 * 64), build.param(2, 64 * 64)
+    total = build.reduce(Op.ADD, build.load(a, i * 64 + k) * build.load(b, k * 64 + j), k)
+    ast = build.sink(build.store(build.param(0, 64 * 64), i * 64 + j, total))
+    text = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
+    spread = re.findall(r"insertelement <16 x float> poison, float (%\w+), i64 0", text)
+    assert spread
+    assert len(spread) == len(set(spread))
