@@ -46,7 +46,6 @@ SHARED = {
         ["test_two_plans_without_the_gil"],
     ),
 }
-CORE = [f"csrc/{name}.c" for name in ("plan", "build", "graph", "choice", "pool", "platform")]
 
 
 def insert(file: Path, after: str, text: str) -> None:
@@ -79,7 +78,7 @@ def raced(tmp_path_factory):
     flags = ["-O2", "-g", "-shared", "-fPIC", "-pthread", "-fno-omit-frame-pointer",
              f"-fsanitize={sanitize.FLAGS['thread']}", f"-I{folder / 'csrc'}", f"-I{HERE}",
              f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]  # fmt: skip
-    sources = [folder / name for name in ("kernelrt/_dispatch.c", *CORE)]
+    sources = [folder / "kernelrt/_dispatch.c", *sorted((folder / "csrc").glob("*.c"))]
     compile_c(sources, folder / "kernelrt" / ours.name, flags)
     return folder
 
