@@ -81,7 +81,7 @@ def make_replay(
         structure=structure,
         registers=way.registers if way else (),
         make_way=way,
-        births=state.births,
+        births=state.births if traced.targets else None,
         watch=traced.watch or None,
         entry=traced.watch.entry,
         names=traced.watch.names,
