@@ -39,12 +39,13 @@ def put_all(
     steady: list[Any],
     units: dict[int, tuple[int, ...]],
     unit: dict[int, tuple[int, ...]],
+    writes: int,
 ) -> bool:
     """Give handles new nodes and gradients; no signal handler sees a part of it.
 
     A handle with data becomes pending; `unit` is noted with those that are. Nothing happens, and
     the answer is False, where one of the handles in `found` has not the node and the gradient any
-    more that stand there.
+    more that stand there, or this thread has written memory more often than `writes` times.
     """
 
 def exchange(handle: ArrayHandle, expected: object, node: object) -> bool:

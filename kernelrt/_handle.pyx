@@ -16,6 +16,7 @@ from kernelrt._node cimport Node
 
 from kernelrt import dtype as dtypes
 from kernelrt import errors
+from kernelrt._modes import local
 
 cnp.import_array()
 
@@ -262,9 +263,11 @@ krt_clear_after(ArrayHandle, forget)
 
 def put_all(list values not None, list gradients not None, list found not None,
             dict pending not None, list births not None, list steady not None,
-            dict units not None, dict unit not None):
+            dict units not None, dict unit not None, writes):
     cdef ArrayHandle handle
     cdef list dropped = []  # let go of at the end: what dies may run code
+    if local.writes != writes:
+        return False
     for entry, node, gradient in found:
         handle = <ArrayHandle?> entry
         if handle._uop is not node or handle._grad is not gradient:

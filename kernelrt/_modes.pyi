@@ -24,8 +24,25 @@ class Local:
     @property
     def observed(self) -> Any:
         """Where attributes that are read are noted, or None."""
+    @property
+    def writes(self) -> int:
+        """How often this thread began to change memory that lazy tensors may read."""
 
 local: Final[Local]
+
+def wrote() -> None:
+    """Count that this thread begins to change memory that lazy tensors may read."""
+
+class Operation(Generic[_P, _R]):
+    """A function or method of tensors that is not cut in two by a handler or a finalizer.
+
+    It takes the nodes of its operands and makes one of them. Where memory that they read was
+    written meanwhile, by code that came in between or because an operand had to be committed, all
+    of it is done again with the nodes that the operands have now; so it must not do anything else.
+    """
+
+    def __init__(self, function: Callable[_P, _R]) -> None: ...
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
 class Mode(Generic[_T]):
     """Sets `field` to `value` within a ``with`` block, or while a function that it decorates runs.

@@ -10,10 +10,12 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
+from kernelrt.tensor.operation import operations
 
 __all__ = ["ActivationMethods"]
 
 
+@operations()
 class ActivationMethods(ElementwiseMethods):
     """Activation functions; their gradients use the output where that says enough."""
 

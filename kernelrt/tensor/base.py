@@ -181,10 +181,12 @@ class TensorBase(ArrayHandle):
     @property
     def _buffer(self) -> Buffer | None:
         """The storage, where there is one."""
-        if self._uop is None:
-            self._adopt()
-        buffer: Buffer | None = self._memory
-        return buffer
+        while True:
+            if self._uop is None:
+                self._adopt()
+            # Memory: a handler or a finalizer has computed the tensor since the node was seen.
+            if not isinstance(buffer := self._memory, Memory):
+                return cast("Buffer | None", buffer)
 
     def _settlement(self, node: UOp, data: Memory, *, stale: bool) -> Fresh:
         """What this tensor is once `data`, the value of `node`, are there.
@@ -245,7 +247,17 @@ class TensorBase(ArrayHandle):
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
-        self._put(detach(value.uop))
+        assign_all([(self, value)])
+
+    def _follow(self, other: TensorBase) -> None:
+        """Have the value that `other` has, and its history."""
+        writes = -1
+        while writes != state.local.writes:
+            writes = state.local.writes
+            self._uop = other.uop
+            if self._born is None:
+                state.watched.add(self)
+        state.births[0] += 1
 
     def _sever(self, bound: Severed | Stale) -> None:
         """Let gradients that come to this tensor end in an error, until it is assigned to."""
@@ -256,10 +268,6 @@ class TensorBase(ArrayHandle):
             self._severed, self._plain = bound, False
             marked = exchange(self, node, mark(node.src[0] if again else node, bound))
         state.births[0] += 1
-
-    def _put(self, node: UOp) -> None:
-        """Take `node`, which :attr:`uop` of another tensor gave, as the new value."""
-        put_all([(self, node)])
 
     # ---- what it is
 
@@ -505,20 +513,27 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     One by one, the second source would be computed on its own if it reads the first target.
     """
     pairs = list(pairs)
-    nodes = [source.uop for _, source in pairs]
-    put_all([(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)])
+    done = False
+    while not done:
+        writes = state.local.writes
+        nodes = [source.uop for _, source in pairs]
+        done = put_all(
+            [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
+        )
 
 
 def put_all(
     pairs: Iterable[tuple[TensorBase, UOp]],
     gradients: Iterable[tuple[TensorBase, TensorBase]] = (),
     found: Iterable[tuple[TensorBase, UOp, object]] = (),
+    *,
+    writes: int,
 ) -> bool:
     """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
 
     Outside of a trace all of that is one step, which is interrupted before or after. Nothing
     happens, and the answer is False, where a tensor has not the node and the ``grad`` any more
-    that were `found`.
+    that were `found`, or memory was written since there were `writes`, before the nodes were taken.
     """
     trace = state.local.trace
     ready = []
@@ -546,7 +561,7 @@ def put_all(
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
         return settle(
             ready, list(gradients), list(found), state.pending, state.births, state.steady,
-            state.units, unit,
+            state.units, unit, writes,
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.hints import tell_widening
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
+from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import joint_type
 from kernelrt.tensor.rules import unwindow
 
@@ -31,6 +32,7 @@ __all__ = ["ContractionMethods", "PerAxis", "per_axis"]
 PerAxis: TypeAlias = int | Sequence[int]
 
 
+@operations()
 class ContractionMethods(IndexingMethods):
     """Matrix products and convolutions."""
 

@@ -14,6 +14,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints
 from kernelrt.tensor.loss import LossMethods
+from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
 
@@ -217,6 +218,7 @@ class ConversionMethods(LossMethods):
         """This tensor with the scalar type of `other`."""
         return self.cast(other.dtype)
 
+    @operation
     def bitcast(self, dtype: object) -> Self:
         """The bits of each element read as another type of the same width."""
         wanted = dt.parse(dtype)

@@ -17,6 +17,7 @@ from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import integer, real, shape_of
 from kernelrt.tensor.base import TensorBase, storage_node
+from kernelrt.tensor.operation import operation
 from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def from_data(
 ) -> _T:
     """A tensor of class `kind` with a copy of `data`."""
     if isinstance(data, TensorBase):
-        node = UOp(Op.CONTIGUOUS, data.dtype, (data.uop,))
-        return kind._of(node if dtype is None else node.cast(dt.parse(dtype)))
+        return _copied(kind, data, dtype)
     data = plain(data)
     if isinstance(data, UOp):
         usual = dt.float32 if data.dtype.is_float else dt.int64
@@ -74,6 +74,12 @@ def from_data(
         _check_fits(array, wanted, name)
     with np.errstate(all="ignore"):
         return _over_copy(kind, array.astype(dt.to_numpy(wanted), order="C", copy=False), wanted)
+
+
+@operation
+def _copied(kind: type[_T], data: TensorBase, dtype: object) -> _T:
+    node = UOp(Op.CONTIGUOUS, data.dtype, (data.uop,))
+    return kind._of(node if dtype is None else node.cast(dt.parse(dtype)))
 
 
 def _bfloat16_bits(data: object, name: str) -> np.ndarray[Any, Any] | None:

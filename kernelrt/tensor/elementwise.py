@@ -12,6 +12,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.unary import FunctionMethods
 
@@ -26,6 +27,7 @@ __all__ = ["ElementwiseMethods", "Number", "where"]
 Number: TypeAlias = bool | int | float
 
 
+@operations()
 class ElementwiseMethods(FunctionMethods):
     """Arithmetic, comparisons and logic that keep the shape."""
 
@@ -472,6 +474,7 @@ class ElementwiseMethods(FunctionMethods):
             value = self._lift(value, "value").cast(self.dtype)
         return self._select(mask, value, self)
 
+    @operation
     def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
         mask = self._lift(condition, "condition")
         if not mask.dtype.is_bool:

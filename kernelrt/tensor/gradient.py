@@ -165,9 +165,9 @@ def _uninterrupted(tensor: TensorBase, differentiate: Callable[[], _R]) -> _R:
     with state.enable_grad():
         _ = tensor.uop  # commits what it must
     while True:
-        writes = state.own.writes
+        writes = state.local.writes
         found = differentiate()
-        if state.own.writes == writes:
+        if state.local.writes == writes:
             return found
 
 
@@ -176,6 +176,7 @@ def _collect(
 ) -> bool:
     """Add to gradients that are there, and set others; not if any was exchanged meanwhile."""
     tracing = state.local.trace is not None
+    writes = state.local.writes
     sums: dict[int, tuple[TensorBase, UOp]] = {}  # two tensors may share a gradient
     fresh: list[tuple[TensorBase, TensorBase]] = []
     known: list[tuple[TensorBase, UOp, object]] = []
@@ -201,7 +202,8 @@ def _collect(
         for target, new in fresh:
             target.grad = new
         fresh, known = [], []
-    return put_all([(held, detach(node)) for held, node in sums.values()], fresh, known)
+    values = [(held, detach(node)) for held, node in sums.values()]
+    return put_all(values, fresh, known, writes=writes)
 
 
 def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | None:

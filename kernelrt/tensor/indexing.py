@@ -15,6 +15,7 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.marks import Severed, Stale
+from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import as_scalar, element
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
@@ -27,6 +28,7 @@ __all__ = ["IndexingMethods", "check_labels"]
 _SELECTED = "what the index selects"
 
 
+@operations()
 class IndexingMethods(ReductionMethods):
     """Indexing, gather and scatter."""
 
@@ -327,8 +329,7 @@ class IndexingMethods(ReductionMethods):
         # Where the selection has gone says which elements it covers: zeros in, ones out.
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
         covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
-        node = build.where(covered.uop, filled.uop, self.uop)
-        self._become_value(self._of(node), new, history)
+        self._become_value(self._select(covered, filled, self), new, history)
 
     def _needs_history(self, new: Self) -> bool:
         """Whether gradients have to find the way through an assignment of `new`."""
@@ -356,8 +357,7 @@ class IndexingMethods(ReductionMethods):
                 self._sever(bound)
             return
         self._plain = False
-        self._uop = value.uop
-        state.births[0] += 1
+        self._follow(value)
 
     def _bound_by(self, new: Self) -> Severed | Stale | None:
         """What gradients meet in this tensor once `new` is written to a part of it.
@@ -419,8 +419,8 @@ class IndexingMethods(ReductionMethods):
             materialize([self])
         whole = self
         if self._severed is not None:  # the mark would stand between the part and the storage
-            self._enter()
-            whole = self._over(self._memory, cast("tuple[int, ...]", self._shape))
+            assert self._buffer is not None
+            whole = self._over(self._buffer, cast("tuple[int, ...]", self._shape))
         part = whole[index]
         below = part.uop
         while below.op is Op.RESHAPE:
@@ -429,6 +429,7 @@ class IndexingMethods(ReductionMethods):
             return None
         return self._over(below.arg, cast("tuple[int, ...]", part.shape))
 
+    @operation
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
         """The inverse of slicing: a mask of what `items` selects, and `value` laid out there."""
         value = value.reshape(

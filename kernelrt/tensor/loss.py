@@ -12,6 +12,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
 from kernelrt.tensor.indexing import check_labels
+from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.reduction import log_total, normalize
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LossMethods"]
 
 
+@operations("batch_norm")
 class LossMethods(PoolingMethods):
     """Normalization and losses."""
 
@@ -127,22 +129,22 @@ class LossMethods(PoolingMethods):
         """
         if self.ndim < 2:
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
-        x = self._wide("batch_norm")
+        wide = self._wide("batch_norm").dtype
         axes = (0, *range(2, self.ndim))
-        line = (1, x.shape[1], *(1,) * (self.ndim - 2))
+        line = (1, self.dims[1], *(1,) * (self.ndim - 2))
         behind = (1,) * (self.ndim - 2)
         channels = (self._static_size(1, "batch_norm"),)
         if training:
-            node, mean, variance = normalize(x, axes, eps)
-            count = build.volume(x.shape, axes)
+            out, mean, variance = self._normalized(axes, eps)
+            count = build.volume(self.dims, axes)
             if dim_max(count) == 1:
                 raise ShapeError("batch_norm: training needs more than one value per channel")
             if dim_max(count) == 0:  # nothing was seen, so the statistics stay
-                return self._of(node)._scaled(self.dtype, weight, bias, channels, behind)
-            unbiased = self._of(variance) * self._of(build.scalar(count, x.dtype)) / self._of(
-                build.scalar(build.difference(count, 1), x.dtype)
+                return out._scaled(self.dtype, weight, bias, channels, behind)
+            unbiased = variance * self._of(build.scalar(count, wide)) / self._of(
+                build.scalar(build.difference(count, 1), wide)
             )  # fmt: skip
-            learned = ((running_mean, self._of(mean), 1), (running_var, unbiased, 2))
+            learned = ((running_mean, mean, 1), (running_var, unbiased, 2))
             for running, new, needed in learned:
                 if running is not None:
                     state = self._lift(running, "running")
@@ -152,7 +154,7 @@ class LossMethods(PoolingMethods):
                         seen = self._of(build.scalar(count, dt.int64))
                         mixed = mixed.where(seen >= needed, state)
                     state._assign(mixed)
-            return self._of(node)._scaled(self.dtype, weight, bias, channels, behind)
+            return out._scaled(self.dtype, weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(
                 "running_mean, running_var: needed outside training; pass training=True to use "
@@ -160,9 +162,15 @@ class LossMethods(PoolingMethods):
             )
         mean_ = self._lift(running_mean, "running_mean").reshape(line)
         spread = self._lift(running_var, "running_var").reshape(line)
-        out = (self._of(x) - mean_) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
+        out = (self.cast(wide) - mean_) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
         dtype = dt.promote(self.dtype, mean_.dtype, spread.dtype)
         return out._scaled(dtype, weight, bias, channels, behind)
+
+    @operation
+    def _normalized(self, axes: tuple[int, ...], eps: float) -> tuple[Self, Self, Self]:
+        """What :func:`~kernelrt.tensor.reduction.normalize` gives, as tensors."""
+        out, mean, variance = normalize(self._wide("batch_norm"), axes, eps)
+        return self._of(out), self._of(mean), self._of(variance)
 
     # ---- losses
 

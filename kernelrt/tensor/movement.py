@@ -28,6 +28,7 @@ from kernelrt.tensor.arguments import (
     size_of,
     whole,
 )
+from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import element, joint_type
 from kernelrt.tensor.window import window
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["MovementMethods", "cat", "meshgrid", "stack"]
 
 
+@operations()
 class MovementMethods(ActivationMethods):
     """Shapes, axes, padding and joining. Nothing is copied until a kernel needs a layout."""
 
@@ -448,6 +450,7 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
     return [t.cast(dtype) for t in tensors if isinstance(t, MovementMethods)]
 
 
+@operation
 def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     """`tensors`, which agree in all other axes, one behind the other along `dim`."""
     parts = _promoted(tensors, "cat")

@@ -12,10 +12,12 @@ from kernelrt.ir.shape import dim_max
 from kernelrt.tensor import build
 from kernelrt.tensor.contraction import ContractionMethods, PerAxis, per_axis
 from kernelrt.tensor.marks import custom
+from kernelrt.tensor.operation import operations
 
 __all__ = ["PoolingMethods"]
 
 
+@operations()
 class PoolingMethods(ContractionMethods):
     """Pooling over the last axes."""
 

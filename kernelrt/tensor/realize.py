@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle, exchange
+from kernelrt._modes import wrote
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -288,7 +289,7 @@ def _attempt(
     written = None
     if commits or more is not None:
         written = _written(commits, more)
-        state.own.writes += 1
+        wrote()
         # What the collector has begun to clear has no node any more.
         lazy = [
             (t, node) for t in state.watched.members()

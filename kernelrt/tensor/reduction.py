@@ -15,6 +15,7 @@ from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
 from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
+from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -32,6 +33,7 @@ class Extremum(NamedTuple, Generic[_T]):
     indices: _T
 
 
+@operations()
 class ReductionMethods(MovementMethods):
     """Sums, extrema, statistics and softmax."""
 

@@ -7,7 +7,6 @@ the tensors it reads before it is computed.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.realize import Written
 
 __all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
-           "local", "lock", "no_grad", "own", "pending", "steady", "units", "watched"]  # fmt: skip
+           "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -48,21 +47,6 @@ changing: Written | None = None
 births: list[int] = [0]
 #: How often a tensor began or ceased to require a gradient, as the only element.
 flips: list[int] = [0]
-
-
-class _Own(threading.local):
-    """What a thread knows of itself.
-
-    Attributes
-    ----------
-    writes : int
-        How often it began to change memory that lazy tensors may read.
-    """
-
-    writes = 0
-
-
-own = _Own()
 #: Held while tensors are given data.
 lock = _locks.Lock(_locks.STATE)
 

@@ -13,6 +13,7 @@ from kernelrt.tensor import build, gradient, grads, random, realize, state
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import Severed, mark
+from kernelrt.tensor.operation import operation
 from kernelrt.tensor.promotion import element
 from kernelrt.tensor.trace import forbid
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor.base import Operand
+    from kernelrt.tensor.base import Operand, TensorBase
 
 __all__ = ["Tensor"]
 
@@ -65,12 +66,12 @@ class Tensor(ConversionMethods):
         self._leaf = None
         self._born = made._born
         self._plain = made._plain
-        self._uop = made._uop
-        if made._memory is not None:
-            self._bind(made._memory, made._memory.hold(), made._dtype_code, made._shape or ())
-        elif self._born is None:
-            state.watched.add(self)
-            state.births[0] += 1
+        buffer = made._buffer
+        if buffer is None:
+            self._follow(made)
+        else:
+            shape = made._shape or ()
+            self._bind(buffer, buffer.hold(), made._dtype_code, shape, made._uop)
         if requires_grad:
             self.requires_grad_()
 
@@ -120,11 +121,15 @@ class Tensor(ConversionMethods):
             raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
         if not training or p == 0:
             return self
-        node = self._floats("dropout")
+        self._floats("dropout")
         if p == 1:
             return self * 0
-        drop = random.bernoulli(self.dims, p)
-        return self._of(build.where(drop.uop, 0, build.mul(node, 1 / (1 - p))))
+        return self._without(random.bernoulli(self.dims, p), 1 / (1 - p))
+
+    @operation
+    def _without(self, drop: TensorBase, scale: float) -> Self:
+        """This tensor times `scale`, and zeros where `drop` holds."""
+        return self._of(build.where(drop.uop, 0, build.mul(self._floats("dropout"), scale)))
 
     # ---- state
 

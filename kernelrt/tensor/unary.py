@@ -9,6 +9,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FunctionMethods"]
 
 
+@operations()
 class FunctionMethods(TensorBase):
     """Functions of one element that keep the shape."""
 

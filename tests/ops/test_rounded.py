@@ -98,3 +98,25 @@ def test_integers_are_rounded_before_they_are_added_up(name):
         with Rounded("float32", seed):
             found.append(getattr(x, name)(dtype=torch.float64, **options).reshape(-1)[-1])
     assert torch.stack(found).std() > 2**14
+
+
+def test_equal_numbers_can_round_to_equal_ones():
+    x = double([0.75, -0.75, 3.5])
+    several = set()
+    for seed in range(16):
+        with Rounded("float32", seed, alike=True):
+            first, second, both = x * 0.3, x.clone().mul(0.3), x[:, None].repeat(1, 3) * 0.3
+        assert torch.equal(first, second)
+        assert torch.equal(both, first[:, None].repeat(1, 3))
+        assert first[0] == -first[1]
+        several.add(tuple(first.tolist()))
+    assert len(several) >= 4
+
+
+def test_a_step_at_a_number_that_is_computed_goes_either_way():
+    found = set()
+    for seed in range(16):
+        with Rounded("float32", seed, alike=True):
+            found.add(torch.nn.functional.mish(double([9.0])).floor().item())
+            assert double([9.0]).floor().item() == 9
+    assert found == {8, 9}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import warnings
 from dataclasses import dataclass
@@ -289,7 +290,7 @@ class Truth:
     unit: float
 
     @cached_property
-    def cancelled(self) -> list[float]:
+    def cancelled(self) -> list[Any]:
         """By how much more each may differ because of terms within a line that leave little.
 
         Neither moving the inputs nor moving the result of a line shows how great the terms are
@@ -319,27 +320,36 @@ class Truth:
                     # What is off by more has jumped, which is no rounding.
                     apart = np.where(apart <= NEAR * max(wide.top, 1), apart, 0)
                     found[i] = max(found[i], 30 * scale * float(apart.max(initial=0)))
-        return [max(a, b) for a, b in zip(found, self._rounded(), strict=True)]
+        return [np.maximum(a, b) for a, b in zip(found, self._rounded(), strict=True)]
 
-    def _rounded(self) -> list[float]:
-        """By how much each may differ because steps within a line round, whatever they are."""
+    def _rounded(self) -> list[Any]:
+        """By how much each may differ because steps within a line round, whatever they are.
+
+        Where equal numbers round to equal ones, what an element jumps by is due to a decision that
+        hangs on the last digit of a number which has one, as where the floor of 8.9999999 is asked.
+        """
         from support.rounded import LOST, Rounded
 
         kinds = {2.0**-52: "float64", 2.0**-10: "float16", 2.0**-7: "bfloat16"}
         kind = kinds.get(self.unit, "float32")
-        found = [0.0] * len(self.values)
-        for seed in range(SAMPLES):
+        share = 2.0 ** -LOST.get(kind, 0)
+        found: list[Any] = [0.0] * len(self.values)
+        for seed, alike in itertools.product(range(SAMPLES), (False, True)):
             try:
-                with double(), Rounded(kind, seed):
+                with double(), Rounded(kind, seed, alike=alike):
                     told = torch_values(self.case, self.data, "float64")
             except Invalid:
                 continue
             for i, (a, b) in enumerate(zip(told.values, self.values, strict=True)):
-                if a.shape == b.shape and b.dtype.kind == "f":
-                    apart = np.abs(a - b)
-                    apart = np.where(apart <= NEAR * max(told.top, 1), apart, 0)
-                    share = 2.0 ** -LOST.get(kind, 0)
-                    found[i] = max(found[i], SPREADS * share * float(apart.max(initial=0)))
+                if a.shape != b.shape:
+                    continue
+                apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+                jumps = apart > NEAR * max(told.top, 1)
+                if alike:
+                    found[i] = np.maximum(found[i], np.where(jumps, apart, 0))
+                elif b.dtype.kind == "f":
+                    spread = np.where(jumps, 0, apart).max(initial=0)
+                    found[i] = np.maximum(found[i], SPREADS * share * float(spread))
         return found
 
 

@@ -51,10 +51,14 @@ class Rounded(TorchDispatchMode):
         A floating type; float64 is taken as a type of 12 digits (binary) less.
     seed : int
         Of the chance.
+    alike : bool
+        Whether equal numbers are rounded to equal ones, so that what decides between numbers that
+        are computed alike does so as if nothing was rounded.
     """
 
-    def __init__(self, dtype: str, seed: int) -> None:
+    def __init__(self, dtype: str, seed: int, *, alike: bool = False) -> None:
         super().__init__()
+        self._key = (2 * seed + 1) * 0x1E3779B97F4A7C15 % 2**63 if alike else 0
         self._digits, self._least, beyond = _TYPES[dtype]
         self._top = 2.0**beyond if beyond < 1024 else torch.inf
         self._chance = torch.Generator().manual_seed(seed)
@@ -72,7 +76,7 @@ class Rounded(TorchDispatchMode):
         if func.overloadpacket in _ADDING and kind is not None and kind.is_floating_point:
             args = (self._as_floats(args[0]), *args[1:])
             kwargs = {**kwargs, "dtype": args[0].dtype}
-        if torch.rand((), generator=self._chance) < 0.5:  # some kernels take numbers in their type
+        if self._by_chance():  # some kernels take numbers in their type
             args = tree_map(lambda x: self._number(x) if isinstance(x, float) else x, args)
         out = func(*args, **(kwargs or {}))
         if func.is_view:
@@ -86,6 +90,19 @@ class Rounded(TorchDispatchMode):
     @staticmethod
     def _takes(x: Any) -> bool:
         return isinstance(x, torch.Tensor) and x.dtype is torch.float64
+
+    def _by_chance(self) -> bool:
+        if self._key:
+            return bool(self._key & 2)
+        return bool(torch.rand((), generator=self._chance) < 0.5)
+
+    def _up(self, x: torch.Tensor) -> torch.Tensor:
+        """Which elements are rounded up; of numbers that differ in sign only, one is."""
+        if not self._key:
+            return torch.rand(x.shape, generator=self._chance, dtype=x.dtype) < 0.5
+        mixed = x.abs().contiguous().view(torch.int64) * self._key
+        mixed = (mixed ^ (mixed >> 29)) * 0x2545F4914F6CDD1D
+        return ((mixed >> 40) & 1 == 1) ^ (x < 0)
 
     def _number(self, x: float) -> float:
         return float(self._round(torch.tensor(x, dtype=torch.float64)))
@@ -105,8 +122,7 @@ class Rounded(TorchDispatchMode):
         # The place of the last digit; that of the numbers below the normal ones stays.
         place = exponent.clamp(min=self._least + 1) - self._digits
         steps = torch.ldexp(x, -place.to(x.dtype))
-        up = torch.rand(x.shape, generator=self._chance, dtype=x.dtype) < 0.5
-        whole = torch.where(up, steps.ceil(), steps.floor())
+        whole = torch.where(self._up(x), steps.ceil(), steps.floor())
         out = torch.ldexp(whole, place.to(x.dtype))
         out = torch.where(out.abs() < self._top, out, out.sign() * torch.inf)
         return torch.where(x.isfinite(), out, x)
