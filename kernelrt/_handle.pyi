@@ -11,11 +11,11 @@ MAX_DIMS: Final = 64
 def touch() -> None:
     """Let each replay that depends on Python objects look at them again before its next run."""
 
-def copy_over(pairs: list[tuple[Any, Any]]) -> bool:
+def copy_over(pairs: list[tuple[Any, Any]], births: list[int], expected: int) -> bool:
     """Copy the data of each second handle to that of the first, all of them at once.
 
-    False, and nothing is copied, if one has no data, if the two differ in type or size, or if
-    something that is read lies where something is written.
+    False, and nothing is copied, if one has no data, if the two differ in type or size, if
+    something that is read lies where something is written, or if `births` are not as expected.
     """
 
 class Roster:

@@ -379,9 +379,11 @@ cdef bint has_lineage(ArrayHandle handle) except -1:
     return found is not False
 
 
-def copy_over(list pairs not None):
+def copy_over(list pairs not None, list births not None, expected):
     cdef ArrayHandle target, source, other
     cdef Py_ssize_t i, j, n = len(pairs)
+    if births[0] != expected:
+        return False
     for i in range(n):
         target, source = pairs[i]
         if (target.data == NULL or source.data == NULL or target.code != source.code

@@ -13,7 +13,7 @@ from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.base import assign_all
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
-from kernelrt.tensor.state import lock, watched
+from kernelrt.tensor.state import births, lock, watched
 
 __all__ = ["IncompatibleKeys", "load_state_dict", "overwrite", "state_dict"]
 
@@ -138,6 +138,7 @@ def _copied(pairs: list[tuple[Tensor, Tensor]]) -> bool:
         buffers = [target._buffer for target, _ in pairs]  # noqa: SLF001 - copies as a plan does
         if any(buffer is None or buffer.readonly for buffer in buffers):
             return False
+        known = births[0]
         if len(watched):
-            before_writes(b for b in buffers if b is not None)
-        return copy_over(pairs)
+            known = before_writes(b for b in buffers if b is not None)
+        return copy_over(pairs, births, known)

@@ -37,6 +37,11 @@ BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
     "a finalizer can read it once that is done"
 )
+NEEDED = (
+    "the interrupted code is carrying out an assignment whose value is computed from memory that "
+    "would be written now; a handler of a signal or a finalizer can assign, and leave it to the "
+    "code that it interrupts to carry that out"
+)
 
 
 def realize(*tensors: TensorBase) -> None:
@@ -212,8 +217,10 @@ def _run(
         nodes = [(t, t._uop) for t in commits]
         try:
             done = _attempt(targets, commits, written)
-        except Warning:
-            raise  # of something beside the run, as where kernels are kept: all stays to be done
+        except (Warning, PlanBusyError):
+            # Of something beside the run, as where kernels are kept, or before it: all stays to be
+            # done.
+            raise
         except Exception:
             _salvage(nodes)
             raise
@@ -280,6 +287,22 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
             raise PlanBusyError(BUSY)
 
 
+def _check_unneeded(written: Written) -> None:
+    """Raise PlanBusyError where values that this thread is writing right now come from `written`.
+
+    Code that was interrupted has found the plan that computes them, and nobody else can.
+    """
+    changing = state.changing
+    if changing is None:
+        return
+    for tensor in list(state.pending.values()):
+        node = tensor._uop
+        if node is None or not changing.regions.meeting(region_of(tensor._memory)):
+            continue
+        if _reads(node, written):
+            raise PlanBusyError(NEEDED)
+
+
 def _attempt(
     targets: Sequence[TensorBase], commits: Sequence[TensorBase], more: Written | None
 ) -> bool:
@@ -289,6 +312,7 @@ def _attempt(
     written = None
     if commits or more is not None:
         written = _written(commits, more)
+        _check_unneeded(written)
         wrote()
         # What the collector has begun to clear has no node any more.
         lazy = [
