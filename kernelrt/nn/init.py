@@ -9,7 +9,7 @@ import math
 from typing import Final
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import dim_max
+from kernelrt.ir.shape import is_static
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import full
 from kernelrt.tensor.random import normal, uniform
@@ -126,7 +126,12 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
         raise ShapeError(
             f"tensor: fan-in and fan-out need at least two axes, not shape {tensor.shape}"
         )
-    sizes = [dim_max(d) for d in tensor.dims]
+    if not is_static(tensor.dims):
+        raise ShapeError(
+            f"tensor: fan-in and fan-out of shape {tensor.shape} are known only at run time; make "
+            "the tensor outside of the function that has the Variable"
+        )
+    sizes = [d for d in tensor.dims if isinstance(d, int)]
     taps = math.prod(sizes[2:])
     return max(1, sizes[1] * taps), max(1, sizes[0] * taps)
 

@@ -9,13 +9,14 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
+from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["axes_of", "axis_of", "integer", "real", "shape_of", "size_of", "whole"]
+__all__ = ["axes_of", "axis_of", "integer", "lacking", "real", "shape_of", "size_of", "whole"]
 
 
 def whole(value: object) -> int | None:
@@ -50,6 +51,19 @@ def size_of(value: object, name: str) -> Dim:
     if isinstance(size, int) and size < 0:
         raise ShapeError(f"{name}: expected at least 0, not {size}")
     return size
+
+
+def lacking(have: Dim, need: Dim) -> str | None:
+    """How a message ends that one size is less than another; None where it never is."""
+    low, high = dim_span(difference(have, need))
+    if low >= 0:
+        return None
+    if high < 0:
+        return ""
+    return (
+        f", unless {format_size(have)} is at least {format_size(need)}, which is known only at run "
+        "time; raise the lower bound of its Variable"
+    )
 
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:

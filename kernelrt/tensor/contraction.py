@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, format_shape, is_static, same, total
+from kernelrt.ir.shape import broadcast, format_shape, format_size, is_static, same, total
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.arguments import lacking, whole
 from kernelrt.tensor.hints import tell_widening
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
@@ -150,10 +150,10 @@ class ContractionMethods(IndexingMethods):
         x, filters = self._factors(w, name)
         x = build.pad(x, [(0, 0), (0, 0), *widths])
         for size, k, d in zip(x.shape[2:], kernel, dilations, strict=True):
-            if dim_max(size) < d * (k - 1) + 1:
+            if (end := lacking(size, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
-                    f"{name}: a kernel of {k} taps, {d} apart, does not fit in the {size} padded "
-                    "elements of an axis"
+                    f"{name}: a kernel of {k} taps, {d} apart, does not fit in the "
+                    f"{format_size(size)} padded elements of an axis{end}"
                 )
         windows = tuple(
             (2 + i, *w) for i, w in enumerate(zip(kernel, strides, dilations, strict=True))

@@ -9,10 +9,10 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, dim_span, format_shape, is_static, prod, same
+from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import axis_of, integer
+from kernelrt.tensor.arguments import axis_of, integer, lacking
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation, operations
@@ -197,13 +197,11 @@ class IndexingMethods(ReductionMethods):
         places = self._along(axis, index, "scatter_add")
         values = self._lift(src, "src", like=True)
         shape = places[0].shape
-        if values.ndim != self.ndim or any(
-            dim_max(have) < dim_max(need)
-            for have, need in zip(values.dims, shape, strict=True)
-        ):
+        end = "" if values.ndim != self.ndim else _first_lack(values.dims, shape)
+        if end is not None:
             raise ShapeError(
                 f"src: expected at least the shape {format_shape(shape)} of index, not "
-                f"{format_shape(values.dims)}"
+                f"{format_shape(values.dims)}{end}"
             )
         if values.dtype is not self.dtype:
             raise DTypeError(
@@ -221,12 +219,14 @@ class IndexingMethods(ReductionMethods):
         places = self._lift(index, "index")
         if not places.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {places.dtype.name}")
-        if places.ndim != self.ndim or any(
-            a != axis and dim_max(d) > dim_max(self.dims[a]) for a, d in enumerate(places.dims)
-        ):
+        end: str | None = ""
+        if places.ndim == self.ndim:
+            others = (*self.dims[:axis], *self.dims[axis + 1 :])
+            end = _first_lack(others, (*places.dims[:axis], *places.dims[axis + 1 :]))
+        if end is not None:
             raise ShapeError(
                 f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
-                f"{format_shape(self.dims)}, not {format_shape(places.dims)}"
+                f"{format_shape(self.dims)}, not {format_shape(places.dims)}{end}"
             )
         node = places.uop.cast(dt.int64)
         if not self.dims:
@@ -579,6 +579,11 @@ def _limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
     if abs(number) > max(0, dim_span(size)[0]):
         raise ShapeError(_open_size(number, axis, size, "slice"))
     return number if number >= 0 else build.total((size, number))
+
+
+def _first_lack(have: Sequence[Dim], need: Sequence[Dim]) -> str | None:
+    ends = (lacking(*pair) for pair in zip(have, need, strict=True))
+    return next((end for end in ends if end is not None), None)
 
 
 def _open_size(number: int, axis: int, size: Dim, use: str) -> str:

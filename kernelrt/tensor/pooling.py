@@ -8,8 +8,9 @@ from typing import Self
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import dim_max
+from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
+from kernelrt.tensor.arguments import lacking
 from kernelrt.tensor.contraction import ContractionMethods, PerAxis, per_axis
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
@@ -93,8 +94,10 @@ class PoolingMethods(ContractionMethods):
         first = self.ndim - n
         x = self._pad([(0, 0)] * first + [(p, p) for p in widths], fill).uop
         for size, k, d in zip(x.shape[first:], kernel, dilations, strict=True):
-            if dim_max(size) < d * (k - 1) + 1:
-                raise ShapeError(f"{name}: a window of {k} does not fit in {size} elements")
+            if (end := lacking(size, d * (k - 1) + 1)) is not None:
+                raise ShapeError(
+                    f"{name}: a window of {k} does not fit in {format_size(size)} elements{end}"
+                )
         if strides == kernel and all(d == 1 for d in dilations):
             return _tiles(x, first, kernel)
         windows = tuple(

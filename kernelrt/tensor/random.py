@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, prod
+from kernelrt.ir.shape import dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.creation import check_device, check_shape
@@ -227,10 +227,14 @@ def _gain(nonlinearity: str, a: float) -> float:
 
 def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
     """How many inputs and outputs one weight of this shape (out, in, ...) connects."""
-    if len(size) < 2 or any(dim_max(d) == 0 for d in size):
-        raise ShapeError(f"size: expected at least 2 axes, none empty, not {size}")
-    taps = math.prod(dim_max(d) for d in size[2:])
-    return dim_max(size[1]) * taps, dim_max(size[0]) * taps
+    known = [d for d in size if isinstance(d, int) and d > 0]
+    if len(size) < 2 or len(known) < len(size):
+        raise ShapeError(
+            f"size: expected at least 2 axes, none empty and none of a size that is known only at "
+            f"run time, not {format_shape(size)}"
+        )
+    taps = math.prod(known[2:])
+    return known[1] * taps, known[0] * taps
 
 
 def _fan(size: tuple[Dim, ...], mode: str) -> int:

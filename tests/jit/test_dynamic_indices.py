@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.errors import IndexBoundsError
+from kernelrt.errors import IndexBoundsError, ShapeError
 
 N, M = krt.Variable("n", 1, 20), krt.Variable("m", 1, 9)
 PROGRAMS = {
@@ -110,3 +110,32 @@ def test_an_index_of_nothing_that_may_be_something_is_checked():
     with pytest.raises(IndexBoundsError, match="index 5 is out of range for an axis of 2"):
         jitted(*given, np.array([5]))
     assert jitted(*given, np.array([-1])).tolist() == [2.0] * 3
+
+
+PLACES = np.arange(10) % 3
+NEEDS = {
+    "conv1d": (lambda x: x.reshape(1, 1, -1).conv1d(krt.ones(1, 1, 10)), 10),
+    "dilated": (lambda x: x.reshape(1, 1, -1).conv1d(krt.ones(1, 1, 4), dilation=3), 10),
+    "padded": (lambda x: x.reshape(1, 1, -1).conv1d(krt.ones(1, 1, 14), padding=2), 10),
+    "avg_pool1d": (lambda x: x.reshape(1, 1, -1).avg_pool1d(10), 10),
+    "max_pool1d": (lambda x: x.reshape(1, 1, -1).max_pool1d(10, 1), 10),
+    "scatter_add": (lambda x: krt.zeros(3).scatter_add(0, krt.tensor(PLACES), x), 10),
+    "gather": (
+        lambda x: x.reshape(-1, 1).expand(-1, 2).gather(1, krt.tensor(PLACES[:, None] % 2)), 10,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_axis_that_may_be_too_short_is_refused(name):
+    function, need = NEEDS[name]
+    short = krt.jit(function, dynamic={"x": {0: krt.Variable("n", need - 1, 64)}})
+    for size in (need + 2, need, need - 1):
+        with pytest.raises(ShapeError, match="raise the lower bound of its Variable"):
+            short(np.ones(size, np.float32))
+    enough = krt.jit(function, dynamic={"x": {0: krt.Variable("n", need, 64)}})
+    for size in (need + 2, need):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_allclose(
+            enough(x).numpy(), function(krt.from_numpy(x)).numpy(), rtol=1e-6
+        )

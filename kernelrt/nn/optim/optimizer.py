@@ -94,8 +94,7 @@ class Optimizer(Hyper):
         """Write a number to the storage of the learning rate."""
         flush()
         if self._births != births[0]:  # a tensor that came since may read what is to change
-            before_writes([self._lr_storage])
-            self._births = births[0]
+            self._births = before_writes([self._lr_storage])
         if self._lr.dtype is dt.bfloat16:
             state.overwrite([(self._lr, tensor(value).cast(dt.bfloat16))])
         else:
