@@ -33,12 +33,16 @@ local: Final[Local]
 def wrote() -> None:
     """Count that this thread begins to change memory that lazy tensors may read."""
 
+def computed() -> None:
+    """Count that lazy tensors are given values on this thread."""
+
 class Operation(Generic[_P, _R]):
     """A function or method of tensors that is not cut in two by a handler or a finalizer.
 
-    It takes the nodes of its operands and makes one of them. Where memory that they read was
-    written meanwhile, by code that came in between or because an operand had to be committed, all
-    of it is done again with the nodes that the operands have now; so it must not do anything else.
+    It takes the nodes of its operands and makes one of them. Where lazy tensors were computed and
+    memory was written meanwhile, by code that came in between or because an operand had to be
+    committed, all of it is done again with the nodes that the operands have now; so it must not do
+    anything else. PlanBusyError where that does not come to an end.
     """
 
     def __init__(self, function: Callable[_P, _R]) -> None: ...

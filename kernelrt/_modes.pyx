@@ -19,7 +19,7 @@ OBSERVED = <int> KRT_OBSERVED
 cdef extern from *:
     """
     static _Thread_local PyObject *krt_modes[4]; /* NULL: as a thread begins */
-    static _Thread_local unsigned long krt_writes;
+    static _Thread_local unsigned long krt_writes, krt_computed;
 
     /* Calls go to `call`, which stands at `place` in instances; methods are called unbound. */
     static void krt_let_call(PyObject *type, size_t place)
@@ -32,7 +32,7 @@ cdef extern from *:
     }
     """
     PyObject *krt_modes[4]
-    unsigned long krt_writes
+    unsigned long krt_writes, krt_computed
     void krt_let_call(object type, size_t place)
     ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *) except NULL
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
@@ -98,6 +98,16 @@ def wrote():
     krt_writes += 1
 
 
+def computed():
+    global krt_computed
+    krt_computed += 1
+
+
+# So often an operation is begun again: none of the code that comes in between comes that often.
+cdef enum:
+    MOST_TIMES = 100
+
+
 cdef class Operation:
     cdef vectorcallfunc call
     cdef object function
@@ -128,16 +138,22 @@ cdef class Operation:
 cdef PyObject *done_whole(
     PyObject *operation, PyObject **args, size_t nargsf, PyObject *names
 ) except NULL:
-    cdef unsigned long writes
+    cdef unsigned long writes, values
     cdef object found
     # What stands before the arguments must not change between two calls.
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
-    while True:
-        writes = krt_writes
+    for _ in range(MOST_TIMES):
+        writes, values = krt_writes, krt_computed
         found = PyObject_Vectorcall((<Operation> operation).function, args, n, names)
-        if krt_writes == writes:
+        # What reads memory that is written is computed before; from where nothing was, the
+        # operation has taken nothing but the memory itself.
+        if krt_writes == writes or krt_computed == values:
             Py_INCREF(found)
             return <PyObject *> found
+    raise errors.PlanBusyError(
+        f"{(<object> operation).__qualname__} was interrupted {MOST_TIMES} times by code that "
+        "writes to memory; let the handler of the signal come less often"
+    )
 
 
 cdef int _let_call(Operation one) except -1:

@@ -536,6 +536,8 @@ def put_all(
     that were `found`, or memory was written since there were `writes`, before the nodes were taken.
     """
     trace = state.local.trace
+    if state.local.writes != writes:
+        return False  # before a trace records anything
     ready = []
     for tensor, node in pairs:
         buffer = tensor._buffer
@@ -550,6 +552,7 @@ def put_all(
         value = node if tensor._leaf is None else mark(node, tensor._leaf)
         if buffer is not None and trace is not None:
             trace.record(tensor, value)
+            writes = state.local.writes
         else:
             ready.append((tensor, value))
     with state.lock:

@@ -199,6 +199,8 @@ def _collect(
                 known.append((held, node, held._grad))
             sums[id(held)] = held, build.add(before, new.uop)
     if tracing:
+        if state.local.writes != writes:
+            return False
         for target, new in fresh:
             target.grad = new
         fresh, known = [], []

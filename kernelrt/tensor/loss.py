@@ -48,16 +48,21 @@ class LossMethods(PoolingMethods):
         eps : float
             Added to the variance.
         """
+        sizes = self._last_sizes(normalized_shape)
+        axes = tuple(range(self.ndim - len(sizes), self.ndim))
+        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0])
+        return out._scaled(self.dtype, weight, bias, sizes, ())
+
+    def _last_sizes(self, normalized_shape: int | Sequence[int]) -> tuple[Dim, ...]:
+        """The sizes of the last axes, which `normalized_shape` has to name."""
         sizes = shape_of((normalized_shape,), "normalized_shape")
         n = len(sizes)
-        if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], tuple(sizes)):
+        if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], sizes):
             raise ShapeError(
-                f"normalized_shape: {tuple(sizes)} are not the last axes of "
+                f"normalized_shape: {format_shape(sizes)} are not the last axes of "
                 f"{format_shape(self.dims)}"
             )
-        axes = tuple(range(self.ndim - n, self.ndim))
-        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0])
-        return out._scaled(self.dtype, weight, bias, tuple(sizes), ())
+        return sizes
 
     def group_norm(
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
@@ -79,12 +84,12 @@ class LossMethods(PoolingMethods):
         self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
         eps: float = 1e-6,
     ) -> Self:  # fmt: skip
-        """Unit mean square over the last axes, then scaled."""
-        sizes = shape_of((normalized_shape,), "normalized_shape")
+        """Unit mean square over the last axes, whose sizes are named, then scaled."""
+        sizes = self._last_sizes(normalized_shape)
         x = self._of(self._wide("rms_norm"))
         axes = tuple(range(-len(sizes), 0))
         out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
-        return out._scaled(self.dtype, weight, None, tuple(sizes), ())
+        return out._scaled(self.dtype, weight, None, sizes, ())
 
     def _scaled(
         self, dtype: DType, weight: TensorBase | None, bias: TensorBase | None,

@@ -387,8 +387,7 @@ class MovementMethods(ActivationMethods):
         node = self.uop
         cut: list[tuple[Dim, Dim]] = []
         for d, (lo, hi) in zip(node.shape, pairs, strict=True):
-            low: Dim = -lo if isinstance(lo, int) and lo < 0 else 0
-            high = build.total((d, hi)) if isinstance(hi, int) and hi < 0 else d
+            low, high = build.difference(0, _cut(lo)), build.total((d, _cut(hi)))
             room = build.difference(high, low)
             if dim_span(room)[0] < 0:
                 raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
@@ -436,8 +435,19 @@ class MovementMethods(ActivationMethods):
         return self.contiguous()
 
 
+def _cut(width: Dim) -> Dim:
+    """What a width of padding takes away, as a number that is not positive."""
+    low, high = dim_span(width)
+    if low < 0 < high:
+        raise ShapeError(
+            f"pad: whether {format_size(width)} adds elements or cuts some off is known only at run "
+            "time; narrow the bounds of its Variables"
+        )
+    return width if low < 0 else 0
+
+
 def _grown(width: Dim) -> Dim:
-    return 0 if isinstance(width, int) and width < 0 else width
+    return 0 if dim_span(width)[0] < 0 else width
 
 
 def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle, exchange
-from kernelrt._modes import wrote
+from kernelrt._modes import computed, wrote
 from kernelrt._node import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -339,6 +339,8 @@ def _compute(
     """
     if not targets and not commits:
         return True
+    if targets:
+        computed()
     nodes = [t._uop for t in targets]
     writes = [(t._storage(), t._uop) for t in commits]
     if None in nodes:
@@ -392,6 +394,7 @@ def _compute_again(tensor: TensorBase) -> bool:
     entry = execute.plans.get((1, found[0]))
     if entry is None or entry.prepared is None or (nbytes := entry.alone) < 0:
         return False
+    computed()
     result = new_result(registry.allocator("CPU"), nbytes)
     fresh = [tensor._settlement(node, result, stale=False)]
     try:

@@ -7,6 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import kernelrt as krt
+from kernelrt.errors import ShapeError
 
 N = krt.Variable("n", 1, 17)
 M = krt.Variable("m", 2, 9)
@@ -170,3 +171,26 @@ def test_movements(seed):
         np.testing.assert_array_equal(got.numpy(), wanted, err_msg=f"{names} at {x.shape}")
     assert jitted.retraces == 0
     np.testing.assert_array_equal(run(krt.tensor(x)).numpy(), wanted, err_msg=f"{names} static")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "refused"), [(1, 30, True), (1, 20, False), (20, 30, False)]
+)
+def test_padding_whose_sign_is_open_is_refused(least, most, refused):
+    def to_20(x):
+        return (x * 2).pad((0, 20 - x.shape[0]))
+
+    w = krt.tensor([3.0], requires_grad=True)
+    padded = krt.jit(to_20, dynamic={"x": {0: krt.Variable("n", least, most)}})
+    slope = krt.jit(
+        lambda x: krt.grad(to_20(x * w).sum(), w), dynamic={"x": {0: krt.Variable("n", least, most)}}
+    )
+    for size in (most, least):
+        x = np.arange(size, dtype=np.float32)
+        if refused:
+            with pytest.raises(ShapeError, match="adds elements or cuts some off"):
+                padded(x)
+            continue
+        want = np.pad(x, (0, max(0, 20 - size)))[:20] * 2
+        np.testing.assert_array_equal(padded(x).numpy(), want)
+        np.testing.assert_array_equal(slope(x).numpy(), [want.sum()])

@@ -88,6 +88,8 @@ WRONG = [
     (lambda: INTS.cross_entropy(krt.tensor([0, 1])), DTypeError, "cross_entropy"),
     (lambda: X.mse_loss(krt.ones(3)), ShapeError, "target"),
     (lambda: X.layer_norm(4), ShapeError, "normalized_shape"),
+    (lambda: X.rms_norm(4), ShapeError, "normalized_shape"),
+    (lambda: X.rms_norm(()), ShapeError, "normalized_shape"),
     (lambda: X.layer_norm(3, krt.ones(2)), ShapeError, "weight"),
     (lambda: X.group_norm(2), ShapeError, "num_groups"),
     (lambda: X.batch_norm(None, None), ShapeError, "running_mean"),

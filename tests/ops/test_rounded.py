@@ -120,3 +120,16 @@ def test_a_step_at_a_number_that_is_computed_goes_either_way():
             found.add(torch.nn.functional.mish(double([9.0])).floor().item())
             assert double([9.0]).floor().item() == 9
     assert found == {8, 9}
+
+
+def test_long_sums_are_off_by_more_than_a_digit():
+    x = torch.from_numpy(np.random.default_rng(33).normal(size=19996).astype(np.float32)).double()
+    at = 15905
+    assert 0 < 3 - x.cumsum(0)[at] < 1e-5
+    found = set()
+    for seed in range(8):
+        with Rounded("float32", seed, alike=True):
+            found.add(x.cumsum(0).floor()[at].item())
+            whole = x.round().cumsum(0)
+        assert torch.equal(whole, x.round().cumsum(0))
+    assert found == {2, 3}

@@ -34,6 +34,11 @@ _WHOLE: Final = (
 )  # fmt: skip
 #: What takes integers and a type to add them up in.
 _ADDING: Final = (_ATEN.sum, _ATEN.mean, _ATEN.prod, _ATEN.cumsum, _ATEN.cumprod)
+#: What adds up many terms in one step, in an order of its own.
+_LONG: Final = (
+    *_ADDING, _ATEN.mm, _ATEN.bmm, _ATEN.addmm, _ATEN.baddbmm, _ATEN.mv, _ATEN.dot,
+    _ATEN.convolution, _ATEN.convolution_backward,
+)  # fmt: skip
 # The table that torch gives fills itself only where it is walked or asked by its brackets.
 _STEPS: Final = dict(core_aten_decompositions().items()) | {
     op: steps
@@ -53,7 +58,8 @@ class Rounded(TorchDispatchMode):
         Of the chance.
     alike : bool
         Whether equal numbers are rounded to equal ones, so that what decides between numbers that
-        are computed alike does so as if nothing was rounded.
+        are computed alike does so as if nothing was rounded; and long sums are as far off as their
+        terms, rounded one by one, may make them.
     """
 
     def __init__(self, dtype: str, seed: int, *, alike: bool = False) -> None:
@@ -83,6 +89,8 @@ class Rounded(TorchDispatchMode):
             return out
         if func.overloadpacket is _ATEN.sum and out.numel() == args[0].numel():
             out = self._nudged(out)
+        if self._key and func.overloadpacket in _LONG:
+            return tree_map(lambda x: self._off(x, args) if self._takes(x) else x, out)
         if func._schema.is_mutable:
             return tree_map(lambda x: x.copy_(self._round(x)) if self._takes(x) else x, out)
         return tree_map(lambda x: self._round(x) if self._takes(x) else x, out)
@@ -112,6 +120,17 @@ class Rounded(TorchDispatchMode):
         if not isinstance(x, torch.Tensor) or x.is_floating_point():
             return x
         return self._round(x.double())
+
+    def _off(self, out: torch.Tensor, args: Any) -> torch.Tensor:
+        """A sum of many terms, off by the root of their number; sums of few digits are exact."""
+        terms = [x for x in args if isinstance(x, torch.Tensor) and x.numel()]
+        quarters = all(torch.equal(x * 4, (x * 4).round()) for x in [*terms, out])
+        if not out.numel() or (quarters and out.abs().max() < 2.0 ** (self._digits - 4)):
+            return self._round(out)
+        most = max(x.numel() for x in terms)
+        size = torch.maximum(out.abs().max(), max(x.norm() for x in terms))
+        off = size * 2.0**-self._digits * most**0.5
+        return self._round(out + torch.where(self._up(out), off, -off))
 
     def _nudged(self, x: torch.Tensor) -> torch.Tensor:
         """A sum of one term each, which may have been several that were rounded apart."""

@@ -24,6 +24,7 @@ SHARE = 0.8
 Array = np.ndarray[Any, Any]
 CANARY = 119
 MARGIN = 64
+IGNORED = -(2**61)  # by losses; some products come to it
 TYPES = ("int64", "int64", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32")
 
 # What is computed from a table T, an index i and values v of i's length; the same on arrays; how
@@ -57,8 +58,9 @@ FORMS: dict[str, tuple[str, str, bool]] = {
     ),
     "one_hot": ("i.one_hot(W)", "np.eye(W, dtype=np.int64)[i]", False),
     "loss": (
-        "T.flatten()[None].expand(len(i), -1).cross_entropy(i, None, -(2**61), 'sum')",
-        "-(T.ravel() - T.max() - np.log(np.exp(T.ravel() - T.max()).sum()))[i].sum()", False,
+        "T.flatten()[None].expand(len(i), -1).cross_entropy(i, None, K, 'sum')",
+        "-(T.ravel() - T.max() - np.log(np.exp(T.ravel() - T.max()).sum()))[i[i != K]].sum()",
+        False,
     ),
 }  # fmt: skip
 SHAPES = (
@@ -170,7 +172,8 @@ def looked_at(case: Case, x: Array) -> Array:
 def outside(case: Case, x: Array) -> Array:
     """Which elements of x lead out of range."""
     index, limit = host_index(case, x), extent(case)
-    return (index < (-limit if FORMS[case["form"]][2] else 0)) | (index >= limit)
+    far = (index < (-limit if FORMS[case["form"]][2] else 0)) | (index >= limit)
+    return far & (index != IGNORED) if case["form"] == "loss" else far
 
 
 def batches(case: Case) -> Iterator[Array]:
@@ -211,7 +214,10 @@ class Trial:
         self.writes = "S." in form
         self.table, self.table_memory = guarded(self.numbers(case["shape"]))
         self.state, self.state_memory = guarded(self.numbers(case["shape"]))
-        tensors = {"T": krt.from_numpy(self.table), "S": krt.from_numpy(self.state), "W": WIDE}
+        tensors = {
+            "T": krt.from_numpy(self.table), "S": krt.from_numpy(self.state), "W": WIDE,
+            "K": IGNORED,
+        }  # fmt: skip
         self.shared = tensors["S"]
 
         def program(x: Any, v: Any) -> Any:
@@ -267,7 +273,7 @@ class Trial:
 
     def differs(self, x: Array, v: Array, before: Array, got: Array) -> str | None:
         names = {"T": self.table.astype(float), "S": before.astype(float), "v": v.astype(float)}
-        names |= {"W": WIDE, "np": np, "added": added, "i": host_index(self.case, x)}
+        names |= {"W": WIDE, "K": IGNORED, "np": np, "added": added, "i": host_index(self.case, x)}
         want = np.asarray(eval(FORMS[self.case["form"]][1], names))  # noqa: S307
         for kind, have in (("values", got), ("state", self.state if self.writes else got)):
             if have.size != want.size or not np.allclose(have.ravel(), want.ravel(), 1e-5, 1e-4):
@@ -338,7 +344,7 @@ def source(case: Case) -> str:
     lines = [
         "import numpy as np, kernelrt as krt",
         f"mem = np.full({int(np.prod(shape))} + 128, 119, np.float32)",
-        f"R, W = np.random.default_rng({case['seed']}), {WIDE}",
+        f"R, W, K = np.random.default_rng({case['seed']}), {WIDE}, {IGNORED}",
         f"host = mem[64:-64].reshape({shape}); host[...] = R.integers(-9, 10, {shape})",
         "before = host.copy(); T = S = krt.from_numpy(host)",
         f"x = np.array({xs}, '{case['kind']}'); v = R.integers(-9, 10, len(x)).astype('f4')",
