@@ -48,8 +48,13 @@ def put_all(
     more that stand there, or this thread has written memory more often than `writes` times.
     """
 
-def exchange(handle: ArrayHandle, expected: object, node: object) -> bool:
-    """Give a handle another node if it still has the expected one; whether that was so."""
+def exchange(
+    handle: ArrayHandle, expected: object, node: object, writes: int | None = None
+) -> bool:
+    """Give a handle another node if it still has the expected one; whether that was so.
+
+    With `writes`, only if this thread has not written memory more often.
+    """
 
 def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:
     """Copy (handle, address, bytes) over its data, and set (handle, gradient), in one step."""

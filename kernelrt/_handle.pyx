@@ -295,9 +295,9 @@ def put_all(list values not None, list gradients not None, list found not None,
     return True
 
 
-def exchange(ArrayHandle handle not None, expected, node):
+def exchange(ArrayHandle handle not None, expected, node, writes=None):
     cdef object before = handle._uop
-    if before is not expected:
+    if before is not expected or (writes is not None and local.writes != writes):
         return False
     handle._uop = node
     return True

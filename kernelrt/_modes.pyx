@@ -112,6 +112,7 @@ cdef class Operation:
     cdef vectorcallfunc call
     cdef object function
     cdef dict __dict__
+    cdef object __weakref__
 
     def __cinit__(self, function):
         self.call = <vectorcallfunc> done_whole
@@ -126,7 +127,7 @@ cdef class Operation:
         return self if owner is None else PyMethod_New(self, owner)
 
     def __call__(self, *args, **kwargs):
-        """Call the function, which is what the type does from here on without this method."""
+        return self(*args, **kwargs)  # as the type does, which does not come here any more
 
     def __reduce__(self):
         return self.__qualname__

@@ -216,8 +216,8 @@ def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     elements = 1
     for d in shape:
         size = d.vmax if isinstance(d, UOp) else d
-        if size < 0:
-            raise ShapeError(f"shape: {format_shape(shape)} has a negative size")
+        if size < 0 or (isinstance(d, UOp) and d.vmin < 0 and span(d)[0] < 0):
+            raise ShapeError(f"shape: {format_shape(shape)} has a negative size, or may have one")
         elements *= size or 1
     if elements > MOST_ELEMENTS:
         raise ShapeError(

@@ -14,6 +14,7 @@ from kernelrt.errors import SpecError
 from kernelrt.ir.local import LOCAL_BYTES, local_bytes
 from kernelrt.ir.ops import COMPARE, FUNCTIONS, REDUCERS, Op
 from kernelrt.ir.shape import same, window_count
+from kernelrt.ir.span import span
 from kernelrt.ir.uop import Dim, UOp, toposort
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _pairs(u: UOp) -> str | None:
 
 
 def _negative(n: Dim) -> bool:
-    return n < 0 if isinstance(n, int) else n.vmax < 0
+    return n < 0 if isinstance(n, int) else n.vmin < 0 and span(n)[0] < 0
 
 
 def _axes(axes: Any, rank: int) -> str | None:

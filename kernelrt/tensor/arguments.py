@@ -14,9 +14,10 @@ from kernelrt.ir.size import plain
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["axes_of", "axis_of", "integer", "lacking", "real", "shape_of", "size_of", "whole"]
+__all__ = ["axes_of", "axis_of", "check_sizes", "integer", "lacking", "real", "shape_of",
+           "size_of", "whole"]  # fmt: skip
 
 
 def whole(value: object) -> int | None:
@@ -48,9 +49,17 @@ def real(value: object, name: str) -> float:
 def size_of(value: object, name: str) -> Dim:
     """A checked size or count: an int of at least 0, or an expression over Variables."""
     (size,) = shape_of(((value,),), name)
-    if isinstance(size, int) and size < 0:
-        raise ShapeError(f"{name}: expected at least 0, not {size}")
+    check_sizes((size,), name)
     return size
+
+
+def check_sizes(sizes: Iterable[Dim], name: str) -> None:
+    """Raise ShapeError where a size or count is negative, or may be."""
+    for size in sizes:
+        if isinstance(size, int) and size >= 0:
+            continue
+        if (end := lacking(size, 0)) is not None:
+            raise ShapeError(f"{name}: expected at least 0, not {format_size(size)}{end}")
 
 
 def lacking(have: Dim, need: Dim) -> str | None:

@@ -251,12 +251,18 @@ class TensorBase(ArrayHandle):
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""
-        writes = -1
-        while writes != state.local.writes:
+        done = False
+        while not done:
             writes = state.local.writes
-            self._uop = other.uop
-            if self._born is None:
-                state.watched.add(self)
+            node, before = other.uop, cast("UOp | None", self._uop)
+            if self._address is not None:
+                raise GradientError(
+                    "the tensor was computed by code that came in between, and writing to the "
+                    "storage of a tensor keeps no history; do it again"
+                )
+            done = exchange(self, before, node, writes)
+        if self._born is None:
+            state.watched.add(self)
         state.births[0] += 1
 
     def _sever(self, bound: Severed | Stale) -> None:

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
-from kernelrt.ir.shape import as_dim, as_uop, broadcast, difference, infer, prod, same, total
+from kernelrt.ir.shape import (
+    as_dim,
+    as_uop,
+    broadcast,
+    difference,
+    dim_span,
+    infer,
+    prod,
+    same,
+    total,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -328,7 +338,8 @@ def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:
     if x.op is not Op.EXPAND or op is Op.MUL:
         return x, axes, 1
     source = x.src[0]
-    repeated = {a for a in axes if same(source.shape[a], 1)}
+    # Of nothing there is no term.
+    repeated = {a for a in axes if same(source.shape[a], 1) and dim_span(x.shape[a])[0] > 0}
     if not repeated:
         return x, axes, 1
     count = prod(x.shape[a] for a in repeated) if op is Op.ADD else 1

@@ -12,13 +12,13 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name
 from kernelrt.errors import DeviceError, DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, prod, same
+from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import integer, real, shape_of
+from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape_of
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.promotion import element
+from kernelrt.tensor.promotion import Weak, check_fits, element
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,9 +281,7 @@ def from_numpy(array: Any) -> Tensor:
 def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
     """A shape without negative sizes."""
     shape = shape_of(args)
-    for d in shape:
-        if (d if isinstance(d, int) else d.vmin) < 0:
-            raise ShapeError(f"shape: expected sizes of at least 0, not {d}")
+    check_sizes(shape, "shape")
     return shape
 
 
@@ -305,7 +303,9 @@ def full(
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
     example = (0.0 if value.dtype.is_float else 0) if isinstance(value, UOp) else value
     wanted = dt.of_scalar(example) if dtype is None else dt.parse(dtype)
-    if not isinstance(value, UOp):
+    if isinstance(value, UOp):
+        check_fits(Weak(value), wanted, "fill_value")
+    else:
         value = element(value, wanted, "fill_value")
     out = _class()._of(build.full(value, wanted, shape))
     return out.requires_grad_() if requires_grad else out
@@ -400,7 +400,13 @@ def arange(
             raise ShapeError("arange: with Variables, start and end are whole and step is 1")
         assert isinstance(start, int | UOp)
         assert isinstance(end, int | UOp)
+        if (missing := lacking(end, start)) is not None:
+            raise ShapeError(
+                f"end: {format_size(end)} is less than the start {format_size(start)}{missing}"
+            )
         count: Dim = build.difference(end, start)
+        for bound, name in ((start, "start"), (build.difference(end, 1), "end")):
+            check_fits(Weak(as_uop(bound)), wanted, name)
     else:
         if not whole:
             for value, name in ((start, "start"), (end, "end"), (step, "step")):

@@ -13,7 +13,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.operation import operation, operations
-from kernelrt.tensor.promotion import as_scalar, element
+from kernelrt.tensor.promotion import as_scalar, check_size, element
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
@@ -391,7 +391,7 @@ class ElementwiseMethods(FunctionMethods):
             if self._is_beyond(other, below=below):
                 holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
                 return self._of(build.full(holds, dt.bool_, self.dims))
-        a, b = self._unify(("other", other))
+        a, b = self._unify(("other", other), exact=True)
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
@@ -471,6 +471,7 @@ class ElementwiseMethods(FunctionMethods):
         if number is not None:
             value = element(number, self.dtype, "value")
         else:
+            check_size(value, self.dtype, "value")
             value = self._lift(value, "value").cast(self.dtype)
         return self._select(mask, value, self)
 

@@ -16,7 +16,7 @@ from kernelrt.tensor.arguments import axis_of, integer, lacking
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation, operations
-from kernelrt.tensor.promotion import as_scalar, element
+from kernelrt.tensor.promotion import as_scalar, check_size, element
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
 
@@ -305,6 +305,8 @@ class IndexingMethods(ReductionMethods):
             the tensor would lose it.
         """
         new = self._new_elements(value)
+        if state.local.trace is None:
+            _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
         history = self._needs_history(new)
         if _is_array(index) and self._lift(index, "index").dtype.is_bool:
             mask = self._mask(self._lift(index, "index"))
@@ -404,6 +406,7 @@ class IndexingMethods(ReductionMethods):
         number = as_scalar(value)
         if number is not None:
             value = element(number, self.dtype, "value")
+        check_size(value, self.dtype, "value")
         return self._lift(value, "value", like=True).cast(self.dtype)
 
     def _run_of(self, index: Any, items: list[Any]) -> Self | None:

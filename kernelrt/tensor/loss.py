@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, dim_span, format_shape
+from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
@@ -234,7 +234,9 @@ class LossMethods(PoolingMethods):
             spread = top.alu(Op.SUB, mean)
             gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))
         losses = self._of(rest.alu(Op.ADD, gap))
-        factors = None if weight is None else self._class_weights(weight)[self._of(labels)]
+        factors = None
+        if weight is not None:
+            factors = self._class_weights(weight, self.dims[axis])[self._of(labels)]
         return losses._counted(factors, ignored, reduction).cast(self.dtype)
 
     def nll_loss(
@@ -246,7 +248,9 @@ class LossMethods(PoolingMethods):
         x = x.cast(x.dtype.accumulator)
         given = self._lift(target, "target")
         chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "nll_loss")
-        factors = None if weight is None else self._class_weights(weight)[self._of(labels)]
+        factors = None
+        if weight is not None:
+            factors = self._class_weights(weight, self.dims[axis])[self._of(labels)]
         losses = self._of(build.neg(chosen))
         return losses._counted(factors, ignored, reduction).cast(self.dtype)
 
@@ -285,10 +289,15 @@ class LossMethods(PoolingMethods):
         chosen = build.reduce(build.where(hit, x, 0), Op.ADD, (axis,))
         return chosen, labels, None if ignored is None else self._of(ignored)
 
-    def _class_weights(self, weight: TensorBase, dtype: DType | None = None) -> Self:
+    def _class_weights(
+        self, weight: TensorBase, classes: Dim, dtype: DType | None = None
+    ) -> Self:
         table = self._lift(weight, "weight")
-        if table.ndim != 1:
-            raise ShapeError(f"weight: expected one axis, not {table.ndim}")
+        if table.ndim != 1 or not same(table.dims[0], classes):
+            raise ShapeError(
+                f"weight: expected one number a class, of shape {format_shape((classes,))}, not "
+                f"{format_shape(table.dims)}"
+            )
         return table.detach().cast((dtype or self.dtype).accumulator)
 
     def _counted(self, factors: Self | None, ignored: Self | None, reduction: str) -> Self:
@@ -312,7 +321,7 @@ class LossMethods(PoolingMethods):
         smooth: float, axis: int,
     ) -> Self:  # fmt: skip
         """Smoothed cross entropy with weights of classes."""
-        table = self._class_weights(weight)
+        table = self._class_weights(weight, self.dims[axis])
         line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
         scores = self.cast(self.dtype.accumulator).log_softmax(axis)
         even = -(scores * table.reshape(line)).sum(axis) / float(_size(self.dims[axis]))
@@ -337,7 +346,7 @@ class LossMethods(PoolingMethods):
         scores = self.cast(dtype.accumulator).log_softmax(axis)
         if weight is not None:
             line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
-            scores = scores * self._class_weights(weight, dtype).reshape(line)
+            scores = scores * self._class_weights(weight, self.dims[axis], dtype).reshape(line)
         return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:

@@ -22,6 +22,7 @@ from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
+    check_sizes,
     integer,
     real,
     shape_of,
@@ -80,6 +81,7 @@ class MovementMethods(ActivationMethods):
                 f"and cannot become {format_shape(shape)}"
                 + ("" if is_static(self.dims) else " for all values of its Variables")
             )
+        check_sizes(shape, "shape")
         return shape
 
     def view_as(self, other: TensorBase) -> Self:
@@ -151,6 +153,7 @@ class MovementMethods(ActivationMethods):
                 f"shape: {format_shape(self.dims)} does not expand to {format_shape(wanted)}; "
                 "only axes of size 1 can grow"
             )
+        check_sizes(new, "shape")
         return self._of(build.broadcast_to(self.uop, new))
 
     def expand_as(self, other: TensorBase) -> Self:
@@ -169,8 +172,7 @@ class MovementMethods(ActivationMethods):
             raise ShapeError(
                 f"repeats: expected at least {self.ndim} numbers, one an axis, not {len(counts)}"
             )
-        if any(isinstance(c, int) and c < 0 for c in counts):
-            raise ShapeError(f"repeats: expected numbers of at least 0, not {counts}")
+        check_sizes(counts, "repeats")
         shape = (1,) * missing + self.dims
         # (n, m) becomes (1, n, 1, m), grows to (r, n, s, m) and is read as (r * n, s * m).
         pairs = [x for d in shape for x in (1, d)]
@@ -440,8 +442,8 @@ def _cut(width: Dim) -> Dim:
     low, high = dim_span(width)
     if low < 0 < high:
         raise ShapeError(
-            f"pad: whether {format_size(width)} adds elements or cuts some off is known only at run "
-            "time; narrow the bounds of its Variables"
+            f"pad: whether {format_size(width)} adds elements or cuts some off is known only at "
+            "run time; narrow the bounds of its Variables"
         )
     return width if low < 0 else 0
 

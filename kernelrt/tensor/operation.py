@@ -34,11 +34,12 @@ def operations(*besides: str) -> Callable[[_C], _C]:
     """
 
     def decorate(kind: _C) -> _C:
+        made: dict[FunctionType, Callable[..., Any]] = {}  # a method may have several names
         for name, value in list(vars(kind).items()):
             if name in besides or (name.startswith("_") and not name.endswith("__")):
                 continue
             if isinstance(value, FunctionType) and _gives_tensors(value):
-                setattr(kind, name, operation(value))
+                setattr(kind, name, made.setdefault(value, operation(value)))
             elif isinstance(value, property) and value.fget is not None:
                 setattr(kind, name, property(operation(value.fget)))
         return kind

@@ -11,6 +11,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
+from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor import state
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Weak", "as_scalar", "check_fits", "constant", "element", "expression", "is_number",
-           "joint_type", "operand", "result_type"]  # fmt: skip
+__all__ = ["Weak", "as_scalar", "check_fits", "check_size", "constant", "element", "expression",
+           "is_number", "joint_type", "operand", "result_type"]  # fmt: skip
 
 
 class Weak:
@@ -87,9 +88,26 @@ def operand(tensor: TensorBase, value: object, name: str) -> _Value:
 
 
 def check_fits(value: _Value, dtype: DType, name: str) -> None:
-    """Raise DTypeError for a Python integer that `dtype` does not have."""
-    if isinstance(value, int) and dtype.is_int and not dt.holds(dtype, value):
+    """Raise DTypeError for a Python integer, or a size, that `dtype` does not have, or may not."""
+    if not dtype.is_int:
+        return
+    if isinstance(value, int) and not dt.holds(dtype, value):
         raise _misfit(value, dtype, name)
+    if type(value) is Weak and value.node.dtype.is_int:
+        low, high = dim_span(value.node)
+        if not (dt.holds(dtype, low) and dt.holds(dtype, high)):
+            raise DTypeError(
+                f"{name}: {format_size(value.node)} goes from {low} to {high}, but {dtype.name} "
+                f"from {dtype.min} to {dtype.max}; choose a wider type, or narrow the bounds of "
+                "the Variables"
+            )
+
+
+def check_size(value: object, dtype: DType, name: str) -> None:
+    """What :func:`check_fits` does, for a size among other values."""
+    node = plain(value)
+    if isinstance(node, UOp):
+        check_fits(Weak(node), dtype, name)
 
 
 def _misfit(value: float, dtype: DType, name: str) -> DTypeError:

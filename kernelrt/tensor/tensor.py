@@ -14,7 +14,7 @@ from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import Severed, mark
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.promotion import element
+from kernelrt.tensor.promotion import check_size, element
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -157,6 +157,7 @@ class Tensor(ConversionMethods):
         DTypeError
             `value` is of another kind, as floats for integers.
         """
+        check_size(value, self.dtype, "value")
         new = self._lift(value, "value", like=True)
         self._assign(new._fitted(self))
         return self

@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import kernelrt as krt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 
 N = krt.Variable("n", 1, 17)
 M = krt.Variable("m", 2, 9)
@@ -181,10 +181,9 @@ def test_padding_whose_sign_is_open_is_refused(least, most, refused):
         return (x * 2).pad((0, 20 - x.shape[0]))
 
     w = krt.tensor([3.0], requires_grad=True)
-    padded = krt.jit(to_20, dynamic={"x": {0: krt.Variable("n", least, most)}})
-    slope = krt.jit(
-        lambda x: krt.grad(to_20(x * w).sum(), w), dynamic={"x": {0: krt.Variable("n", least, most)}}
-    )
+    sizes = {"x": {0: krt.Variable("n", least, most)}}
+    padded = krt.jit(to_20, dynamic=sizes)
+    slope = krt.jit(lambda x: krt.grad(to_20(x * w).sum(), w), dynamic=sizes)
     for size in (most, least):
         x = np.arange(size, dtype=np.float32)
         if refused:
@@ -194,3 +193,91 @@ def test_padding_whose_sign_is_open_is_refused(least, most, refused):
         want = np.pad(x, (0, max(0, 20 - size)))[:20] * 2
         np.testing.assert_array_equal(padded(x).numpy(), want)
         np.testing.assert_array_equal(slope(x).numpy(), [want.sum()])
+
+
+NEGATIVE = {
+    "repeat": lambda x: x[:1].repeat(x.shape[0] - 5),
+    "repeat_interleave": lambda x: x.repeat_interleave(x.shape[0] - 5, 0),
+    "expand": lambda x: x[:1].reshape(1, 1).expand(x.shape[0] - 5, 3),
+    "arange": lambda x: krt.arange(x.shape[0] - 5),
+    "arange from": lambda x: krt.arange(5, x.shape[0]),
+    "zeros": lambda x: krt.zeros(x.shape[0] - 5) + 1,
+    "reshape": lambda x: krt.arange((x.shape[0] - 5) * (x.shape[0] - 5)).reshape(
+        5 - x.shape[0], 5 - x.shape[0]
+    ),
+    "unflatten": lambda x: krt.arange((x.shape[0] - 5) * (x.shape[0] - 5)).unflatten(
+        0, (5 - x.shape[0], 5 - x.shape[0])
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEGATIVE)
+def test_sizes_that_may_be_negative_are_refused(name):
+    f = NEGATIVE[name]
+    short = krt.jit(lambda x: f(x).sum(), dynamic={"x": {0: krt.Variable("n", 1, 64)}})
+    joined = krt.jit(
+        lambda x: krt.cat([f(x).flatten().float(), krt.ones(9)]),
+        dynamic={"x": {0: krt.Variable("n", 4, 64)}},
+    )
+    for size in (64, 5, 1):
+        with pytest.raises(ShapeError, match="raise the lower bound of its Variable"):
+            short(np.ones(size, np.float32))
+    for size in (64, 4):
+        with pytest.raises(ShapeError, match="raise the lower bound of its Variable"):
+            joined(np.ones(size, np.float32))
+    if "flat" in name or name == "reshape":
+        return
+    enough = krt.jit(f, dynamic={"x": {0: krt.Variable("n", 5, 64)}})
+    for size in (64, 6, 5):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(enough(x).numpy(), f(krt.from_numpy(x)).numpy())
+
+
+def test_sizes_that_are_never_negative_are_taken_however_they_are_written():
+    halves = krt.jit(
+        lambda x: (krt.zeros(x.shape[0] - x.shape[0] // 2) + x[x.shape[0] // 2 :], x * 2),
+        dynamic={"x": {0: krt.Variable("n", 0, 50_000)}},
+    )
+    for size in (7, 0, 1, 6):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(halves(x)[0].numpy(), x[size // 2 :])
+
+
+SMALL = np.array([1, 100], np.int8)
+MISFITS = {
+    "arange": lambda n: krt.arange(n, dtype="int8"),
+    "full": lambda n: krt.full((2,), n, dtype="int8"),
+    "less": lambda n: krt.tensor(SMALL) < n,
+    "equal": lambda n: krt.tensor(SMALL) == n,
+    "maximum": lambda n: krt.tensor(SMALL).maximum(n),
+    "clamp": lambda n: krt.tensor(SMALL).clamp(max=n),
+    "floor_divide": lambda n: krt.tensor(SMALL) // n,
+    "masked_fill": lambda n: krt.tensor(SMALL).masked_fill(krt.tensor([True, False]), n),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_sizes_that_a_type_may_not_hold_are_refused(name):
+    f = MISFITS[name]
+    wide = krt.jit(lambda x: f(x.shape[0]), dynamic={"x": {0: krt.Variable("n", 1, 300)}})
+    for size in (200, 3):
+        with pytest.raises(DTypeError, match="narrow the bounds"):
+            wide(np.ones(size, np.float32))
+    narrow = krt.jit(lambda x: f(x.shape[0]), dynamic={"x": {0: krt.Variable("n", 1, 127)}})
+    for size in (127, 3):
+        got = narrow(np.ones(size, np.float32)).numpy()
+        np.testing.assert_array_equal(got, f(size).numpy())
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_reductions_along_axes_that_repeat_may_be_over_nothing(size):
+    def reduced(x):
+        wide = (x.sum() * 0 + krt.tensor([[np.inf], [2.0]])).reshape(1, 2).expand(x.shape[0], 2)
+        return wide.sum(0), (wide > 1).any(0), wide.prod(0), wide.logsumexp(0)
+
+    x = np.ones(size, np.float32)
+    wide = np.broadcast_to(np.array([np.inf, 2.0]), (size, 2))
+    want = wide.sum(0), (wide > 1).any(0), wide.prod(0)
+    for f in (reduced, krt.jit(reduced, dynamic={"x": {0: krt.Variable("n", 0, 9)}})):
+        for got, right in zip(f(krt.from_numpy(x)), want, strict=False):
+            np.testing.assert_array_equal(got.numpy(), right)

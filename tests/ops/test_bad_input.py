@@ -90,6 +90,8 @@ WRONG = [
     (lambda: X.layer_norm(4), ShapeError, "normalized_shape"),
     (lambda: X.rms_norm(4), ShapeError, "normalized_shape"),
     (lambda: X.rms_norm(()), ShapeError, "normalized_shape"),
+    (lambda: X.cross_entropy(krt.tensor([0, 1]), krt.ones(9)), ShapeError, "weight: expected one"),
+    (lambda: X.nll_loss(krt.tensor([0, 1]), krt.ones(2)), ShapeError, "weight: expected one"),
     (lambda: X.layer_norm(3, krt.ones(2)), ShapeError, "weight"),
     (lambda: X.group_norm(2), ShapeError, "num_groups"),
     (lambda: X.batch_norm(None, None), ShapeError, "running_mean"),

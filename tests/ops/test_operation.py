@@ -1,0 +1,103 @@
+"""Operations as objects: they are functions and methods to all who look at them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import pickle
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import GradientError
+from kernelrt.tensor.base import assign_all
+
+
+@pytest.mark.parametrize(
+    "name", ["relu", "view", "tile", "mm", "bmm", "clip", "swapaxes", "__rand__", "softmax"]
+)
+def test_methods_are_pickled_copied_and_referred_to(name):
+    method = getattr(krt.Tensor, name)
+    assert pickle.loads(pickle.dumps(method)) is method  # noqa: S301 - its own
+    assert copy.copy(method) is copy.deepcopy(method) is method
+    assert weakref.ref(method)() is method
+    assert method.__doc__ or name.startswith("_")
+    assert "self" in inspect.signature(method).parameters
+
+
+def test_bound_methods_keep_their_tensor():
+    x = krt.tensor([-1.0, 2.0])
+    bound = x.relu
+    assert bound.__self__ is x
+    assert weakref.WeakMethod(bound)() == bound
+    assert [t.tolist() for t in map(x.add, [1, 2])] == [[0, 3], [1, 4]]
+    partial = pickle.loads(pickle.dumps(functools.partial(krt.Tensor.add, other=3)))  # noqa: S301
+    assert partial(x).tolist() == [2, 5]
+
+
+def test_calls_in_every_way_give_the_same():
+    x = krt.tensor([-1.0, 2.0])
+    assert krt.Tensor.relu(x).tolist() == [0, 2]
+    assert krt.Tensor.relu.__call__(x).tolist() == [0, 2]
+    assert krt.cat.__call__([x, x]).tolist() == [-1, 2, -1, 2]
+    assert type(krt.cat).__call__(krt.cat, tensors=[x], dim=0).tolist() == [-1, 2]
+    assert krt.jit(krt.cat.__call__)([x, x]).tolist() == [-1, 2, -1, 2]
+    assert x.clamp(max=1, min=0).tolist() == [0, 1]
+
+
+def test_errors_of_arguments_name_the_method():
+    x = krt.ones(2)
+    with pytest.raises(TypeError, match="add"):
+        x.add()
+    with pytest.raises(TypeError, match="nothing"):
+        x.relu(nothing=1)
+
+
+def test_subclasses_override_and_call_what_they_override():
+    class Named(krt.Tensor):
+        __slots__ = ()
+
+        def relu(self):
+            """With one added."""
+            return super().relu() + 1
+
+    assert Named([-1.0, 2.0]).relu().tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("index", [0, slice(0, 1), "mask"])
+def test_a_part_is_set_of_what_has_to_be_computed_first(index, own):
+    """Gradients cannot flow through storage, which the tensor has once its operand is written."""
+    p = krt.tensor([7.0, 8.0, 9.0], requires_grad=True)
+    w = krt.tensor([1.0, 2.0, 3.0]).realize()
+    y = w * (p if own else 2)
+    at = krt.tensor([True, False, False]) if index == "mask" else index
+    w.assign(w + 10)
+    value = 5.0 if own else p[:1].sum()
+    with pytest.raises(GradientError, match="keeps no history"):
+        y[at] = value
+    np.testing.assert_array_equal(y.detach().numpy(), [7, 16, 27] if own else [2, 4, 6])
+    with krt.no_grad():
+        y[at] = value
+    np.testing.assert_array_equal(y.detach().numpy()[1:], [16, 27] if own else [4, 6])
+    assert y.detach().numpy()[0] == y.tolist()[0] == (5 if own else 7)
+
+
+def test_what_another_thread_leaves_pending_does_not_repeat_a_swap_in_a_trace():
+    a, b, c = krt.tensor([1.0]).realize(), krt.tensor([10.0]).realize(), krt.zeros(1).realize()
+    big = krt.zeros(1).realize()
+
+    @krt.jit
+    def swap(x):
+        thread = threading.Thread(target=lambda: big.assign(krt.tensor([3.0])))
+        thread.start()
+        thread.join()
+        assign_all([(a, b), (b, a), (c, big)])
+        return x + 0
+
+    swap(krt.ones(1))
+    assert (a.item(), b.item(), c.item()) == (10, 1, 3)
