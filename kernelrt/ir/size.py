@@ -7,6 +7,7 @@ settle it and raises VariableError where they do not: a function is traced once 
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from typing import TYPE_CHECKING, Any
@@ -204,7 +205,7 @@ class Size(_Expression):
                     f"{render(a)} is divided by {render(b)}, which may be 0: it goes from {low} to "
                     f"{high}; narrow the bounds of {_variables(b)}"
                 )
-        return as_size(as_dim(a.alu(op, b)))
+        return _exact(as_dim(a.alu(op, b)))
 
     def __add__(self, other: object) -> Any:
         return self._whole(Op.ADD, other)
@@ -252,7 +253,7 @@ class Size(_Expression):
         return self._with(Op.POW, other)
 
     def __neg__(self) -> Any:
-        return as_size(as_dim(-self.uop))
+        return _exact(as_dim(-self.uop))
 
     def __pos__(self) -> Size:
         return self
@@ -261,6 +262,8 @@ class Size(_Expression):
         return self if self >= 0 else -self
 
     def __round__(self, digits: int | None = None) -> Size:
+        if digits is not None and digits < 0:
+            raise _undecided("round", self.uop)
         return self
 
     def __floor__(self) -> Size:
@@ -274,8 +277,8 @@ class Size(_Expression):
         self, sign: str, other: object, certain: Callable[[int, int], bool | None]
     ) -> Any:
         """What `certain` says of the bounds of this minus `other`."""
-        if isinstance(other, float) and other.is_integer():
-            other = int(other)
+        if isinstance(other, numbers.Rational | float) and other == math.floor(other):
+            other = math.floor(other)  # bools among them
         node = _as_node(other)
         if node is None:
             return NotImplemented
@@ -365,6 +368,16 @@ def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the
     (4, 1024)
     """
     return Size(uop.Variable(name, min_val, max_val))
+
+
+def _exact(dim: Dim) -> int | Size:
+    """A result of arithmetic, which the integers of 64 bits must hold."""
+    if isinstance(dim, UOp) and not dim.exact:
+        raise VariableError(
+            f"{render(dim)} may leave the integers of 64 bits; narrow the bounds of "
+            f"{_variables(dim)}, or compute with floats, as in n * 1.0"
+        )
+    return as_size(dim)
 
 
 def _are_equal(low: int, high: int) -> bool | None:

@@ -49,7 +49,9 @@ def span(u: UOp) -> tuple[int, int]:
     if not all(n.exact for n in nodes):
         return low, high
     if math.prod(v.vmax - v.vmin + 1 for v in variables) <= _TRIED and _is_whole(nodes):
-        values = np.meshgrid(*(np.arange(v.vmin, v.vmax + 1) for v in variables), sparse=True)
+        # Counted from 0, as what lies behind the bound may be no integer of 64 bits.
+        lines = [v.vmin + np.arange(v.vmax - v.vmin + 1) for v in variables]
+        values = np.meshgrid(*lines, sparse=True)
         found = _at(nodes, dict(zip(variables, values, strict=True)))
         return int(np.min(found)), int(np.max(found))
     if len(variables) > _CORNERS or not _is_multilinear(nodes):

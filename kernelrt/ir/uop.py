@@ -198,6 +198,9 @@ def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the 
         raise VariableError(
             f"name: {name!r} cannot name a Variable; use an identifier other than 'core_id'"
         )
+    for bound in (min_val, max_val):
+        if isinstance(bound, bool) or not hasattr(bound, "__index__"):
+            raise VariableError(f"Variable {name!r}: bounds are integers, not {bound!r}")
     if min_val > max_val:
         raise VariableError(
             f"Variable {name!r}: min_val {min_val} is above max_val {max_val}; swap them"

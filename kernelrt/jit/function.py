@@ -15,7 +15,14 @@ from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarnin
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
-from kernelrt.jit.signature import Spec, differences, flatten_arguments, normalize, spec_of
+from kernelrt.jit.signature import (
+    Array,
+    Spec,
+    differences,
+    flatten_arguments,
+    normalize,
+    spec_of,
+)  # fmt: skip
 from kernelrt.jit.tracing import Call, Traced, trace
 from kernelrt.nn import Module
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
@@ -269,6 +276,7 @@ class JitFunction(JitCore, Generic[R]):
         self._warn_of_widening(traced.widening)
         with state.lock:
             plan = execute.prepare(traced.nodes, traced.commits)
+        self._check_bound(plan, specs)
         if self._threads is not None:
             plan.set_threads(self._threads)
         way = Way(traced.targets)
@@ -281,6 +289,21 @@ class JitFunction(JitCore, Generic[R]):
         return _Variant(
             next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
         )
+
+    def _check_bound(self, plan: ExecutionPlan, specs: tuple[Spec, ...]) -> None:
+        """Raise JitError where the plan depends on a Variable that is the size of no argument."""
+        from kernelrt.runtime.sizes import variables_of  # the runtime is there: there is a plan
+
+        dims = [d for spec in specs if isinstance(spec, Array) for d in spec.shape]
+        bound = {v.arg[0] for v in variables_of(dims)}
+        strange = [name for name in plan.variables if name not in bound]
+        if strange:
+            names = ", ".join(map(repr, strange))
+            raise JitError(
+                f"{self._name}() depends on Variable {names}, which is the size of none of its "
+                "arguments: a size that was kept from another trace, or a Variable of its own; "
+                "pass the size as a tensor, or the array that has it with dynamic="
+            )
 
     def _positional(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -56,7 +56,9 @@ def from_data(
     data = plain(data)
     if isinstance(data, UOp):
         usual = dt.float32 if data.dtype.is_float else dt.int64
-        node = build.scalar(data, usual if dtype is None else dt.parse(dtype))
+        kept = usual if dtype is None else dt.parse(dtype)
+        check_fits(Weak(data), kept, name)
+        node = build.scalar(data, kept)
         return kind._of(node)
     wanted = None if dtype is None else dt.parse(dtype)
     bits = _bfloat16_bits(data, name)

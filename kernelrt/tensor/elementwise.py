@@ -10,6 +10,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_span, format_size
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, functions
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.operation import operation, operations
@@ -214,7 +216,15 @@ class ElementwiseMethods(FunctionMethods):
             exponent = exponent.item()
         if isinstance(exponent, int | float) and not isinstance(exponent, bool):
             return self._pow_number(exponent)
-        a, b = self._unify(("exponent", exponent))
+        count = plain(exponent)
+        if isinstance(count, UOp) and count.dtype.is_int and not self.dtype.is_float:
+            low = dim_span(count)[0]
+            if low < 0:
+                raise DTypeError(
+                    f"exponent: integers to the power {format_size(count)}, which may be {low}, "
+                    "are not integers; cast the tensor to a floating type first"
+                )
+        a, b = self._unify(("exponent", exponent), exact=True)
         return self._of(functions.power(a, b))
 
     def _pow_number(self, exponent: Number) -> Self:
@@ -343,7 +353,7 @@ class ElementwiseMethods(FunctionMethods):
     # ---- bits and logic
 
     def _bits(self, op: Op, other: Operand) -> Self:
-        a, b = self._unify(("other", other))
+        a, b = self._unify(("other", other), exact=op in (Op.SHL, Op.SHR))
         if a.dtype.is_float:
             raise DTypeError(
                 f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"

@@ -17,6 +17,7 @@ from kernelrt._recent import drop_oldest, touch
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
+from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build, state
@@ -367,6 +368,13 @@ def _plan(
     if not computed and not writes:
         return Entry(None, tuple(s for s in alone if s is not None), sizes, 0)
     plan = _plan_apart(computed, writes)
+    if plan.variables:
+        names = ", ".join(map(repr, plan.variables))
+        raise VariableError(
+            f"what is computed here depends on Variable {names}, which has a value only in a run "
+            "of a plan; compute it in the jitted function whose argument has that size, or "
+            "prepare() it and pass a value to execute_with_vars"
+        )
     position = iter(range(len(computed)))
     sources = tuple(next(position) if s is None else s for s in alone)
     written = RegionMap[None]()

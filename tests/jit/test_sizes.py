@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernelrt as krt
-from kernelrt.errors import IndexBoundsError, JitError, KernelrtError, ShapeError, VariableError
+from kernelrt.errors import (
+    DTypeError,
+    IndexBoundsError,
+    JitError,
+    KernelrtError,
+    ShapeError,
+    VariableError,
+)  # fmt: skip
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import evaluate
 
@@ -258,3 +266,113 @@ def test_squeeze_does_not_guess_whether_an_open_size_is_one(dim):
     assert krt.jit(lambda x: x.squeeze(1), dynamic={"x": {0: n}})(
         np.ones((1, 1), np.float32)
     ).shape == (1,)
+
+
+class Kept:
+    size = None
+
+
+def test_a_size_that_was_kept_is_none_of_another_function():
+    kept = Kept()
+
+    def keep(x):
+        kept.size = x.shape[0]
+        return x * 2
+
+    krt.jit(keep, dynamic={"x": {0: krt.Variable("n", 1, 9)}})(np.ones(3, np.float32))
+    x = np.ones(3, np.float32)
+    for dynamic in ({}, {"x": {0: krt.Variable("k", 1, 400)}}):
+        other = krt.jit(lambda x: x * kept.size, dynamic=dynamic)
+        for _ in range(2):
+            with pytest.raises(JitError, match="Variable 'n', which is the size of none"):
+                other(x)
+    total = krt.zeros(8).realize()
+
+    @krt.jit
+    def own(x):
+        total[: krt.Variable("q", 1, 3)] = x[: krt.Variable("q", 1, 3)]
+        return x
+
+    with pytest.raises(JitError, match="Variable 'q'"):
+        own(np.ones(8, np.float32))
+    assert total.tolist() == [0] * 8
+
+
+def test_a_size_has_no_value_outside_of_plans():
+    n = krt.Variable("n", 1, 8)
+    x, total = krt.arange(8).float(), krt.zeros(8).realize()
+    for compute in (
+        lambda: krt.tensor(n).item(),
+        (krt.ones(3) * n).numpy,
+        lambda: x[:n].sum().numpy(),
+        lambda: bool(krt.tensor(n) > 3),
+        lambda: repr(krt.tensor(n) + 1),
+    ):
+        with pytest.raises(VariableError, match="Variable 'n', which has a value only in a run"):
+            compute()
+    for run in (total.numpy, lambda: krt.prepare(total.sum())):
+        total[:n] = x[:n] + 1
+        with pytest.raises(VariableError, match="Variable 'n'"):
+            run()
+        assert total.tolist() == [0] * 8
+    total[:n] = x[:n] + 1
+    plan = krt.prepare(total)
+    plan.execute_with_vars(n=2)
+    assert total.tolist() == [1, 2, 0, 0, 0, 0, 0, 0]
+
+
+def test_sizes_stay_within_64_bits():
+    n = krt.Variable("n", 1, 20_000)
+    assert (n**4).bounds == (1, 20_000**4)
+    for make in (lambda: n**5, lambda: n**4 * n, lambda: n**4 * 20_000 + 1):
+        with pytest.raises(VariableError, match="may leave the integers of 64 bits"):
+            make()
+    most = krt.Variable("m", 2**63 - 4, 2**63 - 1)
+    assert most.bounds == (2**63 - 4, 2**63 - 1)
+    with pytest.raises(VariableError, match="64 bits"):
+        _ = most + 1
+
+
+def test_sizes_beside_bools_fractions_and_digits():
+    n = krt.Variable("n", 2, 8)
+    assert (n == True) is (n == Fraction(1)) is (n == Fraction(5, 2)) is False  # noqa: E712
+    assert n > True
+    for ask in (lambda: n == Fraction(3), lambda: krt.Variable("n", 0, 8) == True):  # noqa: E712
+        with pytest.raises(VariableError, match="decision"):
+            ask()
+    assert round(n) is round(n, 2) is n
+    with pytest.raises(VariableError, match="round"):
+        round(n, -2)
+    for bounds in ((1.5, 2), (1, 2.0), (True, 2), (None, 2)):
+        with pytest.raises(VariableError, match="bounds are integers"):
+            krt.Variable("n", *bounds)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integers_to_the_power_of_a_size(dtype):
+    base = np.array([2, 3], dtype)
+    power = krt.jit(
+        lambda x: krt.tensor(base) ** x.shape[0], dynamic={"x": {0: krt.Variable("n", 0, 120)}}
+    )
+    for size in (0, 1, 5, 120):
+        want = (krt.tensor(base) ** size).numpy()
+        np.testing.assert_array_equal(power(np.ones(size, np.float32)).numpy(), want)
+    below = krt.jit(
+        lambda x: krt.tensor(base) ** (x.shape[0] - 2), dynamic={"x": {0: krt.Variable("n", 1, 9)}}
+    )
+    with pytest.raises(DTypeError, match="integers to the power"):
+        below(np.ones(5, np.float32))
+    if dtype.endswith("8"):
+        wide = krt.jit(
+            lambda x: krt.tensor(base) ** x.shape[0], dynamic={"x": {0: krt.Variable("n", 1, 300)}}
+        )
+        with pytest.raises(DTypeError, match="narrow the bounds"):
+            wide(np.ones(5, np.float32))
+
+
+def test_counts_of_bits_to_shift_by_fit_the_type():
+    x = krt.tensor(np.array([2, 3], np.uint8))
+    assert (x << 1).tolist() == [4, 6]
+    for shift in (lambda: x << 257, lambda: x >> 257):
+        with pytest.raises(DTypeError, match="257 is no uint8"):
+            shift()

@@ -246,7 +246,9 @@ def torch_values(
         with strict():
             for line in case["lines"]:
                 execute({"lines": [line]}, scope, look)
-                scope[target(line)] = moved(scope[target(line)])
+                made = scope[target(line)]
+                check_axis(line, made)
+                scope[target(line)] = moved(made)
         results = [scope[name] for name in case["results"]]
         if case["grad"]:
             # Raises where no result depends on an input.
@@ -260,6 +262,11 @@ def torch_values(
     if not np.isfinite(top) or top > LARGEST:
         raise Invalid(f"values up to {top}")
     return Told([r.detach().numpy() for r in results], top, unit, most)
+
+
+def check_axis(line: str, made: Any) -> None:
+    if ".roll(" in line and made.numel() == 0:
+        raise Invalid("torch rolls nothing along any axis")
 
 
 @dataclass
