@@ -193,6 +193,14 @@ cdef class Mode:
 
 def _decorated(function, int field, value):
     import functools
+    import inspect
+
+    if (inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)):
+        raise errors.GradientError(
+            f"{getattr(function, '__name__', function)}() runs later than it is called, when the "
+            "mode is over; write 'with kernelrt.no_grad():' in its body"
+        )
 
     @functools.wraps(function)
     def within(*args, **kwargs):

@@ -53,9 +53,10 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_grad", "_home")
+    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_home")
 
     _born: Trace | None
+    _former: Leaf  # set where the tensor was told not to require a gradient any more
     _grad: Self | Home | Spent | None
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
@@ -363,7 +364,7 @@ class TensorBase(ArrayHandle):
         """
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
-                leaf = self._leaf
+                self._former = leaf = self._leaf
                 self._become(None)
                 state.leaves.pop(leaf, None)
             elif self._lineage is True:
@@ -382,7 +383,8 @@ class TensorBase(ArrayHandle):
         if isinstance(known, Severed):
             raise known.error("requires_grad")
         if not known:
-            leaf = Leaf()
+            # The graphs that were made before it ceased to require a gradient bear the former mark.
+            leaf = getattr(self, "_former", None) or Leaf()
             state.leaves[leaf] = self  # first: who bears the mark is found by it
             self._become(leaf)
         return self

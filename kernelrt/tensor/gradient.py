@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from kernelrt._node import survey, was_surveyed
@@ -148,7 +149,8 @@ def backward(
             ]
         return now
 
-    now = _uninterrupted(tensor, differentiate)
+    with state.enable_grad() if create_graph else contextlib.nullcontext():
+        now = _uninterrupted(tensor, differentiate)
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
@@ -330,5 +332,6 @@ def grad(
             for t, n in zip(wanted, nodes, strict=True)
         ]  # fmt: skip
 
-    out: list[Any] = _uninterrupted(output, differentiate)
+    with state.enable_grad() if create_graph else contextlib.nullcontext():
+        out: list[Any] = _uninterrupted(output, differentiate)
     return tuple(out) if several else out[0]

@@ -58,8 +58,8 @@ class ReductionMethods(MovementMethods):
     def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
         """Product over `dim`, or over all axes; bools and integers multiply in int64.
 
-        The gradient is the product of the other elements, also where some are 0 or infinite. The
-        gradient of that gradient is right only where no element is 0.
+        The gradient is the product of the other elements, also where some are 0 or infinite, and
+        has a gradient of its own. A third derivative is refused (GradientError).
         """
         return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
 

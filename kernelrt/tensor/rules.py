@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
@@ -213,7 +214,15 @@ def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
     rest = _along(Op.MUL, filled, axes).alu(Op.DIV, filled)
     out = build.mul(rest, build.where(is_zero, beside_zero, beside_other))
     out = build.where(_elsewhere(infinite, x, axes), build.mul(out, math.inf), out)
-    return build.where(_elsewhere(x.ne(x), x, axes), math.nan, out)
+    out = build.where(_elsewhere(x.ne(x), x, axes), math.nan, out)
+    return custom(out, _third_rule, x, g)
+
+
+def _third_rule(_node: UOp, _g: UOp, _i: int) -> UOp:
+    raise GradientError(
+        "prod: there are no derivatives beyond the second; multiply the elements one by one, as in "
+        "x[0] * x[1] * x[2], where they are needed"
+    )
 
 
 def _along(op: Op, x: UOp, axes: tuple[int, ...]) -> UOp:

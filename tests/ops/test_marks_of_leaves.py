@@ -1,0 +1,94 @@
+"""Tensors that cease to require gradients for a while, derivatives that are refused, modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.errors import GradientError
+
+ONES = np.ones((1, 2), np.float32)
+
+
+def test_a_graph_from_before_a_parameter_was_frozen_finds_it_afterwards():
+    w = krt.tensor([2.0, 3.0], requires_grad=True)
+    v = krt.tensor([5.0, 7.0], requires_grad=True)
+    before = (w * w * v).sum()
+    w.requires_grad_(False)
+    while_frozen = (w * v).sum()
+    w.requires_grad_()
+    gw, gv = krt.grad(before, [w, v])
+    assert gw.tolist() == [20, 42]
+    assert gv.tolist() == [4, 9]
+    (before + while_frozen).backward()
+    assert w.grad.tolist() == [20, 42]
+    assert v.grad.tolist() == [6, 12]
+
+
+def test_no_gradient_comes_to_a_parameter_while_it_is_frozen():
+    w = krt.tensor([2.0], requires_grad=True)
+    v = krt.tensor([5.0], requires_grad=True)
+    loss = (w * v).sum()
+    w.requires_grad_(False)
+    loss.backward()
+    assert w.grad is None
+    assert v.grad.item() == 2
+    w.requires_grad_()
+    (w * 3).sum().backward()
+    assert w.grad.item() == 3
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_discriminator_is_frozen_for_the_generators_pass(jitted):
+    krt.manual_seed(1)
+    d, g = nn.Linear(2, 1, bias=False), nn.Linear(2, 2, bias=False)
+    optimizer = nn.optim.SGD([*d.parameters()], 1.0)
+
+    def step(x):
+        loss = d(x).sum()
+        d.requires_grad_(False)
+        other = d(g(x)).sum()
+        d.requires_grad_(True)
+        optimizer.zero_grad()
+        (loss + other).backward()
+        optimizer.step()
+        return loss
+
+    run = krt.jit(step) if jitted else step
+    start = d.weight.numpy()
+    for i in range(3):
+        run(krt.from_numpy(ONES))
+        np.testing.assert_allclose(d.weight.numpy(), start - ONES * (i + 1), rtol=1e-6)
+
+
+def test_third_derivatives_of_products_are_refused():
+    x = krt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    first = krt.grad(x.prod(), x, create_graph=True)
+    second = krt.grad((first * krt.tensor([1.0, 0.5, 2.0])).sum(), x, create_graph=True)
+    np.testing.assert_allclose(second.numpy(), [5.5, 5, 2.5], rtol=1e-6)
+    with pytest.raises(GradientError, match="beyond the second"):
+        krt.grad(second.sum(), x)
+
+
+def test_what_create_graph_gives_requires_gradients_wherever_it_is_asked_for():
+    x = krt.tensor([3.0], requires_grad=True)
+    y = (x**3).sum()
+    with krt.no_grad():
+        slope = krt.grad(y, x, create_graph=True)
+        assert slope.requires_grad
+        assert not krt.grad(y, x).requires_grad
+    assert krt.grad(slope.sum(), x).item() == 18
+
+
+def test_functions_that_run_later_than_they_are_called_cannot_be_decorated():
+    def generator():
+        yield 1
+
+    async def coroutine():
+        pass
+
+    for function in (generator, coroutine):
+        with pytest.raises(GradientError, match="runs later than it is called"):
+            krt.no_grad()(function)
