@@ -73,6 +73,8 @@ class TensorBase(ArrayHandle):
         tensor._born = state.local.trace
         tensor._plain = not state.local.grad
         if tensor._born is None:
+            # Before, for a handler that comes at once; behind, for one that came before `add`.
+            state.births[0] += 1
             state.watched.add(tensor)
             state.births[0] += 1
             if node.depth > MOST_DEPTH:
@@ -252,8 +254,11 @@ class TensorBase(ArrayHandle):
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""
+        if self._born is None:
+            state.watched.add(self)
         done = False
         while not done:
+            state.births[0] += 1
             writes = state.local.writes
             node, before = other.uop, cast("UOp | None", self._uop)
             if self._address is not None:
@@ -262,8 +267,6 @@ class TensorBase(ArrayHandle):
                     "storage of a tensor keeps no history; do it again"
                 )
             done = exchange(self, before, node, writes)
-        if self._born is None:
-            state.watched.add(self)
         state.births[0] += 1
 
     def _sever(self, bound: Severed | Stale) -> None:
