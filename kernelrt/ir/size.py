@@ -12,6 +12,8 @@ import numbers
 import operator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import uop
@@ -54,7 +56,9 @@ class _Expression:
         """Arithmetic with NumPy's scalars, and the square root; VariableError for all else."""
         if ufunc.__name__ == "sqrt" and method == "__call__" and not options:
             return self._with(Op.POW, 0.5)
-        found = operate(self, ufunc, method, inputs, options)
+        # NumPy gives its scalars as arrays of shape ().
+        scalars = tuple(i[()] if isinstance(i, np.ndarray) and i.ndim == 0 else i for i in inputs)
+        found = operate(self, ufunc, method, scalars, options)
         if found is NotImplemented:
             raise VariableError(
                 f"{asked(ufunc, method)}: {render(self.uop)} is known only at run time, and NumPy "
@@ -98,6 +102,23 @@ class _Expression:
             node = const(float(other), dt.float64)
         a, b = (node, self.real()) if turned else (self.real(), node)
         return Real(a.alu(op, b))
+
+    def _refuse(self, other: object, sign: str, *, turned: bool = False) -> Any:
+        """VariableError for a remainder that is not one of whole numbers."""
+        if isinstance(other, bool) or not isinstance(other, numbers.Real | _Expression):
+            return NotImplemented
+        names = [render(self.uop), repr(other)]
+        left, right = reversed(names) if turned else names
+        raise VariableError(
+            f"{left} {sign} {right}: sizes known at run time have remainders by whole numbers "
+            "only; write n // 2 or n % 2 with integers, n / 2 for the quotient as it is, or "
+            f"compute with a tensor, as in kernelrt.tensor(n) {sign} 2.0"
+        )
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        raise _undecided("format", self.uop)
 
     def __truediv__(self, other: object) -> Any:
         return self._with(Op.DIV, other)
@@ -144,6 +165,29 @@ class Real(_Expression):
 
     def __neg__(self) -> Real:
         return Real(-self.uop)
+
+    def __pos__(self) -> Real:
+        return self
+
+    def __abs__(self) -> Real:
+        return Real(self.uop.alu(Op.ABS))
+
+    def __floordiv__(self, other: object) -> Any:
+        return self._refuse(other, "//")
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return self._refuse(other, "//", turned=True)
+
+    def __mod__(self, other: object) -> Any:
+        return self._refuse(other, "%")
+
+    def __rmod__(self, other: object) -> Any:
+        return self._refuse(other, "%", turned=True)
+
+    def __int__(self) -> int:
+        raise _undecided("int", self.uop)
+
+    __trunc__ = __int__
 
     def __bool__(self) -> bool:
         raise _undecided("bool", self.uop)
@@ -225,24 +269,28 @@ class Size(_Expression):
     def __rmul__(self, other: object) -> Any:
         return self._whole(Op.MUL, other, turned=True)
 
+    def _divided(self, op: Op, sign: str, other: object, *, turned: bool = False) -> Any:
+        if _as_node(other) is None:
+            return self._refuse(other, sign, turned=turned)
+        return self._whole(op, other, turned=turned)
+
     def __floordiv__(self, other: object) -> Any:
-        return NotImplemented if _as_node(other) is None else self._whole(Op.IDIV, other)
+        return self._divided(Op.IDIV, "//", other)
 
     def __rfloordiv__(self, other: object) -> Any:
-        if _as_node(other) is None:
-            return NotImplemented
-        return self._whole(Op.IDIV, other, turned=True)
+        return self._divided(Op.IDIV, "//", other, turned=True)
 
     def __mod__(self, other: object) -> Any:
-        return NotImplemented if _as_node(other) is None else self._whole(Op.MOD, other)
+        return self._divided(Op.MOD, "%", other)
 
     def __rmod__(self, other: object) -> Any:
-        if _as_node(other) is None:
-            return NotImplemented
-        return self._whole(Op.MOD, other, turned=True)
+        return self._divided(Op.MOD, "%", other, turned=True)
 
-    def __divmod__(self, other: object) -> tuple[Any, Any]:
-        return self // other, self % other
+    def __divmod__(self, other: object) -> Any:
+        return NotImplemented if _as_node(other) is None else (self // other, self % other)
+
+    def __rdivmod__(self, other: object) -> Any:
+        return NotImplemented if _as_node(other) is None else (other // self, other % self)
 
     def __pow__(self, other: object) -> Any:
         if isinstance(other, int) and not isinstance(other, bool) and 0 <= other < 8:
@@ -273,12 +321,19 @@ class Size(_Expression):
 
     # ---- decisions
 
-    def _decide(
-        self, sign: str, other: object, certain: Callable[[int, int], bool | None]
-    ) -> Any:
+    def _decide(self, sign: str, other: Any, certain: Callable[[int, int], bool | None]) -> Any:
         """What `certain` says of the bounds of this minus `other`."""
-        if isinstance(other, numbers.Rational | float) and other == math.floor(other):
-            other = math.floor(other)  # bools among them
+        if _is_real(other):
+            if not abs(other) < 2.0**63:  # below or above all sizes; NaN is neither
+                end = other > 0 if sign in ("<", "<=") else other < 0 and sign in (">", ">=")
+                return bool(end)
+            whole = math.floor(other)  # bools among them
+            if whole == other:
+                other = whole
+            elif sign == "==":
+                return False
+            else:  # n < 2.5 says n < 3, and n <= 2.5 says n <= 2
+                other = whole + 1 if sign in ("<", ">=") else whole
         node = _as_node(other)
         if node is None:
             return NotImplemented
@@ -370,6 +425,10 @@ def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the
     return Size(uop.Variable(name, min_val, max_val))
 
 
+def _is_real(value: object) -> bool:
+    return isinstance(value, numbers.Rational | float | np.floating)
+
+
 def _exact(dim: Dim) -> int | Size:
     """A result of arithmetic, which the integers of 64 bits must hold."""
     if isinstance(dim, UOp) and not dim.exact:
@@ -408,7 +467,7 @@ def _variables(*nodes: UOp) -> str:
 def _undecided(question: str, *nodes: UOp) -> VariableError:
     text = render(nodes[0])
     asked = f"{question}({text})" if question.isalpha() else f"{text} {question}"
-    number = question in ("int", "float", "round")
+    number = question in ("int", "float", "round", "format")
     numbers = "a Python number" if number else "a decision"
     instead = (
         "compute with it as it is, as in x / n, n // 2 or n ** 0.5, or make a tensor of it with "

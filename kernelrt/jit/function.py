@@ -552,7 +552,8 @@ def jit(
     ------
     JitError
         From a call: the function reads a value while it is traced, assigns to an argument, takes
-        or returns something else than the above. State is as it was before the call.
+        or returns something else than the above. Values of tensors, gradients and random numbers
+        are as they were before the call.
 
     Examples
     --------

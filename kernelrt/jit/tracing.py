@@ -91,7 +91,8 @@ def trace(
     ------
     JitError
         It assigns to an argument, returns something else than tensors and numbers, or reads a
-        value. What it raises itself comes through. State is as before in every case.
+        value. What it raises itself comes through. Values of tensors, gradients and random numbers
+        are as before in every case.
     """
     key = id(call)
     arguments: list[Tensor] = []

@@ -7,13 +7,11 @@ where that is enough, because it is stored already.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor.products import product
 from kernelrt.tensor.slopes import SLOPES
 
 __all__ = ["RULES", "Rule", "unwindow"]
@@ -173,77 +171,11 @@ def _reduce(u: UOp, g: UOp, _i: int) -> UOp:
     if op is Op.ADD:
         return build.expand(g, x.shape)
     if op is Op.MUL:
-        return _product(x, g, axes)
+        return product(x, g, axes)
     top = build.expand(build.reshape(u, shape), x.shape)
     hit = x.eq(top).alu(Op.OR, x.ne(x))
     count = build.reshape(build.reduce(hit.cast(x.dtype), Op.ADD, axes), shape)
     return build.where(hit, build.expand(build.div(g, count), x.shape), 0)
-
-
-def _product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
-    """The product of the other elements, without dividing by what cannot be divided out."""
-    zero = build.zeros_like(x)
-    filled, infinite = _filled(x)
-    others = _along(Op.MUL, filled, axes).alu(Op.DIV, filled)
-    others = build.where(_elsewhere(x.eq(zero), x, axes), 0, others)
-    endless = build.full(math.inf, x.dtype, x.shape)
-    endless = build.where(others.alu(Op.LT, zero), -math.inf, endless)
-    endless = build.where(others.eq(zero), math.nan, endless)
-    others = build.where(_elsewhere(infinite, x, axes), endless, others)
-    others = build.where(_elsewhere(x.ne(x), x, axes), math.nan, others)
-    others = custom(others, _others_rule, x, arg=axes)
-    return build.mul(build.expand(g, x.shape), others)
-
-
-def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Sums of products without two elements, each with the gradient of the other one of the two."""
-    (x,), axes = node.arg.inputs, node.arg.arg
-    zero = build.zeros_like(x)
-    is_zero = x.eq(zero)
-    filled, infinite = _filled(x)
-    parts = g.alu(Op.DIV, filled)
-    count = _along(Op.ADD, is_zero.cast(x.dtype), axes)
-    at_zeros = _along(Op.ADD, build.where(is_zero, parts, 0), axes)
-    at_others = _along(Op.ADD, build.where(is_zero, 0, parts), axes)
-    one, two = (build.full(n, x.dtype, x.shape) for n in (1, 2))
-    # Of more zeros than the two that are left out the product is 0.
-    beside_zero = build.where(count.eq(one), at_others, build.sub(at_zeros, parts))
-    beside_zero = build.where(two.alu(Op.LT, count), 0, beside_zero)
-    beside_other = build.where(count.eq(one), at_zeros, build.sub(at_others, parts))
-    beside_other = build.where(one.alu(Op.LT, count), 0, beside_other)
-    rest = _along(Op.MUL, filled, axes).alu(Op.DIV, filled)
-    out = build.mul(rest, build.where(is_zero, beside_zero, beside_other))
-    out = build.where(_elsewhere(infinite, x, axes), build.mul(out, math.inf), out)
-    out = build.where(_elsewhere(x.ne(x), x, axes), math.nan, out)
-    return custom(out, _third_rule, x, g)
-
-
-def _third_rule(_node: UOp, _g: UOp, _i: int) -> UOp:
-    raise GradientError(
-        "prod: there are no derivatives beyond the second; multiply the elements one by one, as in "
-        "x[0] * x[1] * x[2], where they are needed"
-    )
-
-
-def _along(op: Op, x: UOp, axes: tuple[int, ...]) -> UOp:
-    """`x` reduced over `axes`, at each of its elements."""
-    shape = build.keep_axes(x.shape, axes)
-    return build.expand(build.reshape(build.reduce(x, op, axes), shape), x.shape)
-
-
-def _filled(x: UOp) -> tuple[UOp, UOp]:
-    """`x` with 1 for what cannot be divided by, the sign for infinities; which are infinite."""
-    zero = build.zeros_like(x)
-    infinite = x.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
-    sign = build.where(x.alu(Op.LT, zero), -1, build.full(1, x.dtype, x.shape))
-    none = x.eq(zero).alu(Op.OR, x.ne(x))
-    return build.where(none, 1, build.where(infinite, sign, x)), infinite
-
-
-def _elsewhere(special: UOp, x: UOp, axes: tuple[int, ...]) -> UOp:
-    """Whether another element of `x` over `axes` is special."""
-    count = special.cast(x.dtype)
-    return count.alu(Op.LT, _along(Op.ADD, count, axes))
 
 
 def _gather(u: UOp, g: UOp, i: int) -> UOp | None:

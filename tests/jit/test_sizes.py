@@ -376,3 +376,46 @@ def test_counts_of_bits_to_shift_by_fit_the_type():
     for shift in (lambda: x << 257, lambda: x >> 257):
         with pytest.raises(DTypeError, match="257 is no uint8"):
             shift()
+
+
+@pytest.mark.parametrize("other", [
+    -np.inf, -0.5, 0.5, 1.0, 7.25, 12.5, np.inf, np.nan, Fraction(1, 2), Fraction(10**400, 3),
+    pytest.param(-(10**400), id="huge"), np.float32(0.5),
+])  # fmt: skip
+@pytest.mark.parametrize("compare", [*ORDER, operator.eq, operator.ne])
+def test_sizes_beside_numbers_that_are_not_whole(compare, other):
+    answers = {bool(compare(n, other)) for n in range(1, LIMIT + 1)}
+    turned = {bool(compare(other, n)) for n in range(1, LIMIT + 1)}
+    for wanted, ask in ((answers, lambda: compare(N, other)), (turned, lambda: compare(other, N))):
+        if len(wanted) == 1:
+            assert bool(ask()) is wanted.pop()
+        else:
+            with pytest.raises(VariableError):
+                ask()
+
+
+@pytest.mark.parametrize("act", [
+    lambda n: n // 2.0, lambda n: 2.5 // n, lambda n: n % 2.0, lambda n: 7.5 % n,
+    lambda n: (n / 2) // 3, lambda n: 3 % (n / 2), lambda n: n // np.float64(2),
+    lambda n: n % (n / 3), lambda n: int(n / 2), lambda n: math.trunc(n / 2),
+    lambda n: math.floor(n / 2), lambda n: f"{n:d}", lambda n: f"{n / 2:.2f}",
+])  # fmt: skip
+def test_what_sizes_cannot_be_is_refused_with_a_way_out(act):
+    with pytest.raises(VariableError, match=r"tensor\(n\)"):
+        act(N)
+
+
+def test_arithmetic_that_python_knows_of_numbers():
+    found = divmod(7, N), divmod(N, 3), (abs(1 - N / 4), +(N / 2))
+    for n in range(1, LIMIT + 1):
+        assert [evaluate(plain(x), {"n": n}) for x in found[0]] == list(divmod(7, n))
+        assert [evaluate(plain(x), {"n": n}) for x in found[1]] == list(divmod(n, 3))
+
+    @functools.partial(krt.jit, dynamic={"x": {0: N}})
+    def run(x):
+        n = x.shape[0]
+        return x * abs(1 - n / 4), x * +(n / 2)
+
+    for n in (1, 4, 12):
+        for got, factor in zip(run(np.ones(n)), (abs(1 - n / 4), n / 2), strict=True):
+            np.testing.assert_array_equal(got.numpy(), np.full(n, factor))

@@ -63,15 +63,6 @@ def test_a_discriminator_is_frozen_for_the_generators_pass(jitted):
         np.testing.assert_allclose(d.weight.numpy(), start - ONES * (i + 1), rtol=1e-6)
 
 
-def test_third_derivatives_of_products_are_refused():
-    x = krt.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    first = krt.grad(x.prod(), x, create_graph=True)
-    second = krt.grad((first * krt.tensor([1.0, 0.5, 2.0])).sum(), x, create_graph=True)
-    np.testing.assert_allclose(second.numpy(), [5.5, 5, 2.5], rtol=1e-6)
-    with pytest.raises(GradientError, match="beyond the second"):
-        krt.grad(second.sum(), x)
-
-
 def test_what_create_graph_gives_requires_gradients_wherever_it_is_asked_for():
     x = krt.tensor([3.0], requires_grad=True)
     y = (x**3).sum()

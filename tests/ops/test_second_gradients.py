@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,61 @@ def test_second_gradients_of_products_with_zeros(dim):
                 return (x.prod() if dim is None else x.prod(dim)).sum() + (x * x).sum()
 
             np.testing.assert_allclose(*both(array, product), rtol=1e-9, atol=1e-9)
+
+
+def multiplied(x):
+    """The product over axis 1, element by element."""
+    out = x[:, 0]
+    for i in range(1, x.shape[1]):
+        out = out * x[:, i]
+    return out
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 13])
+@pytest.mark.parametrize("special", [np.inf, -np.inf, 0, 1e-30, 1e30])
+def test_second_gradients_of_products_beside_extremes(count, special):
+    # Of one sign: what infinities of both signs add up to depends on the order.
+    array = np.random.default_rng(count).uniform(0.5, 2, (3, count))
+    array[0, 0] = array[1, -1] = special
+    ours = both(array, lambda x: x.prod(1))[0]
+    wanted = both(array, multiplied)[1]
+    np.testing.assert_allclose(ours, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 8])
+def test_second_gradients_of_products_of_open_length(count):
+    array = np.random.default_rng(count).uniform(0.5, 2, (count, 3))
+    array[-1, 0], array[0, 1] = np.inf, 0
+    weights = np.linspace(1, 2, array.size).reshape(array.shape)
+
+    @partial(krt.jit, dynamic={key: {0: krt.Variable("n", 1, 9)} for key in ("x", "weights")})
+    def run(x, weights):
+        x = x.detach().requires_grad_()
+        first = krt.grad(x.prod(0).sum() + 3 * (x * x).sum(), x, create_graph=True)
+        return krt.grad((first * weights).sum(), x)
+
+    x = torch.tensor(array, requires_grad=True)
+    out = multiplied(x.T).sum() + 3 * (x * x).sum()
+    (first,) = torch.autograd.grad(out, x, create_graph=True)
+    wanted = torch.autograd.grad((first * torch.tensor(weights)).sum(), x)[0].numpy()
+    np.testing.assert_allclose(run(array, weights).numpy(), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_third_gradients_of_products(dtype):
+    array = np.array([[1.0, 2.0, 4.0, -0.5], [0.0, 2.0, 1.0, 0.0]])
+    weights = np.array([[1.0, 0.5, 2.0, 1.0]])
+    x = krt.tensor(array, dtype=dtype, requires_grad=True)
+    first = krt.grad(x.prod(1).sum(), x, create_graph=True)
+    second = krt.grad((first * krt.tensor(weights, dtype=dtype)).sum(), x, create_graph=True)
+    third = krt.grad((second * second).sum(), x)
+    y = torch.tensor(array, requires_grad=True)
+    (one,) = torch.autograd.grad(multiplied(y).sum(), y, create_graph=True)
+    (two,) = torch.autograd.grad((one * torch.tensor(weights)).sum(), y, create_graph=True)
+    (three,) = torch.autograd.grad((two * two).sum(), y)
+    assert third.dtype.name == dtype
+    rounding = {"bfloat16": 2**-7, "float16": 2**-10}.get(dtype, 1e-7)
+    np.testing.assert_allclose(third.float().tolist(), three.tolist(), rtol=rounding)
 
 
 @pytest.mark.parametrize("correction", [0, 1])

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kernelrt.nn.optim.hyper import Hyperparameter, decays, non_negative
-from kernelrt.nn.optim.optimizer import Optimizer, ones_state
+from kernelrt.nn.optim.optimizer import Optimizer, counts_state
 from kernelrt.tensor.base import assign_all
-from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator
@@ -54,27 +51,8 @@ class Adam(Optimizer):
         self.weight_decay = weight_decay
         self._means = self._zeros()
         self._squares = self._zeros()
-        # beta ** t for each parameter, whose t counts the steps in which it had a gradient.
-        self._power1 = ones_state(len(self.params))
-        self._power2 = ones_state(len(self.params))
-        self._powers_of = self.betas
-
-    def adjust(self) -> None:
-        """Let the powers be those of the decays as they are now, as in PyTorch."""
-        if self.betas == self._powers_of:
-            return
-        powers = [self._power1.numpy(), self._power2.numpy()]
-        steps = np.zeros(len(self.params))
-        for power, beta in zip(powers, self._powers_of, strict=True):
-            known = (power > 0) & (power < 1)
-            if not known.any():
-                continue  # there were no steps, or nothing is left of what would count them
-            counted = np.rint(np.log(power[known]) / np.log(beta))
-            steps[known] = np.maximum(steps[known], counted)
-        steps[(powers[0] == 0) & (steps == 0)] = 1 if self._powers_of[0] == 0 else np.inf
-        new = [tensor(np.power(beta, steps)) for beta in self.betas]
-        assign_all(zip([self._power1, self._power2], new, strict=True))
-        self._powers_of = self.betas
+        # The steps of each parameter are those in which it had a gradient.
+        self._counts = counts_state(len(self.params))
 
     def _numbers(self) -> Hashable:
         # What the update of a class derived from these depends on is not known.
@@ -84,11 +62,10 @@ class Adam(Optimizer):
 
     def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
         beta1, beta2 = self.betas
-        power1 = self._only(active, self._power1 * beta1, self._power1)
-        power2 = self._only(active, self._power2 * beta2, self._power2)
+        counts = self._only(active, self._counts + 1, self._counts)
         # Scalars of the step, computed once and not again for each element.
-        sizes = (self._lr / (1 - power1)).contiguous()
-        scales = (1 - power2).rsqrt().contiguous()
+        sizes = (self._lr / (1 - beta1**counts)).contiguous()
+        scales = (1 - beta2**counts).rsqrt().contiguous()
         new: list[tuple[Tensor, Tensor]] = []
         for i, param, grad in active:
             value, grad = self._decay(param, grad)  # noqa: PLW2901
@@ -98,7 +75,7 @@ class Adam(Optimizer):
             square = (grad * grad * (1 - beta2)).addcmul(square, beta2)
             step = mean * size / (square.sqrt() * scale + self.eps)
             new += [(param, value - step), (self._means[i], mean), (self._squares[i], square)]
-        assign_all([*new, (self._power1, power1), (self._power2, power2)])
+        assign_all([*new, (self._counts, counts)])
 
     def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Parameter and gradient with the weight decay in one of them."""
@@ -107,8 +84,7 @@ class Adam(Optimizer):
     def tree_items(self) -> Iterator[tuple[str, object]]:
         """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
         yield from super().tree_items()
-        yield "beta1_power", self._power1
-        yield "beta2_power", self._power2
+        yield "step", self._counts
         yield "exp_avg", self._means
         yield "exp_avg_sq", self._squares
 

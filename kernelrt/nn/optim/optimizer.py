@@ -183,6 +183,11 @@ class Optimizer(Hyper):
         return {"lr": "traced" if is_tracing() else self.lr}
 
 
+def counts_state(count: int) -> Tensor:
+    """`count` zeros in float64, with storage."""
+    return _with_storage(np.zeros(count), dt.float64)
+
+
 def ones_state(count: int) -> Tensor:
     """`count` ones in float64, with storage."""
     return _with_storage(np.ones(count), dt.float64)

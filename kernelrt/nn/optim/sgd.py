@@ -32,7 +32,8 @@ class SGD(Optimizer):
     momentum : float
         How much of the last update stays in the next.
     dampening : float
-        How much of the gradient is kept out of the momentum, after the first step.
+        How much of the gradient is kept out of the momentum, after the first step. When it is
+        set later, a momentum of zeros counts as one before the first step.
     weight_decay : float
         L2 penalty: so much of the parameter is added to its gradient.
     nesterov : bool
