@@ -215,22 +215,6 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *
     return status;
 }
 
-static krt_status run_serial(krt_plan *plan, size_t *failed_op)
-{
-    const krt_step *step = plan->steps;
-    for (const krt_stop *stop = plan->stops;; ++stop) {
-        for (const krt_step *last = stop->end; step != last; ++step)
-            step->fn(step->bufs, step->vals);
-        if (stop->action == STOP_END) {
-            plan->marked = false;
-            return KRT_OK;
-        }
-        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
-        if (status)
-            return status;
-    }
-}
-
 /* Whether this thread can call the plan's kernels itself. */
 static bool has_stack(const krt_plan *plan)
 {
@@ -248,13 +232,16 @@ static void run_stretch(void *context)
         step->fn(step->bufs, step->vals);
 }
 
-/* run_serial, but kernels, and nothing else, are called on another thread. */
-static krt_status run_serial_aside(krt_plan *plan, krt_aside *aside, size_t *failed_op)
+/* All kernels in order. They, and nothing else, are called on another thread if there is `aside`;
+ * inlined, so that the loop without it is nothing but calls. */
+static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside, size_t *failed_op)
 {
     stretch steps = {.end = plan->steps};
     for (const krt_stop *stop = plan->stops;; ++stop) {
         steps = (stretch){.begin = steps.end, .end = stop->end};
-        if (steps.begin != steps.end && !krt_aside_call(aside, run_stretch, &steps))
+        if (!aside)
+            run_stretch(&steps);
+        else if (steps.begin != steps.end && !krt_aside_call(aside, run_stretch, &steps))
             return KRT_NO_STACK;
         if (stop->action == STOP_END) {
             plan->marked = false;
@@ -266,7 +253,12 @@ static krt_status run_serial_aside(krt_plan *plan, krt_aside *aside, size_t *fai
     }
 }
 
-/* run_serial with a clock; `aside` is NULL where this thread calls the kernels itself. */
+static krt_status run_serial(krt_plan *plan, size_t *failed_op)
+{
+    return run_in_order(plan, NULL, failed_op);
+}
+
+/* run_in_order with a clock; `aside` is NULL where this thread calls the kernels itself. */
 static krt_status run_serial_profiled(krt_plan *plan, krt_aside *aside, krt_sample *samples,
                                       size_t *failed_op)
 {
@@ -308,7 +300,7 @@ static krt_status run_aside(krt_plan *plan, krt_sample *samples, size_t *failed_
     if (!krt_aside_begin(&aside))
         return KRT_NO_STACK;
     krt_status status = samples ? run_serial_profiled(plan, &aside, samples, failed_op)
-                                : run_serial_aside(plan, &aside, failed_op);
+                                : run_in_order(plan, &aside, failed_op);
     krt_aside_end(&aside);
     return status;
 }
