@@ -52,10 +52,11 @@ class Watch(Protocol):
 
     def fits(self) -> bool:
         """Whether the replay may run."""
-    def before(self) -> tuple[bool, tuple[list[Any], list[Any]]]:
+    def before(self) -> tuple[bool, tuple[list[Any], list[Any]], tuple[tuple[Any, bool], ...]]:
         """Make ready for a run.
 
-        Whether there was anything to do, and what `kernelrt._handle.finish` does afterwards.
+        Whether there was anything to do, what `kernelrt._handle.finish` does afterwards, and
+        tensors that require a gradient, or none, from then on.
         """
 
 class Replay:

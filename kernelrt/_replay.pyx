@@ -564,17 +564,21 @@ cdef class Replay:
         """The results after a look at the Python objects that the plan depends on and changes."""
         cdef bint late = True
         cdef unsigned long long now
+        cdef tuple settings = ()
         while late:
             now = world
             if not self.watch.fits():
                 return None
             if not all_empty(self.registers):
                 self.make_way()
-            busy, handover = self.watch.before()
+            busy, handover, settings = self.watch.before()
             late = False
             results = self.run(args, handover, world, &late, samples)
         if results is not None and not busy:
             self.seen = now  # what changed a gradient let `world` grow beyond
+        if results is not None:
+            for tensor, required in settings:
+                tensor.requires_grad_(required)
         return results
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,

@@ -144,14 +144,16 @@ def trace(
             noted = [*modes.noted(observed), *around.noted(sources)]
             roots = [*current.differentiated, *_begun(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
+            settings = current.take_back()
             watch = Watch(
                 noted, *around.names(), roots, effects, sources, frozenset(targets),
-                [*current.asked_of.values()],
+                [*current.told.values(), *current.asked_of.values()], settings,
             )
             # Made where gradients are recorded, and without a look at that, it serves all calls.
             matters = not state.local.grad or current.asked or current.differentiated
     finally:
         active.pop(key, None)
+        current.take_back()
         for argument in (*arguments, *current.starts):  # what was kept has no value outside
             argument._born = current
             if argument.is_realized:

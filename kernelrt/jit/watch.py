@@ -44,7 +44,10 @@ class Watch:
     read, written : collection of Buffer
         Memory that the plan reads and writes.
     required : sequence of (Tensor, bool)
-        Tensors that were asked whether they require a gradient, with the answers.
+        Tensors that were asked or told whether they require a gradient, and whether they did
+        before the function ran.
+    settings : sequence of (Tensor, bool)
+        Whether those whose answer it changes require a gradient when it has run.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Watch:
         read: Collection[Buffer],
         written: Collection[Buffer],
         required: Sequence[tuple[TensorBase, bool]] = (),
+        settings: Sequence[tuple[TensorBase, bool]] = (),
     ) -> None:
         self._read, self._written = read, written
         self.names = names
@@ -73,6 +77,7 @@ class Watch:
         self._effects = tuple(effects)
         self._found = tuple(effect for effect in self._effects if effect.reads == GIVEN)
         self._required = tuple(required)
+        self._settings = tuple(settings)
         #: Held by a call from its look at the gradients until they are handed on, where there are
         #: any: another one would bring them to where this one computes.
         self.entry = _locks.Lock(_locks.CALL) if self._effects else None
@@ -133,12 +138,15 @@ class Watch:
             return True
         return not self.differs()
 
-    def before(self) -> tuple[bool, Handover]:
-        """Make ready for a run; whether there was anything to do, and what there is afterwards."""
+    def before(self) -> tuple[bool, Handover, tuple[tuple[TensorBase, bool], ...]]:
+        """Make ready for a run; whether there was anything to do, and what there is afterwards.
+
+        The last are tensors, and whether they require a gradient from then on.
+        """
         if not self._effects:
-            return bool(self._once), _NOTHING
+            return bool(self._once), _NOTHING, self._settings
         with state.lock:
-            return before_run(self._effects)
+            return *before_run(self._effects), self._settings
 
 
 _NOTHING: Final[Handover] = ([], [])

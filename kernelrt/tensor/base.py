@@ -365,6 +365,9 @@ class TensorBase(ArrayHandle):
             The elements are not floats, or the tensor is the result of operations on tensors
             that require gradients.
         """
+        trace = state.local.trace
+        if trace is not None:
+            trace.tell(self)
         if not requires_grad:
             if self._uop is not None and self._leaf is not None:
                 self._former = leaf = self._leaf

@@ -86,6 +86,8 @@ class Trace(TraceMode):
         self._places: dict[int, int] = {}
         #: Tensors that were there before, and whether they required a gradient when asked.
         self.asked_of: dict[int, tuple[TensorBase, bool]] = {}
+        #: Those that were told whether to, and whether they did before.
+        self.told: dict[int, tuple[TensorBase, bool]] = {}
         #: Values computed by the trace for which it was asked whether they do.
         self.asked_values: list[UOp] = []
         #: The arguments, by place, that it depended on, with their kinds.
@@ -172,7 +174,7 @@ class Trace(TraceMode):
         """Whether `tensor` requires a gradient, which the plan is made for from now on."""
         answer = tensor._lineage is True
         if self.is_from_outside(tensor):
-            self.asked_of.setdefault(id(tensor), (tensor, answer))
+            self.asked_of.setdefault(id(tensor), self.told.get(id(tensor), (tensor, answer)))
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
@@ -181,6 +183,21 @@ class Trace(TraceMode):
         given = {place: self._kinds[place] for place in origins(node)[1]}
         self.asked_kinds |= given
         return answer or any(given.values())
+
+    def tell(self, tensor: TensorBase) -> None:
+        """Note that `tensor` is told whether it requires a gradient, which replays repeat."""
+        if self.is_from_outside(tensor):
+            self.told.setdefault(id(tensor), (tensor, tensor._lineage is True))
+
+    def take_back(self) -> list[tuple[TensorBase, bool]]:
+        """Let tensors require gradients as they did before the trace; what it told them."""
+        settings = []
+        for tensor, before in self.told.values():
+            after = tensor._lineage is True
+            if after is not before:
+                settings.append((tensor, after))
+                tensor.requires_grad_(before)
+        return settings
 
     def is_from_outside(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is neither made in the trace nor one of the arguments."""

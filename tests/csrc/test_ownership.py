@@ -66,10 +66,7 @@ class Watch:
 
     def before(self):
         self.run()
-        return False, ([], [])
-
-    def after(self):
-        return False
+        return False, ([], []), ()
 
 
 def key(run=None):

@@ -100,3 +100,94 @@ def test_what_is_in_place_for_parameters_only_follows_whether_it_is_one(first):
         if run is step:
             wanted = seen
     assert seen == wanted
+
+
+PLACES = ("before", "between", "behind", "outside")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_frozen_and_thawed_inside_and_outside_of_a_step(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    settings: dict[str, list[tuple[int, bool]]] = {
+        place: [(int(rng.integers(3)), bool(rng.integers(2))) for _ in range(rng.integers(3))]
+        for place in PLACES
+    }
+
+    def tell(parameters: list[krt.Tensor], place: str) -> None:
+        for i, required in settings[place]:
+            parameters[i].requires_grad_(required)
+
+    def make() -> tuple[list[krt.Tensor], Any]:
+        parameters = [krt.tensor(X * (i + 1), requires_grad=True) for i in range(3)]
+        optimizer = nn.optim.SGD([*parameters, krt.tensor(X, requires_grad=True)], 0.01)
+        last = optimizer.params[-1]
+
+        def step(x: Any) -> Any:
+            tell(parameters, "before")
+            a, b, c = parameters
+            y = a * x + b * b + (c * x).square() * last
+            tell(parameters, "between")
+            optimizer.zero_grad()
+            y.sum().backward()
+            tell(parameters, "behind")
+            optimizer.step()
+            return y
+
+        return parameters, step
+
+    (ours, jitted), (plain, eager) = make(), make()
+    jitted = krt.jit(jitted)
+    for k in range(6):
+        if k == 3:
+            tell(ours, "outside")
+            tell(plain, "outside")
+        assert jitted(X).tolist() == pytest.approx(eager(krt.tensor(X)).tolist(), rel=1e-6)
+        for a, b in zip(ours, plain, strict=True):
+            assert a.requires_grad is b.requires_grad
+            assert a.tolist() == pytest.approx(b.tolist(), rel=1e-6)
+    assert len(jitted.plans) <= 3
+
+
+def test_two_functions_that_freeze_and_thaw_what_they_share_are_traced_once() -> None:
+    w, v = krt.tensor(X, requires_grad=True), krt.tensor(X, requires_grad=True)
+
+    @krt.jit
+    def first(x: Any) -> None:
+        w.requires_grad_(True)
+        (w * v.detach() * x).sum().backward()
+
+    @krt.jit
+    def second(x: Any) -> None:
+        w.requires_grad_(False)
+        (w * v * x).sum().backward()
+
+    w.requires_grad_(False)
+    for k in range(1, 5):
+        first(X)
+        assert w.requires_grad
+        second(X)
+        assert not w.requires_grad
+        np.testing.assert_allclose(w.grad.numpy(), X * X * k)
+        np.testing.assert_allclose(v.grad.numpy(), X * X * k)
+    assert len(first.plans) <= 2  # without gradients, and with those of earlier calls
+    assert len(second.plans) <= 2
+
+
+@pytest.mark.parametrize("tracing", [True, False])
+def test_a_call_that_raises_leaves_it_as_it_was(tracing: bool) -> None:
+    w = krt.tensor(X)
+
+    @krt.jit
+    def f(i: Any) -> Any:
+        w.requires_grad_(True)
+        if tracing:
+            raise KeyError
+        return w[i]
+
+    if not tracing:
+        f(np.array(1))
+        assert w.requires_grad
+        w.requires_grad_(False)
+    with pytest.raises((KeyError, krt.IndexBoundsError)):
+        f(np.array(7))
+    assert not w.requires_grad

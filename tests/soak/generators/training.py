@@ -1,6 +1,7 @@
 """Random small networks, losses and optimizers, trained beside torch in float64.
 
-Layers, losses and optimizers have torch's names, so one text makes both networks.
+Layers, losses and optimizers have torch's names, so one text makes both networks. Parameters are
+frozen and thawed, gradients kept and dropped, and learning rates set between the steps.
 """
 
 from __future__ import annotations
@@ -40,6 +41,57 @@ LOSSES = (
     "F.nll_loss(z.log_softmax(-1), c)", "(z.std(0) * 0.1 + z.mean(0).tanh()).sum()",
     "z.amax(-1).sum() * 0.1", "z[1:].sum() * 0.1 + z.square().mean()",
 )  # fmt: skip
+# What is done to parameters P before a step, outside of the jitted function.
+ACTS = (
+    "thaw(P[{i}:{j}], False)", "thaw(P[{i}:{j}], False)", "thaw(P[{i}:{j}], True)",
+    "thaw(P[::2], False)", "thaw(P, True)", "P[{i}].grad = None", "rate(0.02)", "rate(0.0)",
+    "keep()", "keep()",
+)  # fmt: skip
+# Within the step: before and after the network, and after its gradients.
+FREEZING = {
+    "": ("", "", ""),
+    "forward": ("thaw(P[::2], False)", "thaw(P[::2], True)", ""),
+    "backward": ("", "thaw(P[::2], False)", "thaw(P[::2], True)"),
+    "first": ("thaw(P[:1], False)", "", "thaw(P[:1], True)"),
+    "between": ("", "thaw(P, False); thaw(P, True)", ""),
+}
+
+
+def thaw(parameters: list[Any], on: bool) -> None:
+    for p in parameters:
+        p.requires_grad_(on)
+
+
+def stepper(
+    case: Case, net: Any, losses: Any, optimizer: Any, parameters: list[Any]
+) -> tuple[Any, Any]:
+    """A step up to the gradients, and what a whole one does beside that."""
+    before, after, behind = FREEZING[case["freezing"]]
+    names = {"P": parameters, "thaw": thaw}
+
+    def gradients(x: Any, t: Any, c: Any) -> Any:
+        if case["zero"] == "inside":
+            optimizer.zero_grad()
+        exec(before, names)  # noqa: S102
+        z = net(x)
+        exec(after, names)  # noqa: S102
+        loss = eval(case["loss"], {"F": losses, "z": z, "t": t, "c": c})  # noqa: S307
+        loss.backward()
+        exec(behind, names)  # noqa: S102
+        if not case["apart"]:
+            optimizer.step()
+        return loss
+
+    return gradients, optimizer.step
+
+
+def between(case: Case, k: int, optimizer: Any, parameters: list[Any], rate: Any) -> None:
+    """What happens before step `k`."""
+    kept: list[bool] = []
+    names = {"P": parameters, "rate": rate, "thaw": thaw, "keep": lambda: kept.append(True)}
+    exec(case["acts"][k], names)  # noqa: S102
+    if case["zero"] == "outside" and not kept:
+        optimizer.zero_grad()
 
 
 def generate(rng: np.random.Generator) -> Case:
@@ -81,7 +133,15 @@ def generate(rng: np.random.Generator) -> Case:
         "layers": layers, "shape": shape, "indices": kind == "embedding", "loss": pick(LOSSES),
         "optimizer": pick(OPTIMIZERS), "sizes": sizes, "seed": int(rng.integers(100)),
         "way": pick(("jit", "dynamic", "dynamic", "eager")),
+        "apart": pick(("", "", "eager", "jit")), "zero": pick(("inside", "outside")),
+        "acts": [""] * len(sizes), "freezing": "",
     }  # fmt: skip
+    if rng.integers(2):
+        case["acts"] = [
+            pick(ACTS).format(i=rng.integers(2), j=2) if rng.integers(2) else "" for _ in sizes
+        ]
+    if rng.integers(3) == 0:
+        case["freezing"] = pick(tuple(FREEZING))
     if kind == "image":
         settle(case)
     return case
@@ -128,21 +188,24 @@ def by_torch(case: Case, kind: Any, moved: float = 0.0) -> tuple[dict[str, Any],
             p.mul_(1 + moved)
     if not start:
         raise Invalid("nothing to train")
-    scope = {"P": list(net.parameters()), **vars(torch.optim)}
-    optimizer = eval(case["optimizer"], scope)  # noqa: S307
+    parameters = list(net.parameters())
+    optimizer = eval(case["optimizer"], {"P": parameters, **vars(torch.optim)})  # noqa: S307
+    gradients, step = stepper(case, net, functional, optimizer, parameters)
+
+    def rate(value: float) -> None:
+        optimizer.param_groups[0]["lr"] = value
+
     values: list[Any] = []
     probe = torch.zeros(1, *case["shape"], dtype=torch.int64 if case["indices"] else kind)
     width = net(probe).shape[-1]
-    for x, t, c in batches(case, width):
+    for k, (x, t, c) in enumerate(batches(case, width)):
+        between(case, k, optimizer, parameters, rate)
         data = torch.from_numpy(x)
         if not case["indices"]:
             data = data.to(kind)
-        optimizer.zero_grad()
-        z = net(data)
-        inputs = {"F": functional, "z": z, "t": torch.from_numpy(t).to(kind)}
-        loss = eval(case["loss"], {**inputs, "c": torch.from_numpy(c)})  # noqa: S307
-        loss.backward()
-        optimizer.step()
+        loss = gradients(data, torch.from_numpy(t).to(kind), torch.from_numpy(c))
+        if case["apart"]:
+            step()
         values.append(loss.detach().numpy())
     values += [p.detach().numpy().copy() for p in net.parameters()]
     return start, values
@@ -155,24 +218,27 @@ def by_kernelrt(case: Case, start: dict[str, Any], width: int) -> list[Any]:
 
     net = nn.Sequential(*(eval(layer, {"nn": nn}) for layer in case["layers"]))  # noqa: S307
     nn.load_state_dict(net, start)
-    optimizer = eval(case["optimizer"], {"P": nn.parameters(net), **vars(nn.optim)})  # noqa: S307
+    parameters = nn.parameters(net)
+    optimizer = eval(case["optimizer"], {"P": parameters, **vars(nn.optim)})  # noqa: S307
+    gradients, step = stepper(case, net, Functions(), optimizer, parameters)
 
-    def step(x: Any, t: Any, c: Any) -> Any:
-        optimizer.zero_grad()
-        names = {"F": Functions(), "z": net(x), "t": t, "c": c}
-        loss = eval(case["loss"], names)  # noqa: S307
-        loss.backward()
-        optimizer.step()
-        return loss
+    def rate(value: float) -> None:
+        optimizer.lr = value
 
-    if case["way"] == "eager":
-        losses = [step(*map(krt.tensor, b)).numpy() for b in batches(case, width)]
-    else:
+    run = gradients
+    if case["way"] != "eager":
         n = krt.Variable("n", 1, 64)
         axes = {name: {0: n} for name in "xtc"} if case["way"] == "dynamic" else None
-        jitted = krt.jit(step, dynamic=axes)
-        losses = [jitted(*batch).numpy() for batch in batches(case, width)]
-    return losses + [p.numpy() for p in nn.parameters(net)]
+        run = krt.jit(gradients, dynamic=axes)
+    if case["apart"] == "jit":
+        step = krt.jit(step)
+    losses = []
+    for k, batch in enumerate(batches(case, width)):
+        between(case, k, optimizer, parameters, rate)
+        losses.append(run(*map(krt.tensor, batch) if case["way"] == "eager" else batch).numpy())
+        if case["apart"]:
+            step()
+    return losses + [p.numpy() for p in parameters]
 
 
 def run(case: Case) -> str | None:
@@ -219,15 +285,27 @@ def output_width(case: Case) -> int:
     return int(net(torch.zeros(1, *case["shape"], dtype=kind)).shape[-1])
 
 
+def plainer(case: Case) -> Iterator[Case]:
+    """Without what is done beside a step."""
+    for k, act in enumerate(case["acts"]):
+        if act:
+            yield {**case, "acts": [*case["acts"][:k], "", *case["acts"][k + 1 :]]}
+    for name, plain in (("freezing", ""), ("apart", ""), ("zero", "inside")):
+        if case[name] != plain:
+            yield {**case, name: plain}
+
+
 def shrink(case: Case) -> Iterator[Case]:
     for k in range(len(case["sizes"])):
         if len(case["sizes"]) > 1:
-            yield {**case, "sizes": case["sizes"][:k] + case["sizes"][k + 1 :]}
+            less = {name: case[name][:k] + case[name][k + 1 :] for name in ("sizes", "acts")}
+            yield {**case, **less}
     for k in range(len(case["layers"])):
         yield {**case, "layers": case["layers"][:k] + case["layers"][k + 1 :]}
     for way in ("eager", "jit"):
         if case["way"] != way and case["way"] != "eager":
             yield {**case, "way": way}
+    yield from plainer(case)
     for simple, what in (
         ("optimizer", "SGD(P, lr=1.0)"),
         ("loss", "z.square().sum()"),
@@ -255,7 +333,9 @@ def shrink(case: Case) -> Iterator[Case]:
 
 
 def key(case: Case) -> str:
-    return re.sub(r"\d+", "#", " ".join(case["layers"]) + case["loss"] + case["optimizer"])
+    return re.sub(r"\d+", "#", " ".join(case["layers"]) + case["loss"] + case["optimizer"]) + (
+        case["freezing"] + case["apart"] + case["zero"] + str([a for a in case["acts"] if a])
+    )
 
 
 def source(case: Case) -> str:
@@ -263,29 +343,44 @@ def source(case: Case) -> str:
     x = "R.integers(0, 5, (n, *shape))" if case["indices"] else (
         "R.normal(size=(n, *shape)).astype('f4')")  # fmt: skip
     wide = "torch.tensor(b)" if case["indices"] else "torch.tensor(b).double()"
-    dynamic = ", dynamic={k: {0: krt.Variable('n', 1, 64)} for k in 'xtc'}"
-    jitted = {"eager": "lambda *b: step(*map(krt.tensor, b))", "jit": "krt.jit(step)",
-              "dynamic": f"krt.jit(step{dynamic})"}[case["way"]]  # fmt: skip
+    axes = ", dynamic={k: {0: krt.Variable('n', 1, 64)} for k in 'xtc'}"
+    run = {"eager": "lambda *b: mine(*map(krt.tensor, b))", "jit": "krt.jit(mine)",
+           "dynamic": f"krt.jit(mine{axes})"}[case["way"]]  # fmt: skip
+    before, after, behind = FREEZING[case["freezing"]]
+    lines = [
+        "O.zero_grad()" if case["zero"] == "inside" else "", before, "z = net(x)", after,
+        f"loss = {case['loss']}", "loss.backward()", behind, "" if case["apart"] else "O.step()",
+    ]  # fmt: skip
+    body = "\n        ".join(line for line in lines if line)
+    outside = "\n    if 'keep' not in act: O.zero_grad()" if case["zero"] == "outside" else ""
+    jit = "krt.jit" if case["apart"] == "jit" else ""
+    steps = f"\n    ({jit}(ours[1].step))(); other[1].step()" if case["apart"] else ""
     return f"""import numpy as np, torch, kernelrt as krt
 from tests.soak.texts import Functions
 R, shape = np.random.default_rng({case["seed"]}), {tuple(case["shape"])}
 def build(nn): return nn.Sequential({", ".join(case["layers"])})
-def stepper(net, F, P, optim):
-    opt = optim.{case["optimizer"]}
-    def step(x, t, c):
-        opt.zero_grad(); z = net(x)
-        loss = {case["loss"]}
-        loss.backward(); opt.step(); return loss
-    return step
+def thaw(parameters, on): [p.requires_grad_(on) for p in parameters]
+def stepper(net, F, P, O):
+    def gradients(x, t, c):
+        {body}
+        return loss
+    return gradients
+def between(act, P, O, rate):
+    exec(act, {{"P": P, "rate": rate, "thaw": thaw, "keep": int}}){outside}
 torch.manual_seed({case["seed"]}); theirs = build(torch.nn); mine = build(krt.nn)
 krt.nn.load_state_dict(mine, theirs.state_dict()); theirs.double()
-step = stepper(mine, Functions(), krt.nn.parameters(mine), krt.nn.optim)
-run = {jitted}
-want = stepper(theirs, torch.nn.functional, list(theirs.parameters()), torch.optim)
-for n in {case["sizes"]}:
+optimizer = lambda optim, P: (P, optim.{case["optimizer"]})
+ours = optimizer(krt.nn.optim, krt.nn.parameters(mine))
+other = optimizer(torch.optim, list(theirs.parameters()))
+mine = stepper(mine, Functions(), *ours)
+want = stepper(theirs, torch.nn.functional, *other)
+run = {run}
+for n, act in zip({case["sizes"]}, {case["acts"]}):
+    between(act, *ours, lambda lr: setattr(ours[1], "lr", lr))
+    between(act, *other, lambda lr: other[1].param_groups[0].update(lr=lr))
     b = {x}; t = R.normal(size=(n, {width})).astype('f4'); c = R.integers(0, {width}, n)
     have = run(b, t, c)
-    loss = want({wide}, torch.tensor(t).double(), torch.tensor(c))
+    loss = want({wide}, torch.tensor(t).double(), torch.tensor(c)){steps}
     np.testing.assert_allclose(have.numpy(), loss.detach().numpy(), 1e-3, 1e-4)
-for a, b in zip(krt.nn.parameters(mine), theirs.parameters()):
+for a, b in zip(ours[0], other[0]):
     np.testing.assert_allclose(a.numpy(), b.detach().numpy(), 1e-3, 1e-4)"""
