@@ -119,13 +119,13 @@ def _is_plain_constant(value: Value) -> bool:
 
 
 def _extreme(predicate: str) -> _Rule:
-    """NumPy's maximum or minimum: NaN wins.
+    """NumPy's maximum or minimum: NaN wins. Of equal numbers, as 0.0 and -0.0, it is the first.
 
-    ``select(a ? b)`` alone gives b when either is NaN, which is right when a cannot be NaN.
+    ``select(y > x, y, x)`` alone gives x when either is NaN, which is right when y cannot be NaN.
     """
-    signed, unsigned, ordered = {
-        "max": ("sgt", "ugt", "ogt"),
-        "min": ("slt", "ult", "olt"),
+    signed, unsigned, ordered, unordered = {
+        "max": ("sgt", "ugt", "ogt", "ugt"),
+        "min": ("slt", "ult", "olt", "ult"),
     }[predicate]
 
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
@@ -135,12 +135,12 @@ def _extreme(predicate: str) -> _Rule:
             word = unsigned if dtype.is_unsigned or dtype.is_bool else signed
             return _select(b, b.emit(f"icmp {word} {ty} {x.text}, {y.text}"), x, y)
         if _is_plain_constant(y):
-            x, y = y, x
-        best = _select(b, b.emit(f"fcmp {ordered} {ty} {x.text}, {y.text}"), x, y)
+            return _select(b, b.emit(f"fcmp {ordered} {ty} {y.text}, {x.text}"), y, x)
         if _is_plain_constant(x):
-            return best
-        unordered = b.emit(f"fcmp uno {ty} {x.text}, {x.text}")
-        return _select(b, unordered, x, Value(best, x.lanes, dtype))
+            return _select(b, b.emit(f"fcmp {unordered} {ty} {y.text}, {x.text}"), y, x)
+        best = _select(b, b.emit(f"fcmp {ordered} {ty} {y.text}, {x.text}"), y, x)
+        isnan = b.emit(f"fcmp uno {ty} {y.text}, {y.text}")
+        return _select(b, isnan, y, Value(best, x.lanes, dtype))
 
     return rule
 

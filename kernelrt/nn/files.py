@@ -244,6 +244,8 @@ def _read_npy(file: IO[bytes], name: str, size: int) -> Array:
         raise ValueError(f"{name!r} has a header that cannot be read") from error
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
         _broken(f"{name!r} has a header that says something else")
+    if not isinstance(header["fortran_order"], bool):
+        _broken(f"{name!r} says fortran_order={header['fortran_order']!r}, which is no bool")
     kind = _numpy_type(header["descr"], name)
     shape = _checked_shape(header["shape"], name)
     count = math.prod(shape)
@@ -253,9 +255,9 @@ def _read_npy(file: IO[bytes], name: str, size: int) -> Array:
     _fill(file, array, name)
     if file.read(1):  # also has the checksum compared
         _broken(f"{name!r} is longer than it says")
-    order = shape[::-1] if header["fortran_order"] is True else shape
+    order = shape[::-1] if header["fortran_order"] else shape
     array = array.astype(kind.newbyteorder("="), copy=False).reshape(order)
-    return np.ascontiguousarray(array.T) if header["fortran_order"] is True else array
+    return np.ascontiguousarray(array.T) if header["fortran_order"] else array
 
 
 def _numpy_type(descr: object, name: str) -> np.dtype[Any]:

@@ -65,16 +65,34 @@ def _round(value: _Number, dtype: DType) -> float:
         return float(dt.to_numpy(dtype).type(value))
 
 
+def _power(base: float, exponent: float) -> float:
+    """As C's pow has it: NumPy's takes roots for the exponent 0.5, of -0.0 and -inf, too."""
+    odd = abs(exponent) < 2.0**53 and exponent % 2 == 1
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return math.copysign(math.inf, base) if odd else math.inf
+    except ValueError:
+        if base:
+            return math.nan
+        return math.copysign(math.inf, base) if odd else math.inf
+
+
+def _extremum(better: Callable[[_Number, _Number], bool]) -> Callable[..., _Number]:
+    """The first of two numbers unless the second is better, or NaN; zeros are equal."""
+    return lambda a, b: b if better(b, a) or b != b else a
+
+
 _FLOAT: dict[Op, Callable[..., _Number]] = {
     Op.NEG: operator.neg, Op.ABS: np.abs, Op.SQRT: np.sqrt, Op.FLOOR: np.floor,
     Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: operator.add,
-    Op.SUB: operator.sub, Op.MUL: operator.mul, Op.DIV: np.divide, Op.MAX: np.maximum,
-    Op.MIN: np.minimum, Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
+    Op.SUB: operator.sub, Op.MUL: operator.mul, Op.DIV: np.divide, Op.MAX: _extremum(operator.gt),
+    Op.MIN: _extremum(operator.lt), Op.LT: operator.lt, Op.LE: operator.le, Op.EQ: operator.eq,
     Op.NE: operator.ne,
 }  # fmt: skip
 _ROUNDED_ONCE: dict[Op, Callable[..., _Number]] = {
     Op.EXP: np.exp, Op.EXP2: np.exp2, Op.EXPM1: np.expm1, Op.LOG: np.log, Op.LOG2: np.log2,
-    Op.LOG10: np.log10, Op.LOG1P: np.log1p, Op.POW: np.power, Op.SIN: np.sin, Op.COS: np.cos,
+    Op.LOG10: np.log10, Op.LOG1P: np.log1p, Op.POW: _power, Op.SIN: np.sin, Op.COS: np.cos,
     Op.TAN: np.tan, Op.ASIN: np.arcsin, Op.ACOS: np.arccos, Op.ATAN: np.arctan,
     Op.ATAN2: np.arctan2, Op.SINH: np.sinh, Op.COSH: np.cosh, Op.TANH: np.tanh,
     Op.ASINH: np.arcsinh, Op.ACOSH: np.arccosh, Op.ATANH: np.arctanh,

@@ -7,6 +7,8 @@ is read from data comes to is put in the place of the ELEMENT that stood for it.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
@@ -303,9 +305,12 @@ class _Lowering:
         own = [loop for loop in value.loops if loop is not ZERO]
         if own:
             reduced = UOp(Op.REDUCE, node.dtype, (reduced, *own), reducer)
-        if reducer is Op.ADD and node.dtype.is_float and any(r.src[0].vmin <= 0 for r in own):
+        empty = [loop.src[0] for loop in own if loop.src[0].vmin <= 0]
+        if reducer is Op.ADD and node.dtype.is_float and empty:
             # Float sums start at -0.0, which is what would be left of no elements.
-            return reduced + 0.0
+            some = functools.reduce(operator.and_, [const(0, s.dtype).alu(Op.LT, s) for s in empty])
+            nothing = some.alu(Op.WHERE, const(-0.0, node.dtype), const(0.0, node.dtype))
+            return reduced.alu(Op.ADD, nothing)
         return reduced
 
     def _gather(self, node: UOp, index: Index, value: Value) -> UOp:

@@ -340,6 +340,8 @@ def _cast(u: UOp) -> UOp | None:
     # From a float an integer saturates, from an integer it wraps.
     if x.dtype.is_float and u.dtype.is_int and not dt.contains(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
+    if u.dtype.is_narrow and source.is_int and not dt.contains(dt.float32, source):
+        return None  # an integer becomes a narrow float by way of float32, which rounds twice
     return UOp(Op.CAST, u.dtype, x.src)
 
 
@@ -385,7 +387,10 @@ def _refines(fine: tuple[Dim, ...], coarse: tuple[Dim, ...]) -> bool:
 def _constant_last(u: UOp) -> UOp | None:
     """One order for commutative ops with a constant, so that equal computations meet."""
     a, b = u.src
-    if uniform(a) is not None and uniform(b) is None:
+    first = uniform(a)
+    if u.op in (Op.MAX, Op.MIN) and u.dtype.is_float and (first is None or first.arg == 0):
+        return None  # of 0.0 and -0.0 the first is taken
+    if first is not None and uniform(b) is None:
         return UOp(u.op, u.dtype, (b, a))
     return None
 

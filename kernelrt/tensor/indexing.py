@@ -600,7 +600,8 @@ def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
 def _checked(index: UOp, size: Dim) -> UOp:
     """`index` in int64, negative numbers counted from the end, checked at run time."""
     wide = index.cast(dt.int64)
-    from_end = wide.vmin < 0
+    # An unsigned number too large for int64 becomes a negative one, which no axis has.
+    from_end = not index.dtype.is_unsigned and wide.vmin < 0
     if from_end:
         zero = build.zeros_like(wide)
         counted = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))

@@ -276,6 +276,16 @@ def test_big_endian_and_fortran_order_are_read(tmp_path):
     assert found["big"].tolist() == found["turned"].tolist() == array.tolist()
 
 
+@pytest.mark.parametrize("order", ["1   ", "0   ", "None", "[1] "])
+def test_an_order_that_is_no_bool_is_refused(tmp_path, order) -> None:
+    array = io.BytesIO()
+    np.lib.format.write_array(array, np.asfortranarray(np.ones((2, 3), np.float32)))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", array.getvalue().replace(b"True", order.encode(), 1))
+    with pytest.raises(StateError, match="fortran_order"):
+        nn.load(tmp_path / "a.npz")
+
+
 def test_a_missing_file_and_a_folder_are_named(tmp_path):
     with pytest.raises(FileNotFoundError):
         nn.load(tmp_path / "none.npz")

@@ -238,3 +238,19 @@ def test_no_element_of_an_open_size_is_looked_up_where_there_is_none(form):
     for indices in ([0, 77], [1, 1, 99]):
         with pytest.raises(IndexBoundsError):
             f(np.array(indices))
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("index", [
+    np.array([2**64 - 1], np.uint64), np.array([0, 2**64 - 5], np.uint64), np.array([np.nan]),
+    np.array([np.inf, 1.0], np.float32), np.array([2.0**64]),
+])  # fmt: skip
+def test_unsigned_numbers_are_never_counted_from_the_end(index, jitted):
+    t = krt.tensor(np.arange(5, dtype=np.float32))
+    looks = [
+        lambda i: t[i.cast("uint64")], lambda i: t.gather(0, i.cast("uint64")),
+        lambda i: t.reshape(1, 5)[:, i.cast("uint64")],
+    ]  # fmt: skip
+    for look in looks:
+        with pytest.raises(IndexBoundsError):
+            (krt.jit(look)(index) if jitted else look(krt.tensor(index))).numpy()
