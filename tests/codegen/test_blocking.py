@@ -25,16 +25,18 @@ from kernelrt.ir.spec import verify_kernel
 from tests.codegen.conftest import runner
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.
-SMALL = replace(host(), l1_bytes=32 << 10, l2_bytes=128 << 10)
+OWN = replace(host(), l1_bytes=32 << 10, l2_bytes=128 << 10)
+#: The same with the tiles of the widest vectors, which any machine can run in parts.
+SMALL = replace(OWN, vector_bits=512, vector_registers=32)
 RENDERER = LLVMRenderer(SMALL)
 #: Rows, columns and depth: a matrix that streams by, and two that are cut into blocks.
 STREAM = (3, 1024, 70)
 BLOCKS = (256, 128, 256)
 
 
-@pytest.fixture(scope="module")
-def run_small():
-    return runner(SMALL)
+@pytest.fixture(scope="module", params=[OWN, SMALL], ids=["own", "wide"])
+def run_small(request):
+    return runner(request.param)
 
 
 def product(build, sizes, layout="NN", dtype=dt.float32, depth=None):
