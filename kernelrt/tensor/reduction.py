@@ -101,6 +101,9 @@ class ReductionMethods(MovementMethods):
         # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
         # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
         rest = _kept(deviation, Op.ADD, axes)
+        # Where the squares overflow, what it corrects may be infinite, too.
+        over = squares.eq(build.full(math.inf, x.dtype, squares.shape))
+        rest = build.where(over, 0, rest)
         size = build.broadcast_to(_float_count(x, axes), rest.shape)
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))

@@ -248,3 +248,27 @@ def test_the_norm_of_one_element(p, dtype):
 def test_norms(p, dtype):
     for vector in [[NAN, 1], [INF, 1], [INF, NAN], [0, 0], [3, -4], [1, 1, 1], [INF, -INF]]:
         agree(f"x.norm({p})", [vector], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dim", ["", "0"])
+def test_variances_that_overflow_are_infinite(dim, dtype):
+    most = float(np.finfo(dtype).max)
+    for vector in [[0, 0, most / 10], [0, 0, -most / 10], [most / 1e300, -most / 1e305, most / 2],
+                   [most**0.5, -(most**0.5), 3 * most**0.5]]:  # fmt: skip
+        agree(f"x.var({dim})", [vector], dtype)
+        # The root of what overflows is infinite here, where torch may compute it in float64.
+        got = outcome(krt, f"x.std({dim})", [vector], dtype)
+        assert got[0] == INF
+        np.testing.assert_array_equal(got[1], np.zeros(3))
+    for line in ("x.var()", "x.var(correction=0)"):  # the mean overflows, too
+        agree(line, [[most, most]], dtype)
+        agree(line, [[-most, -most, -most]], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_variances_that_overflow_narrow_floats(dtype):
+    x = [0.0, 0.0, 6e4 if dtype == "float16" else 3e38]
+    theirs = torch.tensor(x, dtype=getattr(torch, dtype))
+    assert krt.tensor(x, dtype=dtype).var().item() == theirs.var().item() == INF
+    assert krt.tensor(x, dtype=dtype).std().item() == (INF if dtype == "bfloat16" else 34656)
