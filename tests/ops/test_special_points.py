@@ -272,3 +272,42 @@ def test_variances_that_overflow_narrow_floats(dtype):
     theirs = torch.tensor(x, dtype=getattr(torch, dtype))
     assert krt.tensor(x, dtype=dtype).var().item() == theirs.var().item() == INF
     assert krt.tensor(x, dtype=dtype).std().item() == (INF if dtype == "bfloat16" else 34656)
+
+
+# ---- the gamma function
+
+@pytest.mark.parametrize("dtype", [np.float16, *TYPES])
+@pytest.mark.parametrize("line", ["x.digamma()", "x.lgamma()"])
+def test_ends_and_sides_of_zero_of_the_gamma_function(line, dtype):
+    most, tiny = float(np.finfo(dtype).max), float(np.finfo(dtype).tiny)
+    ends = [INF, most, most / 4, 0.0, -0.0, tiny, -tiny, NAN, -INF]
+    got, want = outcome(krt, line, [ends], dtype), outcome(torch, line, [ends], dtype)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3 if dtype is np.float16 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_derivatives_of_the_digamma_function_vanish_far_out(n, dtype):
+    most = float(np.finfo(dtype).max)
+    slope = 1 / most if n == 1 else 0
+    got = krt.tensor(np.array([INF, most, -INF, 0.0, -0.0, NAN], dtype)).polygamma(n).numpy()
+    end = (-1) ** (n + 1) * INF
+    np.testing.assert_allclose(got, [0, slope, NAN, end, end, NAN], rtol=1e-6)
+
+
+# ---- angles
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_angle_of_nothing_is_flat(dtype):
+    y, x = (a.ravel() for a in np.meshgrid([0.0, -0.0, 3, -1e30, NAN], [0.0, -0.0, 4, -1e30]))
+    agree("x.atan2(y)", [y, x], dtype)
+
+
+@pytest.mark.parametrize("y", [0.0, -0.0])
+@pytest.mark.parametrize("x", [0.0, -0.0])
+def test_the_slope_of_the_angle_of_nothing_is_flat(y, x):
+    # torch has NaN.
+    given = [krt.tensor(v, requires_grad=True) for v in (y, x)]
+    for slope in krt.grad(given[0].atan2(given[1]), given, create_graph=True):
+        assert [bend.item() for bend in krt.grad(slope, given)] == [0, 0]
