@@ -308,9 +308,9 @@ class ReductionMethods(MovementMethods):
         cost about 64 n additions.
         """
         node = self._summand(dtype)
+        axis = axis_of(dim, self.ndim)
         if self.ndim == 0:
             return self._of(node)
-        axis = axis_of(dim, self.ndim)
         source = self._of(node.cast(node.dtype.accumulator))
         source._static_size(axis, "cumsum")
         sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
