@@ -16,8 +16,8 @@ from kernelrt.tensor.promotion import element, expression
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["axes_of", "axis_of", "check_sizes", "integer", "lacking", "real", "shape_of",
-           "size_of", "whole"]  # fmt: skip
+__all__ = ["axes_of", "axis_of", "check_sizes", "integer", "lacking", "own_axis", "real",
+           "shape_of", "size_of", "whole"]  # fmt: skip
 
 
 def whole(value: object) -> int | None:
@@ -85,6 +85,14 @@ def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
             f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
         )
     return int(dim) % limit
+
+
+def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
+    """A checked axis, of which a scalar, unlike in :func:`axis_of`, has none."""
+    axis = axis_of(dim, ndim, name)
+    if ndim == 0:
+        raise ShapeError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
+    return axis
 
 
 def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:

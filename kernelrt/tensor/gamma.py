@@ -14,6 +14,8 @@ __all__ = ["digamma", "polygamma"]
 
 #: From so far on the asymptotic series hold; what is less is moved there by the recurrence.
 _FAR: Final = 8
+#: From so far on the recurrence changes no digit, and below its squares are finite.
+_LAST: Final = 2.0**60
 #: The Bernoulli numbers of even index, from B_2 on.
 _BERNOULLI: Final = (
     Fraction(1, 6), Fraction(-1, 30), Fraction(1, 42), Fraction(-1, 30), Fraction(5, 66),
@@ -25,13 +27,14 @@ def digamma(x: UOp) -> UOp:
     """The derivative of lgamma.
 
     Above 1/2 by the recurrence and the asymptotic series (DLMF 5.5.2 and 5.11.2), below by
-    reflection (DLMF 5.5.4). NaN at the poles, of which 0 has two sides.
+    reflection (DLMF 5.5.4). NaN at the poles, of which 0 has two sides, told by its sign.
     """
     one = _number(1, x)
     low, y = _upper(x)
     value = _number(0, x)
+    near = y.alu(Op.MIN, _number(_LAST, x))
     for k in range(0, _FAR, 2):  # two steps of 1 / (y + k) each
-        first, second = build.add(y, k), build.add(y, k + 1)
+        first, second = build.add(near, k), build.add(near, k + 1)
         steps = first.alu(Op.ADD, second).alu(Op.DIV, first.alu(Op.MUL, second))
         value = value.alu(Op.SUB, steps)
     far = build.add(y, _FAR)
@@ -44,6 +47,7 @@ def digamma(x: UOp) -> UOp:
     turned = value.alu(Op.SUB, build.mul(_cotangent(x), math.pi))
     pole = x.eq(x.alu(Op.ROUND)).alu(Op.AND, x.alu(Op.LT, _number(0, x)))
     turned = build.where(pole, math.nan, turned)
+    turned = build.where(x.eq(_number(0, x)), _number(-1, x).alu(Op.DIV, x), turned)
     return custom(build.where(low, turned, value), _digamma_rule, x)
 
 

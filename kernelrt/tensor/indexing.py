@@ -245,8 +245,15 @@ class IndexingMethods(ReductionMethods):
                 f"index: expected a vector of integers, not {places.dtype.name} of shape "
                 f"{format_shape(places.dims)}"
             )
-        checked = self._of(build.bound(places.uop.cast(dt.int64), self.dims[axis]))
-        return self._take([(axis, checked.reshape(-1))])
+        if self.ndim == 0 and not same(prod(places.dims), 1):
+            raise ShapeError(
+                f"index: expected one position for a scalar, not the shape "
+                f"{format_shape(places.dims)}"
+            )
+        source = self if self.ndim else self.reshape(1)
+        checked = self._of(build.bound(places.uop.cast(dt.int64), source.dims[axis]))
+        out = source._take([(axis, checked.reshape(-1))])
+        return out if self.ndim else out.reshape(())
 
     def embedding(self, weight: TensorBase) -> Any:
         """The rows of `weight` that this tensor of integers names.

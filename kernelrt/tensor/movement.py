@@ -24,6 +24,7 @@ from kernelrt.tensor.arguments import (
     axis_of,
     check_sizes,
     integer,
+    own_axis,
     real,
     shape_of,
     size_of,
@@ -90,10 +91,10 @@ class MovementMethods(ActivationMethods):
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """The axes from `start_dim` to `end_dim`, both included, as one."""
-        if self.ndim == 0:
-            return self.reshape(1)
         first = axis_of(start_dim, self.ndim, "start_dim")
         last = axis_of(end_dim, self.ndim, "end_dim")
+        if self.ndim == 0:
+            return self.reshape(1)
         if first > last:
             raise ShapeError(f"start_dim: axis {start_dim} comes behind end_dim {end_dim}")
         joined = prod(self.dims[first : last + 1])
@@ -101,7 +102,7 @@ class MovementMethods(ActivationMethods):
 
     def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
         """Axis `dim` as several axes of `sizes`; one may be -1."""
-        axis = axis_of(dim, self.ndim)
+        axis = own_axis(dim, self.ndim)
         shape = list(shape_of((sizes,), "sizes"))
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
         if len(unknown) == 1:
@@ -185,7 +186,7 @@ class MovementMethods(ActivationMethods):
 
     def repeat_interleave(self, repeats: int, dim: int) -> Self:
         """Each slice along `dim` laid out `repeats` times in a row."""
-        axis = axis_of(dim, self.ndim)
+        axis = own_axis(dim, self.ndim)
         before, behind = self.dims[: axis + 1], self.dims[axis + 1 :]
         count = size_of(repeats, "repeats")
         grown = self.reshape(*before, 1, *behind).expand(*before, count, *behind)
@@ -275,7 +276,7 @@ class MovementMethods(ActivationMethods):
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
         """`length` elements of axis `dim` from `start` on."""
-        axis = axis_of(dim, self.ndim)
+        axis = own_axis(dim, self.ndim)
         node = self.uop
         start, length = shape_of((start, length), "start, length")
         end = build.total((start, length))
@@ -292,7 +293,7 @@ class MovementMethods(ActivationMethods):
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
-        axis = axis_of(dim, self.ndim)
+        axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "split")
         step = whole(split_size)
         if step is not None:
@@ -315,12 +316,12 @@ class MovementMethods(ActivationMethods):
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
         chunks = integer(chunks, "chunks", 1)
-        size = self._static_size(axis_of(dim, self.ndim), "chunk")
+        size = self._static_size(own_axis(dim, self.ndim), "chunk")
         return self.split(max(1, math.ceil(size / chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along `dim`, without that axis."""
-        axis = axis_of(dim, self.ndim)
+        axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "unbind")
         return tuple(self.narrow(axis, i, 1).squeeze(axis) for i in range(size))
 

@@ -62,7 +62,18 @@ class PoolingMethods(ContractionMethods):
         low = self.dtype.min
         seen, taps = self._windows(n, f"max_pool{n}d", kernel, stride, padding, dilation, low)
         out = build.reduce(seen, Op.MAX, taps)
-        return self._of(custom(out, _first_maximum, seen, arg=taps))
+        real: tuple[UOp, ...] = ()
+        if self.dtype.is_float and any(per_axis(padding, n, "padding")):
+            # Elements of minus infinity are as great as the padding, which takes no gradient.
+            real = (self._inside(n, kernel, stride, padding, dilation),)
+        return self._of(custom(out, _first_maximum, seen, parts=real, arg=taps))
+
+    def _inside(
+        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
+    ) -> UOp:
+        """Which taps of the windows lie on elements, not on padding."""
+        ones = self._of(build.full(True, dt.bool_, self.dims))
+        return ones._windows(n, "", kernel, stride, padding, dilation, 0)[0]
 
     def _avg_pool(
         self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, pad_counts: bool
@@ -127,6 +138,8 @@ def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     hit = seen.eq(top)
     if seen.dtype.is_float:
         hit = hit.alu(Op.OR, seen.ne(seen))
+    for real in node.arg.parts:
+        hit = hit.alu(Op.AND, real)
     first = build.reduce(build.where(hit, number, count), Op.MIN, taps)
     # Every tap of a window asks for it: worth finding once.
     first = UOp(Op.CONTIGUOUS, dt.int32, (first,))

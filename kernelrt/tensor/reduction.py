@@ -101,6 +101,9 @@ class ReductionMethods(MovementMethods):
         # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
         # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
         rest = _kept(deviation, Op.ADD, axes)
+        # Where the squares overflow, what it corrects may be infinite, too.
+        over = squares.eq(build.full(math.inf, x.dtype, squares.shape))
+        rest = build.where(over, 0, rest)
         size = build.broadcast_to(_float_count(x, axes), rest.shape)
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
@@ -305,9 +308,9 @@ class ReductionMethods(MovementMethods):
         cost about 64 n additions.
         """
         node = self._summand(dtype)
+        axis = axis_of(dim, self.ndim)
         if self.ndim == 0:
             return self._of(node)
-        axis = axis_of(dim, self.ndim)
         source = self._of(node.cast(node.dtype.accumulator))
         source._static_size(axis, "cumsum")
         sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)

@@ -87,7 +87,9 @@ def _erfc(u: UOp, g: UOp, i: int) -> UOp:
 
 
 def _lgamma(u: UOp, g: UOp, _i: int) -> UOp:
-    return build.mul(g, digamma(u.src[0]))
+    # In the type of sums: a narrow one holds neither its terms nor their squares.
+    slope = digamma(u.src[0].cast(u.dtype.accumulator))
+    return build.mul(g, slope.cast(u.dtype))
 
 
 def _powers(x: UOp, slope: UOp, power: int, factor: float) -> UOp:
@@ -149,14 +151,20 @@ def _atanh(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _atan2(u: UOp, g: UOp, i: int) -> UOp:
-    """By y ``x / (x**2 + y**2)``, by x ``-y / (x**2 + y**2)``, without squares of great numbers."""
+    """By y ``x / (x**2 + y**2)``, by x ``-y / (x**2 + y**2)``, without squares of great numbers.
+
+    Both are 0 where x and y are.
+    """
     y, x = u.src
     flat = y.alu(Op.ABS).alu(Op.LT, x.alu(Op.ABS))
     great, less = build.where(flat, x, y), build.where(flat, y, x)
+    # 0 is not divided by: the derivative of what is not chosen would be no number.
+    nothing = great.eq(build.zeros_like(great))
+    great = build.where(nothing, 1, great)
     t = less.alu(Op.DIV, great)
     whole = great.alu(Op.MUL, build.multiply_add(t, t, _one(t)))
     side = build.where(flat, t, 1) if i else build.where(flat, 1, t)
-    slope = build.mul(g, side.alu(Op.DIV, whole))
+    slope = build.mul(g, build.where(nothing, 0, side.alu(Op.DIV, whole)))
     return build.neg(slope) if i else slope
 
 

@@ -86,6 +86,60 @@ def test_what_has_the_wrong_size_or_kind(call, match):
         call(krt.tensor(X))
 
 
+#: What needs an axis of its own, by `dim`.
+PARTS = {
+    "narrow": lambda x, dim: x.narrow(dim, 0, 1), "split": lambda x, dim: x.split(1, dim),
+    "sizes": lambda x, dim: x.split([1], dim), "chunk": lambda x, dim: x.chunk(1, dim),
+    "unbind": lambda x, dim: x.unbind(dim), "unflatten": lambda x, dim: x.unflatten(dim, (1, 1)),
+    "repeat_interleave": lambda x, dim: x.repeat_interleave(2, dim),
+}  # fmt: skip
+#: What takes the one axis that scalars are said to have.
+WHOLES = {
+    "cumsum": lambda x, dim: x.cumsum(dim), "end_dim": lambda x, dim: x.flatten(0, dim),
+    "start_dim": lambda x, dim: x.flatten(dim), "sum": lambda x, dim: x.sum(dim),
+    "max": lambda x, dim: x.max(dim), "softmax": lambda x, dim: x.softmax(dim),
+    "index_select": lambda x, dim: x.index_select(dim, krt.tensor([0])),
+    "squeeze": lambda x, dim: x.squeeze(dim), "flip": lambda x, dim: x.flip(dim),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [0, -1, 1, -2])
+@pytest.mark.parametrize("name", PARTS)
+def test_scalars_have_no_parts(name, dim):
+    with pytest.raises(krt.ShapeError, match=rf"dim: axis {dim} of a tensor with 0 axes; expected"):
+        PARTS[name](krt.tensor(2.0), dim)
+
+
+@pytest.mark.parametrize("dim", [1, -2, 5])
+@pytest.mark.parametrize("name", WHOLES)
+def test_scalars_have_no_second_axis(name, dim):
+    WHOLES[name](krt.tensor(2.0), 0)
+    WHOLES[name](krt.tensor(2.0), -1)
+    with pytest.raises(krt.ShapeError, match=rf"dims?: axis {dim} of a tensor with 0 axes"):
+        WHOLES[name](krt.tensor(2.0), dim)
+
+
+@pytest.mark.parametrize("index", [0, [0]])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_a_scalar_is_selected(index, dim):
+    torch = pytest.importorskip("torch")
+    x, y = krt.tensor(2.0, requires_grad=True), torch.tensor(2.0, requires_grad=True)
+    ours = x.index_select(dim, krt.tensor(index))
+    theirs = y.index_select(dim, torch.tensor(index))
+    assert ours.shape == tuple(theirs.shape) == ()
+    (ours * 3).backward()
+    assert (ours.item(), x.grad.item()) == (2, 3)
+
+
+def test_a_scalar_is_selected_by_one_position_that_it_has():
+    x = krt.tensor(2.0)
+    for index in ([], [0, 0]):
+        with pytest.raises(krt.ShapeError, match="index: expected one position for a scalar"):
+            x.index_select(0, krt.tensor(np.array(index, np.int64)))
+    with pytest.raises(krt.IndexBoundsError):
+        x.index_select(0, krt.tensor([1])).item()
+
+
 def test_an_index_of_no_elements_takes_none():
     torch = pytest.importorskip("torch")
     x, y = krt.tensor(X), torch.from_numpy(X)

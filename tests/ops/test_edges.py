@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -109,6 +111,57 @@ def test_max_pool_gradient_goes_to_the_first_maximum():
     y = krt.zeros(1, 1, 3, 3).realize().requires_grad_()
     y.max_pool2d(2, stride=1).sum().backward()
     assert y.grad.numpy()[0, 0].tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+#: kernel_size, stride, padding and dilation.
+PADDED = [(2, 2, 1, 1), (3, 1, 1, 1), (3, 2, 1, 1), (3, 3, 1, 1), (4, 1, 2, 1), (2, 1, 1, 2),
+          (3, 2, 1, 2), ((3, 2), (1, 2), (1, 0), 1), ((1, 3), 1, (0, 1), (1, 2))]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("window", PADDED)
+def test_padding_takes_no_gradient_of_a_max_pool(window, dtype):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    two = isinstance(window[0], tuple)
+    for share in (1, 0.8, 0.3):
+        for n in (2,) if two else (1, 2):
+            data = rng.integers(0, 3, (2, 2, *(6, 7)[:n])).astype(float)
+            data[rng.random(data.shape) < share] = -INF
+            x = krt.tensor(data, dtype=dtype, requires_grad=True)
+            y = torch.tensor(data, dtype=getattr(torch, dtype), requires_grad=True)
+            ours = (x.max_pool1d if n == 1 else x.max_pool2d)(*window)
+            theirs = getattr(torch.nn.functional, f"max_pool{n}d")(y, *window)
+            weights = rng.integers(1, 4, ours.shape).astype(float)
+            (ours * krt.tensor(weights, dtype=dtype)).sum().backward()
+            (theirs * torch.tensor(weights, dtype=y.dtype)).sum().backward()
+            assert ours.tolist() == theirs.tolist()
+            assert x.grad.tolist() == y.grad.tolist()
+
+
+def test_padding_takes_no_gradient_of_a_max_pool_of_open_size():
+    torch = pytest.importorskip("torch")
+
+    @partial(krt.jit, dynamic={"x": {1: krt.Variable("n", 3, 9)}})
+    def slope(x):
+        x = x.detach().requires_grad_()
+        return krt.grad(x.reshape(1, 2, -1).max_pool1d(3, 1, 1).sum(), x)
+
+    for size in (3, 5, 9):
+        data = np.full((2, size), -INF)
+        data[0, -2:] = 1
+        y = torch.tensor(data, requires_grad=True)
+        torch.nn.functional.max_pool1d(y[None], 3, 1, 1).sum().backward()
+        assert slope(data).tolist() == y.grad.tolist()
+
+
+def test_second_gradients_of_a_max_pool_leave_the_padding_out():
+    x = krt.tensor(np.full((1, 1, 4), -INF), requires_grad=True)
+    weights = krt.tensor([[[1.0, 2, 3, 4]]], requires_grad=True)
+    (first,) = krt.grad((x.max_pool1d(3, 1, 1) * weights).sum(), [x], create_graph=True)
+    assert first.tolist() == [[[3, 3, 4, 0]]]
+    (slope,) = krt.grad((first * krt.tensor([[[1.0, 10, 100, 1000]]])).sum(), [weights])
+    assert slope.tolist() == [[[1, 1, 10, 100]]]
 
 
 def test_relu_gradient_at_zero_is_zero():

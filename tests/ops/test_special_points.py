@@ -248,3 +248,66 @@ def test_the_norm_of_one_element(p, dtype):
 def test_norms(p, dtype):
     for vector in [[NAN, 1], [INF, 1], [INF, NAN], [0, 0], [3, -4], [1, 1, 1], [INF, -INF]]:
         agree(f"x.norm({p})", [vector], dtype)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dim", ["", "0"])
+def test_variances_that_overflow_are_infinite(dim, dtype):
+    most = float(np.finfo(dtype).max)
+    for vector in [[0, 0, most / 10], [0, 0, -most / 10], [most / 1e300, -most / 1e305, most / 2],
+                   [most**0.5, -(most**0.5), 3 * most**0.5]]:  # fmt: skip
+        agree(f"x.var({dim})", [vector], dtype)
+        # The root of what overflows is infinite here, where torch may compute it in float64.
+        got = outcome(krt, f"x.std({dim})", [vector], dtype)
+        assert got[0] == INF
+        np.testing.assert_array_equal(got[1], np.zeros(3))
+    for line in ("x.var()", "x.var(correction=0)"):  # the mean overflows, too
+        agree(line, [[most, most]], dtype)
+        agree(line, [[-most, -most, -most]], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_variances_that_overflow_narrow_floats(dtype):
+    x = [0.0, 0.0, 6e4 if dtype == "float16" else 3e38]
+    theirs = torch.tensor(x, dtype=getattr(torch, dtype))
+    assert krt.tensor(x, dtype=dtype).var().item() == theirs.var().item() == INF
+    assert krt.tensor(x, dtype=dtype).std().item() == (INF if dtype == "bfloat16" else 34656)
+
+
+# ---- the gamma function
+
+@pytest.mark.parametrize("dtype", [np.float16, *TYPES])
+@pytest.mark.parametrize("line", ["x.digamma()", "x.lgamma()"])
+def test_ends_and_sides_of_zero_of_the_gamma_function(line, dtype):
+    most, tiny = float(np.finfo(dtype).max), float(np.finfo(dtype).tiny)
+    ends = [INF, most, most / 4, 0.0, -0.0, tiny, -tiny, NAN, -INF]
+    got, want = outcome(krt, line, [ends], dtype), outcome(torch, line, [ends], dtype)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3 if dtype is np.float16 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_derivatives_of_the_digamma_function_vanish_far_out(n, dtype):
+    most = float(np.finfo(dtype).max)
+    slope = 1 / most if n == 1 else 0
+    got = krt.tensor(np.array([INF, most, -INF, 0.0, -0.0, NAN], dtype)).polygamma(n).numpy()
+    end = (-1) ** (n + 1) * INF
+    np.testing.assert_allclose(got, [0, slope, NAN, end, end, NAN], rtol=1e-6)
+
+
+# ---- angles
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_angle_of_nothing_is_flat(dtype):
+    y, x = (a.ravel() for a in np.meshgrid([0.0, -0.0, 3, -1e30, NAN], [0.0, -0.0, 4, -1e30]))
+    agree("x.atan2(y)", [y, x], dtype)
+
+
+@pytest.mark.parametrize("y", [0.0, -0.0])
+@pytest.mark.parametrize("x", [0.0, -0.0])
+def test_the_slope_of_the_angle_of_nothing_is_flat(y, x):
+    # torch has NaN.
+    given = [krt.tensor(v, requires_grad=True) for v in (y, x)]
+    for slope in krt.grad(given[0].atan2(given[1]), given, create_graph=True):
+        assert [bend.item() for bend in krt.grad(slope, given)] == [0, 0]
