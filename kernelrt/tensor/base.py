@@ -15,7 +15,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
-from kernelrt.tensor.arguments import axis_of
+from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.marks import Kept, Leaf, Severed, Stale, detach, has_history, lineage, mark
 from kernelrt.tensor.promotion import (
     Weak,
@@ -327,7 +327,7 @@ class TensorBase(ArrayHandle):
 
     def size(self, dim: int | None = None) -> int | Size | tuple[int | Size, ...]:
         """The shape, or the size of axis `dim`."""
-        return self.shape if dim is None else self.shape[axis_of(dim, self.ndim)]
+        return self.shape if dim is None else self.shape[own_axis(dim, self.ndim)]
 
     def numel(self) -> int | Size:
         """Number of elements."""

@@ -9,7 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, shape_of
+from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
 from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.operation import operation, operations
@@ -416,7 +416,7 @@ class LossMethods(PoolingMethods):
         wide = a.dtype.accumulator
         losses = self._of(divergence(a.cast(wide), b.cast(wide)).cast(a.dtype))
         if reduction == "batchmean":
-            return losses.sum() / x.shape[axis_of(0, x.ndim)]
+            return losses.sum() / (x.shape[0] if x.ndim else 1)
         return losses._reduced(reduction)
 
 

@@ -92,6 +92,7 @@ PARTS = {
     "sizes": lambda x, dim: x.split([1], dim), "chunk": lambda x, dim: x.chunk(1, dim),
     "unbind": lambda x, dim: x.unbind(dim), "unflatten": lambda x, dim: x.unflatten(dim, (1, 1)),
     "repeat_interleave": lambda x, dim: x.repeat_interleave(2, dim),
+    "size": lambda x, dim: x.size(dim),
 }  # fmt: skip
 #: What takes the one axis that scalars are said to have.
 WHOLES = {
@@ -174,3 +175,10 @@ def test_numbers_of_numpy_are_numbers(of):
             call(x, of(1))
     for call in NUMBER.values():
         call(x, of(1)).tolist()
+
+
+def test_a_scalar_is_a_batch_of_one():
+    x = krt.tensor(-1.0)
+    assert x.kl_div(krt.tensor(0.5), reduction="batchmean").item() == pytest.approx(
+        0.5 * (np.log(0.5) + 1)
+    )

@@ -344,9 +344,15 @@ def test_code_memory_is_freed_over_many_distinct_compiles():
             CachedKernel.from_source("k", source.format(i), 1, [0])
 
     compile_some(0, 200)
-    before = rss()
-    compile_some(200, 2000)
-    assert rss() - before < 4 << 20
+    grown = []
+    # What leaks does so in every round; other memory of the process comes and goes.
+    for start in range(200, 6200, 2000):
+        before = rss()
+        compile_some(start, 2000)
+        grown.append(rss() - before)
+        if grown[-1] < 4 << 20:
+            return
+    raise AssertionError(f"each 2,000 compiles took {grown} bytes")
 
 
 @pytest.mark.parametrize("function", [0, -1, 2**64, 2**70, 1.5, "name", None])
