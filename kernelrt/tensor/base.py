@@ -16,7 +16,17 @@ from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import axis_of
-from kernelrt.tensor.marks import Kept, Leaf, Severed, Stale, detach, has_history, lineage, mark
+from kernelrt.tensor.marks import (
+    Kept,
+    Leaf,
+    Severed,
+    Stale,
+    detach,
+    has_history,
+    lineage,
+    mark,
+    origins,
+)
 from kernelrt.tensor.promotion import (
     Weak,
     as_scalar,
@@ -397,12 +407,15 @@ class TensorBase(ArrayHandle):
 
     def _become(self, leaf: Leaf | None) -> None:
         """Put a mark on the value, and on what was assigned in the trace that is active."""
+        before = self._leaf
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
-            trace.record(self, mark(assigned, leaf))
-        while not become(self, node := self._entered(), leaf, mark(node, leaf), state.flips):
-            pass  # interrupting code has computed it, or assigned to it
+            trace.record(self, _marked_anew(assigned, before, leaf))
+        done = False
+        while not done:  # else interrupting code has computed it, or assigned to it
+            node = self._entered()
+            done = become(self, node, leaf, _marked_anew(node, before, leaf), state.flips)
 
     @property
     def is_leaf(self) -> bool:
@@ -514,6 +527,18 @@ class TensorBase(ArrayHandle):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+def _marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
+    """`node` with the mark `leaf` for the one `before`.
+
+    Marks must not pile up, or the graph grows, and takes another plan, with each change.
+    """
+    if before is not None and node.op is Op.DETACH and node.arg is before:
+        node = node.src[0]
+    if leaf is not None:
+        return mark(node, leaf)
+    return detach(node) if lineage(node) or origins(node)[1] else node
 
 
 #: Numbers as nodes, by type and shape of the tensor beside them.
