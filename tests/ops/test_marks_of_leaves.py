@@ -123,3 +123,10 @@ def test_an_argument_that_is_frozen_in_the_function_gets_no_gradient():
         w.grad = None
         step(krt.tensor([2.0, 3.0], requires_grad=True))
         assert w.grad.tolist() == [2, 3]
+
+
+def test_gradients_of_what_is_frozen_are_refused_by_its_name():
+    w, v = krt.ones(3, requires_grad=True), krt.ones(3, requires_grad=True)
+    w.requires_grad_(False)
+    with pytest.raises(GradientError, match=r"inputs\[1\]: the parameter is frozen"):
+        krt.grad((w * v).sum(), [v, w])
