@@ -66,8 +66,8 @@ class _Variant:
         return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
 
     def takes(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments require gradients where the function asked and they did."""
-        return all(lineage_kind(leaves[i]) == kind for i, kind in self.traced.asked.items())
+        """Whether arguments are to gradients what they were where the function asked."""
+        return all(ask(leaves[i]) == answer for (i, ask), answer in self.traced.asked.items())
 
 
 class JitFunction(JitCore, Generic[R]):
@@ -340,9 +340,10 @@ class JitFunction(JitCore, Generic[R]):
         _, fewest = min((len(clauses), clauses) for clauses in found)
         if fewest:
             return ", ".join(fewest)
-        for i, kind in alike[-1].traced.asked.items():
-            if lineage_kind(leaves[i]) != kind:
-                return f"{call.leaves[i]} began or ceased to require a gradient"
+        for (i, ask), answer in alike[-1].traced.asked.items():
+            if ask(leaves[i]) != answer:
+                what = "require a gradient" if ask is lineage_kind else "be a parameter"
+                return f"{call.leaves[i]} began or ceased to {what}"
         if alike[-1].traced.records not in (None, state.local.grad):
             return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
         return alike[-1].traced.watch.differs() or "its state was moved"

@@ -20,12 +20,12 @@ from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
-from kernelrt.tensor.trace import lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.trace import Asked
     from kernelrt.tensor.weak import Numbers
 
 __all__ = ["Call", "Traced", "active", "trace"]
@@ -70,7 +70,7 @@ class Traced:
     numbers: tuple[str, ...]
     widening: str
     reached: frozenset[int]
-    asked: Mapping[int, str]
+    asked: Asked
     severed: list[tuple[Severed | None, frozenset[int]]]
     by_argument: Severed
     builder: Callable[..., object] | None
@@ -110,7 +110,7 @@ def trace(
             homes = [home for home, _ in pairs]
             current.name_arguments(
                 {i: value for i, (_, value) in enumerate(pairs) if isinstance(value, Tensor)},
-                [lineage_kind(leaf) for leaf in leaves],
+                leaves,
             )
             args, kwargs = call.arguments([value for _, value in pairs])
             arguments += (value for _, value in pairs if isinstance(value, Tensor))
@@ -148,6 +148,7 @@ def trace(
             watch = Watch(
                 noted, *around.names(), roots, effects, sources, frozenset(targets),
                 [*current.told.values(), *current.asked_of.values()], settings,
+                [*current.asked_parameters.values()],
             )
             # Made where gradients are recorded, and without a look at that, it serves all calls.
             matters = not state.local.grad or current.asked or current.differentiated
@@ -178,7 +179,7 @@ def trace(
         records=state.local.grad if matters else None,
         numbers=around.numbers,
         reached=current.reached,
-        asked=current.asked_kinds,
+        asked=current.asked_arguments,
         severed=[_severed(node, name) for node in marked],
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),

@@ -48,6 +48,8 @@ class Watch:
         before the function ran.
     settings : sequence of (Tensor, bool)
         Whether those whose answer it changes require a gradient when it has run.
+    parameters : sequence of (Tensor, bool)
+        Tensors that were asked whether they are parameters, and whether they were.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Watch:
         written: Collection[Buffer],
         required: Sequence[tuple[TensorBase, bool]] = (),
         settings: Sequence[tuple[TensorBase, bool]] = (),
+        parameters: Sequence[tuple[TensorBase, bool]] = (),
     ) -> None:
         self._read, self._written = read, written
         self.names = names
@@ -78,6 +81,7 @@ class Watch:
         self._found = tuple(effect for effect in self._effects if effect.reads == GIVEN)
         self._required = tuple(required)
         self._settings = tuple(settings)
+        self._parameters = tuple(parameters)
         #: Held by a call from its look at the gradients until they are handed on, where there are
         #: any: another one would bring them to where this one computes.
         self.entry = _locks.Lock(_locks.CALL) if self._effects else None
@@ -90,6 +94,7 @@ class Watch:
     def __bool__(self) -> bool:
         return bool(
             self._once or self._noted or self._effects or self._sources or self._required
+            or self._parameters
         )
 
     def _live_leaves(self) -> frozenset[Buffer]:
@@ -124,6 +129,9 @@ class Watch:
         for tensor, answer in self._required:
             if (tensor._lineage is True) is not answer:
                 return "a tensor began or ceased to require a gradient"
+        for tensor, answer in self._parameters:
+            if tensor._is_parameter is not answer:
+                return "a tensor began or ceased to be a parameter"
         flips = state.flips[0]
         if flips != self._flips:
             if self._live_leaves() != self._leaves:

@@ -32,7 +32,7 @@ class Module(Observed):
 
     A subclass sets tensors and other modules as attributes, at any depth of lists and dicts, and
     defines ``forward``. Nothing is registered: what is reachable belongs to the module, and a
-    tensor that requires a gradient is a parameter.
+    tensor that requires a gradient, or did until it was frozen, is a parameter.
 
     Examples
     --------
@@ -114,12 +114,12 @@ class Module(Observed):
                 yield name, value
 
     def parameters(self) -> Iterator[Tensor]:
-        """Yield each tensor in this module that requires a gradient, once."""
+        """Yield each parameter of this module once, frozen or not."""
         for _, tensor in self.named_parameters():
             yield tensor
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) for each tensor that requires a gradient, once."""
+        """(dotted name, tensor) for each parameter once, frozen or not."""
         return tree.named_parameters(self, prefix)
 
     def zero_grad(self) -> None:
@@ -128,10 +128,13 @@ class Module(Observed):
             tensor.grad = None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Say for every floating-point tensor in this module whether it is a parameter."""
-        for _, tensor in tree.named_tensors(self):
-            if tensor.dtype.is_float:
-                tensor.requires_grad_(requires_grad)
+        """Freeze the parameters of this module, or let gradients be collected for them again.
+
+        Other tensors, as the running mean of a normalization, stay what they are; see
+        :func:`kernelrt.nn.parameters`.
+        """
+        for tensor in self.parameters():
+            tensor.requires_grad_(requires_grad)
         return self
 
     # ---- state

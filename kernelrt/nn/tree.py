@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.base import is_parameter
 
 __all__ = ["Branch", "children", "named_objects", "named_parameters", "named_tensors",
            "parameters", "tensors_by_name"]  # fmt: skip
@@ -92,7 +93,7 @@ def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
 
 
 def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) for each tensor in `root` that requires a gradient, each tensor once.
+    """(name, tensor) for each parameter in `root`, each tensor once; see :func:`parameters`.
 
     Parameters
     ----------
@@ -103,13 +104,16 @@ def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tens
     """
     seen: set[int] = set()
     for name, tensor in named_tensors(root, prefix):
-        if tensor.requires_grad and tensor.is_leaf and id(tensor) not in seen:
+        if id(tensor) not in seen and is_parameter(tensor):
             seen.add(id(tensor))
             yield name, tensor
 
 
 def parameters(root: object) -> list[Tensor]:
-    """All tensors in `root` that require a gradient, each once, in order of declaration.
+    """All parameters in `root`, each once, in order of declaration.
+
+    A tensor that was made to require a gradient, or told to, is a parameter from then on, also
+    while it is frozen with ``requires_grad_(False)``. Results of operations are none.
 
     Examples
     --------

@@ -16,7 +16,17 @@ from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import own_axis
-from kernelrt.tensor.marks import Kept, Leaf, Severed, Stale, detach, has_history, lineage, mark
+from kernelrt.tensor.marks import (
+    Kept,
+    Leaf,
+    Severed,
+    Stale,
+    detach,
+    has_history,
+    lineage,
+    mark,
+    origins,
+)
 from kernelrt.tensor.promotion import (
     Weak,
     as_scalar,
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "put_all", "storage_node"]
+__all__ = ["Operand", "TensorBase", "assign_all", "is_parameter", "put_all", "storage_node"]
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -356,8 +366,18 @@ class TensorBase(ArrayHandle):
             return self._severed or False
         return not self._plain and lineage(self._uop)
 
+    @property
+    def _is_parameter(self) -> bool:
+        """Whether gradients are collected for this tensor, or were until it was frozen."""
+        if self._uop is not None and self._leaf is not None:
+            return True
+        return hasattr(self, "_former") and self._lineage is not True
+
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Say whether :meth:`backward` collects a gradient in this tensor's ``grad``.
+
+        A tensor that is told so once is a parameter, and stays one while it is frozen: see
+        :func:`kernelrt.nn.parameters`.
 
         Raises
         ------
@@ -397,12 +417,20 @@ class TensorBase(ArrayHandle):
 
     def _become(self, leaf: Leaf | None) -> None:
         """Put a mark on the value, and on what was assigned in the trace that is active."""
+        before = self._leaf
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
-            trace.record(self, mark(assigned, leaf))
-        while not become(self, node := self._entered(), leaf, mark(node, leaf), state.flips):
-            pass  # interrupting code has computed it, or assigned to it
+            trace.record(self, _marked_anew(assigned, before, leaf))
+        done = False
+        while not done:  # else interrupting code has computed it, or assigned to it
+            node = self._entered()
+            done = become(self, node, leaf, _marked_anew(node, before, leaf), state.flips)
+
+    def _never_required(self) -> None:
+        """Forget that it was a parameter, which is frozen now."""
+        if hasattr(self, "_former"):
+            del self._former
 
     @property
     def is_leaf(self) -> bool:
@@ -516,9 +544,30 @@ class TensorBase(ArrayHandle):
         return id(self)
 
 
+def _marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
+    """`node` with the mark `leaf` for the one `before`.
+
+    Marks must not pile up, or the graph grows, and takes another plan, with each change.
+    """
+    if before is not None and node.op is Op.DETACH and node.arg is before:
+        node = node.src[0]
+    if leaf is not None:
+        return mark(node, leaf)
+    return detach(node) if lineage(node) or origins(node)[1] else node
+
+
 #: Numbers as nodes, by type and shape of the tensor beside them.
 _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS = 512
+
+
+def is_parameter(tensor: TensorBase) -> bool:
+    """Whether gradients are collected for `tensor`, or were until it was frozen.
+
+    A plan that is being traced is made for the answer.
+    """
+    trace = state.local.trace
+    return tensor._is_parameter if trace is None else trace.is_parameter(tensor)
 
 
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:

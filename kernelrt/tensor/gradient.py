@@ -308,7 +308,7 @@ def grad(
     Raises
     ------
     GradientError
-        An input does not require a gradient, or is the result of operations.
+        An input does not require a gradient, as a frozen parameter, or is the result of operations.
     """
     several = isinstance(inputs, tuple | list)
     wanted: Sequence[TensorBase] = inputs if several else (inputs,)  # type: ignore[assignment]
@@ -317,6 +317,11 @@ def grad(
             raise DTypeError(f"{name}: expected a Tensor, not {type(t).__name__}")
     for i, t in enumerate(wanted):
         if t._leaf is None:
+            if t._is_parameter:
+                raise GradientError(
+                    f"inputs[{i}]: the parameter is frozen; leave it out, or call "
+                    "requires_grad_(True) before it is used"
+                )
             raise GradientError(
                 f"inputs[{i}]: expected a tensor created with requires_grad=True, not one without "
                 "or a result of operations"

@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, random, realize, state
+from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.marks import Severed, mark
@@ -19,6 +20,8 @@ from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy as np
 
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand, TensorBase
@@ -173,16 +176,18 @@ class Tensor(ConversionMethods):
         the parameter as it was.
         """
         trace = state.local.trace
-        if trace is not None and trace.is_from_outside(self):
-            trace.requires_grad(self)  # where the answer becomes another, so does the plan
-        if self._leaf is None:
+        # Where the answer becomes another, so does the plan. Arguments are not assigned to.
+        asks = trace is not None and trace.is_from_outside(self)
+        if not (is_parameter(self) if asks else self._is_parameter):
             return NotImplemented
-        if state.is_grad_enabled():
+        new = rule(self, other)
+        if state.is_grad_enabled() and (self.requires_grad or new.requires_grad):
+            why = "requires a gradient" if self.requires_grad else "keeps no history of its value"
             raise GradientError(
-                f"{sign}: the tensor requires a gradient and would change in place; do it in "
+                f"{sign}: the tensor {why} and would change in place; do it in "
                 "'with kernelrt.no_grad():', or write another name on the left, as in y = x + 1"
             )
-        return self.assign(rule(self, other))
+        return self.assign(new)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))
@@ -234,8 +239,9 @@ class Tensor(ConversionMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         bits = self.cast(dt.float32).numpy() if self.dtype is dt.bfloat16 else self.numpy()
-        leaf = self._uop is not None and self._leaf is not None
-        return Tensor, (bits, self.dtype, None, leaf)
+        if self._is_parameter and not self.requires_grad:
+            return _frozen, (bits, self.dtype)
+        return Tensor, (bits, self.dtype, None, self._is_parameter)
 
     def __copy__(self) -> Self:
         return self.clone()
@@ -251,14 +257,20 @@ class Tensor(ConversionMethods):
         buffer = self._buffer  # gives a result of a replay its node, too
         assert buffer is not None
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
-        if self._leaf is not None:
+        if self._is_parameter:
             twin.requires_grad_()
             held = cast("Self | grads.Spent | None", grads.find(self))
             twin._grad = held if isinstance(held, grads.Spent) else copy.deepcopy(held, memo)
-        elif isinstance(known := self._lineage, Severed):
+            twin.requires_grad_(self.requires_grad)
+        if isinstance(known := self._lineage, Severed):
             twin._plain, twin._uop = False, mark(twin._uop, known)
         memo[id(self)] = twin
         return twin
+
+
+def _frozen(data: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
+    """A parameter that was pickled while it was frozen."""
+    return Tensor(data, dtype, requires_grad=True).requires_grad_(False)
 
 
 _backward = gradient.backward

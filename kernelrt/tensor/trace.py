@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
@@ -16,15 +16,18 @@ from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
-__all__ = ["LEAF", "Trace", "forbid", "is_tracing", "lineage_kind"]
+__all__ = ["LEAF", "Asked", "Trace", "forbid", "is_tracing", "lineage_kind", "was_parameter"]
 
 LEAF: Final = "leaf"
+
+#: What was asked of the arguments: by place and question, the answer.
+Asked: TypeAlias = "dict[tuple[int, Callable[[object], object]], object]"
 
 
 def lineage_kind(value: object) -> str:
@@ -32,6 +35,11 @@ def lineage_kind(value: object) -> str:
     if not isinstance(value, ArrayHandle) or cast("TensorBase", value)._lineage is not True:
         return ""
     return "result" if cast("TensorBase", value)._leaf is None else LEAF
+
+
+def was_parameter(value: object) -> bool:
+    """Whether an argument is a parameter, frozen or not."""
+    return isinstance(value, ArrayHandle) and cast("TensorBase", value)._is_parameter
 
 
 class _GradUse:
@@ -81,17 +89,21 @@ class Trace(TraceMode):
         self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
-        #: Of each argument, by place, whether it requires a gradient, and by identity, its place.
+        #: Of each argument, by place, what it is to gradients, and by identity, its place.
         self._kinds: Sequence[str] = ()
+        self._were_parameters: Sequence[bool] = ()
         self._places: dict[int, int] = {}
         #: Tensors that were there before, and whether they required a gradient when asked.
         self.asked_of: dict[int, tuple[TensorBase, bool]] = {}
         #: Those that were told whether to, and whether they did before.
         self.told: dict[int, tuple[TensorBase, bool]] = {}
+        #: Those of them that were never told so before.
+        self._new: set[int] = set()
+        #: Tensors that were there before, and whether they were parameters when asked.
+        self.asked_parameters: dict[int, tuple[TensorBase, bool]] = {}
         #: Values computed by the trace for which it was asked whether they do.
         self.asked_values: list[UOp] = []
-        #: The arguments, by place, that it depended on, with their kinds.
-        self.asked_kinds: dict[int, str] = {}
+        self.asked_arguments: Asked = {}
         self._elsewhere: dict[int, Buffer] = {}
         #: Those of the arguments that are numbers.
         self.numbers = Numbers()
@@ -165,9 +177,12 @@ class Trace(TraceMode):
 
     # ---- gradients
 
-    def name_arguments(self, arguments: Mapping[int, TensorBase], kinds: Sequence[str]) -> None:
-        """Tell the arguments by place, and of each what :func:`lineage_kind` says."""
-        self._kinds = kinds
+    def name_arguments(
+        self, arguments: Mapping[int, TensorBase], values: Sequence[object]
+    ) -> None:
+        """Tell what stands for the arguments, by place, and what they are outside."""
+        self._kinds = [lineage_kind(value) for value in values]
+        self._were_parameters = [was_parameter(value) for value in values]
         self._places = {id(tensor): place for place, tensor in arguments.items()}
 
     def requires_grad(self, tensor: TensorBase) -> bool:
@@ -181,22 +196,40 @@ class Trace(TraceMode):
         node = tensor.uop
         self.asked_values.append(node)
         given = {place: self._kinds[place] for place in origins(node)[1]}
-        self.asked_kinds |= given
+        self.asked_arguments |= {(place, lineage_kind): kind for place, kind in given.items()}
         return answer or any(given.values())
+
+    def is_parameter(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` is a parameter, which the plan is made for from now on."""
+        answer = tensor._is_parameter
+        place = self._places.get(id(tensor))
+        if place is not None:
+            self.asked_arguments[place, was_parameter] = was = self._were_parameters[place]
+            return answer or was
+        if tensor._born is not self and not (answer and id(tensor) in self._new):
+            self.asked_parameters.setdefault(id(tensor), (tensor, answer))
+        return answer
 
     def tell(self, tensor: TensorBase) -> None:
         """Note that `tensor` is told whether it requires a gradient, which replays repeat."""
-        if self.is_from_outside(tensor):
-            self.told.setdefault(id(tensor), (tensor, tensor._lineage is True))
+        if self.is_from_outside(tensor) and id(tensor) not in self.told:
+            self.told[id(tensor)] = tensor, tensor._lineage is True
+            if not tensor._is_parameter:
+                self._new.add(id(tensor))
 
     def take_back(self) -> list[tuple[TensorBase, bool]]:
         """Let tensors require gradients as they did before the trace; what it told them."""
         settings = []
         for tensor, before in self.told.values():
             after = tensor._lineage is True
-            if after is not before:
+            became = id(tensor) in self._new and tensor._is_parameter
+            if became and not after:
+                settings.append((tensor, True))
+            if became or after is not before:
                 settings.append((tensor, after))
                 tensor.requires_grad_(before)
+            if became:
+                tensor._never_required()
         return settings
 
     def is_from_outside(self, tensor: TensorBase) -> bool:

@@ -48,15 +48,67 @@ def test_state_and_arguments_answer_as_in_plain_python(ask: str) -> None:
     assert len(g.plans) <= 3
 
 
-def test_freezing_a_weight_changes_the_parameters_that_a_function_counts() -> None:
+def test_a_function_counts_the_parameters_that_are_frozen() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     f = krt.jit(lambda x: x * len(list(model.parameters())))
-    assert f(X).tolist() == (X * 4).tolist()
-    model[0].requires_grad_(False)
-    assert f(X).tolist() == (X * 2).tolist()
-    model[0].requires_grad_()
-    assert f(X).tolist() == (X * 4).tolist()
+    for required in (True, False, True):
+        model[0].requires_grad_(required)
+        assert f(X).tolist() == (X * 4).tolist()
+    assert len(f.plans) == 1
+
+
+def test_a_function_counts_the_parameters_that_require_a_gradient() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    f = krt.jit(lambda x: x * sum(p.requires_grad for p in model.parameters()))
+    for required in (True, False, True):
+        model[0].requires_grad_(required)
+        assert f(X).tolist() == (X * (4 if required else 2)).tolist()
     assert len(f.plans) == 2
+
+
+def test_what_became_a_parameter_and_was_frozen_since_is_counted() -> None:
+    w = krt.tensor(X)
+    f = krt.jit(lambda x: x * (1 + len(nn.parameters([w]))))
+    assert f(X).tolist() == X.tolist()
+    w.requires_grad_().requires_grad_(False)
+    assert f(X).tolist() == (X * 2).tolist()
+    assert "be a parameter" in f.explain()
+    w.requires_grad_()
+    assert f(X).tolist() == (X * 2).tolist()
+    assert len(f.plans) == 2
+
+
+@pytest.mark.parametrize("told", [(True,), (True, False), (False,)])
+def test_a_function_makes_a_parameter_as_plain_python_does(told: tuple[bool, ...]) -> None:
+    def make() -> tuple[krt.Tensor, Any]:
+        w = krt.tensor(X)
+
+        def f(x: Any) -> Any:
+            before = len(nn.parameters([w]))
+            for required in told:
+                w.requires_grad_(required)
+            return x * (1 + before) + 10 * len(nn.parameters([w]))
+
+        return w, f
+
+    (w, jitted), (v, plain) = make(), make()
+    jitted = krt.jit(jitted)
+    for _ in range(4):
+        assert jitted(X).tolist() == plain(krt.tensor(X)).tolist()
+        assert len(nn.parameters([w])) == len(nn.parameters([v])) == any(told)
+        assert w.requires_grad is v.requires_grad
+    assert len(jitted.plans) <= 2
+
+
+def test_an_argument_is_a_parameter_also_while_it_is_frozen() -> None:
+    f = krt.jit(lambda x: x * (1 + len(nn.parameters([x]))))
+    p, plain = krt.tensor(X, requires_grad=True), krt.tensor(X)
+    for required in (True, False):
+        p.requires_grad_(required)
+        assert f(p).tolist() == (X * 2).tolist()
+        assert f(plain).tolist() == X.tolist()
+    assert len(f.plans) == 2
+    assert "x began or ceased to be a parameter" in f.explain()
 
 
 def test_a_result_of_a_jitted_function_requires_none() -> None:
@@ -191,3 +243,4 @@ def test_a_call_that_raises_leaves_it_as_it_was(tracing: bool) -> None:
     with pytest.raises((KeyError, krt.IndexBoundsError)):
         f(np.array(7))
     assert not w.requires_grad
+    assert nn.parameters([w]) == ([] if tracing else [w])

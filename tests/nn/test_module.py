@@ -90,11 +90,71 @@ def test_modes_reach_every_module() -> None:
 
 def test_freezing() -> None:
     block = Block(2)
+    names = ["linear.weight", "linear.bias", "scale"]
     block.linear.requires_grad_(False)
-    assert [n for n, _ in block.named_parameters()] == ["scale"]
-    assert list(block.state_dict()) == ["linear.weight", "linear.bias", "scale", "offset"]
-    block.requires_grad_(True)
-    assert len(list(block.parameters())) == 4
+    assert [n for n, _ in block.named_parameters()] == names
+    assert [p.requires_grad for p in block.parameters()] == [False, False, True]
+    assert list(block.state_dict()) == [*names, "offset"]
+    for required in (False, True, False):
+        block.requires_grad_(required)
+        assert [p.requires_grad for p in block.parameters()] == [required] * 3
+        assert not block.offset.requires_grad
+    for required in (True, False):
+        for parameter in block.parameters():
+            parameter.requires_grad_(required)
+        assert [p.requires_grad for p in nn.parameters(block)] == [required] * 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_frozen_stays_a_parameter_wherever_it_goes(tmp_path, dtype) -> None:
+    block = nn.ModuleList([nn.Linear(2, 2, dtype=dtype), Block(2)])
+    block[1](krt.ones(1, 2)).sum().backward()
+    block.requires_grad_(False)
+    wanted = [n for n, _ in block.named_parameters()]
+    nn.save(nn.state_dict(block), tmp_path / "block.safetensors")
+    loaded = nn.ModuleList([nn.Linear(2, 2, dtype=dtype), Block(2)]).requires_grad_(False)
+    loaded.load_state_dict(nn.load(tmp_path / "block.safetensors"))
+    copied = copy.deepcopy(block)
+    pickled = pickle.loads(pickle.dumps(block))  # noqa: S301 - our own bytes
+    weights = block[0].weight.tolist()
+    for other in (block, copied, pickled, loaded):
+        assert [n for n, _ in other.named_parameters()] == wanted
+        assert not any(p.requires_grad for p in other.parameters())
+        assert other[0].weight.tolist() == weights
+        other[0].weight.assign(other[0].weight * 0 + 2)
+        assert [n for n, _ in other.named_parameters()] == wanted
+        assert other[0].weight.tolist() == [[2, 2], [2, 2]]
+        assert [n for n, _ in other.named_parameters()] == wanted
+    assert copied[1].scale.grad.tolist() == block[1].scale.grad.tolist()
+    copied.requires_grad_()
+    assert all(p.requires_grad for p in copied.parameters())
+
+
+def test_a_frozen_parameter_that_was_not_computed_yet_stays_one() -> None:
+    w = (krt.ones(3) * 2).requires_grad_().requires_grad_(False)
+    assert nn.parameters([w]) == [w]
+    assert w.tolist() == [2, 2, 2]
+    assert nn.parameters([w]) == [w]
+    assert w.requires_grad_().requires_grad
+
+
+def test_results_of_what_is_frozen_are_no_parameters() -> None:
+    w = krt.ones(3, requires_grad=True).requires_grad_(False)
+    assert nn.parameters([w * 2, w.detach(), w.clone(), w[1:], copy.copy(w)]) == []
+
+
+def test_a_frozen_parameter_changes_in_place() -> None:
+    w, x = krt.ones(2, requires_grad=True), krt.ones(2, requires_grad=True)
+    model = [w.requires_grad_(False)]
+    for p in nn.parameters(model):
+        p *= 3  # noqa: PLW2901
+        p += krt.tensor([0.0, 1.0])  # noqa: PLW2901
+    assert w.tolist() == [3, 4]
+    with pytest.raises(krt.GradientError, match=r"\+=.*no history.*no_grad"):
+        w += x
+    with krt.no_grad():
+        w += x
+    assert model[0].tolist() == w.tolist() == [4, 5]
 
 
 def test_zero_grad() -> None:

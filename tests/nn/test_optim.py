@@ -221,6 +221,31 @@ def test_setting_the_learning_rate_leaves_lazy_readers_alone(dtype: str) -> None
     assert opt.lr == 0.125
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_frozen_parameters_wait_until_they_are_thawed(name: str, jitted: bool) -> None:
+    krt.manual_seed(3)
+    body, head = nn.Linear(2, 2), nn.Linear(2, 1)
+    model = nn.Sequential(body, head)
+    body.requires_grad_(False)
+    opt = getattr(nn.optim, name)(model.parameters(), lr=0.1)
+    assert len(opt.params) == 4
+
+    def step(x):
+        opt.zero_grad()
+        model(x).sum().backward()
+        opt.step()
+
+    run = krt.jit(step) if jitted else step
+    x = krt.tensor(np.ones((1, 2), np.float32))
+    for frozen in (True, True, False, True):
+        body.requires_grad_(not frozen)
+        before = body.weight.numpy(), head.weight.numpy()
+        run(x)
+        assert (body.weight.numpy() == before[0]).all() == frozen
+        assert not (head.weight.numpy() == before[1]).all()
+
+
 def test_optimizer_state_is_no_parameter() -> None:
     class Everything:
         def __init__(self) -> None:

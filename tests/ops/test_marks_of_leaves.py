@@ -8,6 +8,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import GradientError
+from kernelrt.tensor.execute import plans
 
 ONES = np.ones((1, 2), np.float32)
 
@@ -83,3 +84,49 @@ def test_functions_that_run_later_than_they_are_called_cannot_be_decorated():
     for function in (generator, coroutine):
         with pytest.raises(GradientError, match="runs later than it is called"):
             krt.no_grad()(function)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_freezing_and_thawing_again_and_again_takes_no_plan_and_no_nodes(computed):
+    f, w = krt.ones(8, requires_grad=True), krt.ones(8, requires_grad=True)
+    if computed:
+        with krt.no_grad():
+            f = w * 2
+        f.requires_grad_()
+    depths, misses = [], []
+    for _ in range(12):
+        f.requires_grad_(False)
+        f.requires_grad_(True)
+        depths.append(f.uop.depth)
+        f.grad = w.grad = None
+        (w * f).sum().backward()
+        assert w.grad.tolist() == f.tolist()
+        assert f.grad.tolist() == w.tolist()
+        misses.append(plans.misses)
+    assert depths[3:] == [depths[3]] * 9
+    assert misses[3:] == [misses[3]] * 9
+
+
+def test_an_argument_that_is_frozen_in_the_function_gets_no_gradient():
+    w = krt.tensor([5.0, 7.0], requires_grad=True)
+
+    @krt.jit
+    def step(x):
+        for _ in range(2):
+            x.requires_grad_(True)
+            x.requires_grad_(False)
+        loss = (x * w).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(2):
+        w.grad = None
+        step(krt.tensor([2.0, 3.0], requires_grad=True))
+        assert w.grad.tolist() == [2, 3]
+
+
+def test_gradients_of_what_is_frozen_are_refused_by_its_name():
+    w, v = krt.ones(3, requires_grad=True), krt.ones(3, requires_grad=True)
+    w.requires_grad_(False)
+    with pytest.raises(GradientError, match=r"inputs\[1\]: the parameter is frozen"):
+        krt.grad((w * v).sum(), [v, w])

@@ -15,6 +15,7 @@ from kernelrt.nn import state
 from kernelrt.nn.optim.hyper import Hyper, non_negative
 from kernelrt.nn.optim.steps import Steps
 from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
 from kernelrt.tensor.state import births, local, no_grad
@@ -38,7 +39,8 @@ class Optimizer(Hyper):
     Parameters
     ----------
     params : iterable of Tensor
-        What to optimize; see :func:`kernelrt.nn.parameters`.
+        What to optimize; see :func:`kernelrt.nn.parameters`. Frozen ones wait: a step leaves
+        alone what has no gradient.
     lr : float or Tensor
         Learning rate. It is held as a tensor that plans read, so setting ``optimizer.lr`` takes
         effect with the next step, jitted or not. A tensor of shape () is used as it is.
@@ -48,7 +50,7 @@ class Optimizer(Hyper):
     DTypeError
         `params` holds something else than floating-point tensors.
     GradientError
-        A tensor does not require a gradient.
+        A tensor is no parameter.
     ShapeError
         There are no parameters, or one comes twice, or `lr` is negative.
     """
@@ -219,20 +221,20 @@ def _check_params(params: Iterable[Tensor]) -> list[Tensor]:
                 f"params[{i}]: expected a Tensor, not {type(param).__name__}; pass "
                 "kernelrt.nn.parameters(model)"
             )
-        if not param.requires_grad:
+        if not is_parameter(param):
+            if param.requires_grad:
+                raise GradientError(
+                    f"params[{i}]: the tensor is the result of operations; pass the tensors that "
+                    "it was computed from"
+                )
             raise GradientError(
-                f"params[{i}]: the tensor does not require a gradient; make it with "
+                f"params[{i}]: the tensor never required a gradient; make it with "
                 "requires_grad=True"
-            )
-        if not param.is_leaf:
-            raise GradientError(
-                f"params[{i}]: the tensor is the result of operations; pass the tensors that it "
-                "was computed from"
             )
         if id(param) in seen:
             raise ShapeError(f"params[{i}]: the same tensor was given before")
         seen.add(id(param))
         checked.append(param)
     if not checked:
-        raise ShapeError("params: expected at least one Tensor that requires a gradient, got none")
+        raise ShapeError("params: expected at least one parameter, got none")
     return checked
