@@ -147,7 +147,8 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
 
     The plan reads the data of the tensors they are made of in place. A tensor among the arguments
     that was assigned to, and not read since, is committed by each execute; its storage is the
-    output.
+    output. Where another tensor that its value reads was assigned to since, it is committed once,
+    before that one changes.
 
     Parameters
     ----------
@@ -177,8 +178,9 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     outcome = CHANGED
     with state.lock:
         while outcome == CHANGED:
-            assigned = [id(t) in state.pending for t in tensors]
-            _run([], apart={id(t) for t in tensors})
+            apart = _left_to_plan(tensors)
+            assigned = [id(t) in apart for t in tensors]
+            _run([], apart=apart)
             marked = [t._entered() for t in tensors]
             nodes = strip(marked)
             commits = {
@@ -195,6 +197,21 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     if threads is not None:
         plan.set_threads(threads)
     return plan
+
+
+def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
+    """Those of `tensors`, by identity, whose assignments can wait until all others are done."""
+    apart = {id(t): t for t in tensors if id(t) in state.pending}
+    early = list(apart)
+    while early:
+        before = _written(_due(apart))
+        early = [
+            key for key, t in apart.items()
+            if _overlaps(t._memory, before) or _reads(t._entered(), before)
+        ]  # fmt: skip
+        for key in early:
+            del apart[key]
+    return apart
 
 
 def _check_static(tensor: TensorBase) -> None:
