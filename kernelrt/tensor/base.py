@@ -11,7 +11,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
@@ -23,6 +23,7 @@ from kernelrt.tensor.marks import (
     Stale,
     detach,
     has_history,
+    is_kept,
     lineage,
     mark,
     origins,
@@ -38,7 +39,7 @@ from kernelrt.tensor.promotion import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -576,6 +577,8 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     One by one, the second source would be computed on its own if it reads the first target.
     """
     pairs = list(pairs)
+    if state.local.trace is None:
+        _store(pairs)
     done = False
     while not done:
         writes = state.local.writes
@@ -583,6 +586,27 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
         done = put_all(
             [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
         )
+
+
+def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
+    """Give storage to lazy targets whose old value takes part in a new one.
+
+    Else a loop that updates one would heap up assignments, and what reads it would compute all of
+    them again in each turn, by another plan. What is merely replaced is never computed.
+    """
+    lazy = [
+        (t, node) for t, _ in pairs
+        if t._address is None and t._born is None and (node := t._uop) is not None
+    ]  # fmt: skip
+    if not lazy:
+        return
+    sources = [node for _, source in pairs if (node := source._uop) is not None]
+    read = dict.fromkeys(toposort(sources, stop=is_kept))
+    found = [t for t, node in lazy if node in read]
+    if found and not any(node.op is Op.VAR or not is_static(node.shape) for node in read):
+        from kernelrt.tensor.realize import materialize
+
+        materialize(found)
 
 
 def put_all(

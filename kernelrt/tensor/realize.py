@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
+    #: What was assigned in one step: tensors and the nodes of their values.
+    _Unit = list[tuple[TensorBase, UOp | None]]
+
 __all__ = ["Written", "before_writes", "check_settled", "flush", "is_changing", "materialize",
            "prepare", "realize"]  # fmt: skip
 
@@ -144,7 +147,8 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
 
     The plan reads the data of the tensors they are made of in place. A tensor among the arguments
     that was assigned to, and not read since, is committed by each execute; its storage is the
-    output.
+    output. Where another tensor that its value reads was assigned to since, it is committed once,
+    before that one changes.
 
     Parameters
     ----------
@@ -174,8 +178,9 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     outcome = CHANGED
     with state.lock:
         while outcome == CHANGED:
-            assigned = [id(t) in state.pending for t in tensors]
-            _run([], apart={id(t) for t in tensors})
+            apart = _left_to_plan(tensors)
+            assigned = [id(t) in apart for t in tensors]
+            _run([], apart=apart)
             marked = [t._entered() for t in tensors]
             nodes = strip(marked)
             commits = {
@@ -192,6 +197,21 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     if threads is not None:
         plan.set_threads(threads)
     return plan
+
+
+def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
+    """Those of `tensors`, by identity, whose assignments can wait until all others are done."""
+    apart = {id(t): t for t in tensors if id(t) in state.pending}
+    early = list(apart)
+    while early:
+        before = _written(_due(apart))
+        early = [
+            key for key, t in apart.items()
+            if _overlaps(t._memory, before) or _reads(t._entered(), before)
+        ]  # fmt: skip
+        for key in early:
+            del apart[key]
+    return apart
 
 
 def _check_static(tensor: TensorBase) -> None:
@@ -233,24 +253,74 @@ def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
     They were to be carried out together with something that failed. What was assigned in one step
     stays together. None reads what another assigns: reading would have carried it out.
     """
-    units: dict[object, list[tuple[TensorBase, UOp | None]]] = {}
+    units: dict[object, _Unit] = {}
     for t, node in commits:
         units.setdefault(state.units.get(id(t), id(t)), []).append((t, node))
-    sound: dict[int, tuple[TensorBase, UOp | None]] = {}
+    sound: list[_Unit] = []
+    complete = True
     for unit in units.values():
         try:
             _compute([_twin(*entry) for entry in unit], (), set())
-        except Warning:
-            pass  # it stays to be done
+        except (Warning, PlanBusyError):
+            complete = False
         except Exception:  # noqa: BLE001 - the caller raises the first one
             _give_up(unit)
         else:
-            sound.update((id(t), (t, node)) for t, node in unit)
+            sound.append(unit)
+    if not complete:
+        return  # what stays to be done may read what the others would write
     try:
-        while not _attempt((), [t for t in _due(()) if id(t) in sound], None):
+        while sound:
+            sound = _carry_out(sound)
+    except (Warning, PlanBusyError):
+        pass  # they stay to be done
+
+
+def _carry_out(units: list[_Unit]) -> list[_Unit]:
+    """Carry all of `units` out; or give up some and none is carried out, and these are the rest.
+
+    Something lazy that has to be computed before, and cannot be, stands in the way of those that
+    write what it reads, and of no others.
+    """
+    nodes = {id(t): node for unit in units for t, node in unit}
+    try:
+        # What interrupting code has assigned since is a matter of the next run.
+        while not _attempt((), [t for t in _due(()) if _same(t, nodes.get(id(t)))], None):
             pass
-    except Exception:  # noqa: BLE001 - something lazy that has to be computed before fails
-        _give_up(sound.values())
+    except (Warning, PlanBusyError):
+        raise
+    except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
+        written = _written([t for unit in units for t, _ in unit])
+        failing = _failing(_readers(_lazy(), written))
+        rest = []
+        for unit in units:
+            touched = _written([t for t, _ in unit])
+            if failing and not any(_reads(node, touched) for node in failing):
+                rest.append(unit)
+            else:
+                _give_up(unit)
+        return rest
+    return []
+
+
+def _same(tensor: TensorBase, node: UOp | None) -> bool:
+    return node is not None and tensor._uop is node
+
+
+def _failing(tensors: Sequence[TensorBase]) -> list[UOp]:
+    """The nodes of those of `tensors` that cannot be computed; the others are."""
+    entries = [(t, node) for t in tensors if not t.is_realized and (node := t._uop) is not None]
+    try:
+        _compute([t for t, _ in entries], (), set())
+    except (Warning, PlanBusyError):
+        raise
+    except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
+        if len(entries) == 1:
+            return [entries[0][1]]
+        middle = len(entries) // 2
+        return [node for part in (entries[:middle], entries[middle:])
+                for node in _failing([t for t, _ in part])]  # fmt: skip
+    return []
 
 
 def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
@@ -314,12 +384,7 @@ def _attempt(
         written = _written(commits, more)
         _check_unneeded(written)
         wrote()
-        # What the collector has begun to clear has no node any more.
-        lazy = [
-            (t, node) for t in state.watched.members()
-            if not t.is_realized and (node := t._uop) is not None and is_static(t.dims)
-        ]  # fmt: skip
-        found = _readers(lazy, written)
+        found = _readers(_lazy(), written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     if not _compute(list(chosen.values()), commits, readers):
@@ -401,6 +466,15 @@ def _compute_again(tensor: TensorBase) -> bool:
         return entry.prepared.run(found[1], [result], fresh, [], state.pending) == DONE
     except IndexBoundsError:
         return False  # told by a plan that knows the lines of this graph
+
+
+def _lazy() -> list[tuple[TensorBase, UOp]]:
+    """The live tensors that have no data yet, and could have, with their nodes."""
+    # What the collector has begun to clear has no node any more.
+    return [
+        (t, node) for t in state.watched.members()
+        if not t.is_realized and (node := t._uop) is not None and is_static(t.dims)
+    ]  # fmt: skip
 
 
 def _readers(

@@ -140,8 +140,9 @@ class Tensor(ConversionMethods):
         """Give this tensor another value of its shape and type.
 
         A tensor with storage keeps it: the value is written there, in place, when something is
-        computed or this tensor is read next; a plan that reads the storage sees it. No other
-        tensor changes. The value's history does not come along.
+        computed or this tensor is read next; a plan that reads the storage sees it. One without,
+        such as ``krt.zeros(3)``, gets storage once a new value is computed from the one it has.
+        No other tensor changes. The value's history does not come along.
 
         Parameters
         ----------

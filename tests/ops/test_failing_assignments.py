@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import state
+from kernelrt.tensor import realize, state
 from kernelrt.tensor.base import assign_all
 
 
@@ -143,3 +143,123 @@ def test_a_lazy_value_that_cannot_be_computed_keeps_what_it_reads():
     a.assign(a + 1)
     assert a.tolist() == [2, 8, 1]
 
+
+def four(count=1):
+    made = [krt.tensor(np.arange(4.0)) for _ in range(count)]
+    return made[0] if count == 1 else made
+
+
+FOUR = [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("read", ["another", "the lazy one", "everything", "the written one"])
+def test_a_failing_lazy_value_stands_in_the_way_of_what_it_reads_alone(read):
+    t, o, p = four(3)
+    o.assign(o * 2)
+    lazy = t[krt.tensor([7])]
+    p.assign(p + 1)
+    t.assign(t * 2)
+    with pytest.raises(krt.IndexBoundsError, match="index 7"):
+        {
+            "another": p.numpy, "the lazy one": lazy.numpy, "everything": krt.realize,
+            "the written one": t.numpy,
+        }[read]()  # fmt: skip
+    assert not state.pending
+    assert [o.tolist(), p.tolist(), t.tolist()] == [[0, 2, 4, 6], [1, 2, 3, 4], FOUR]
+
+
+def test_a_failing_lazy_value_stands_in_the_way_of_elements_it_reads_alone():
+    t, o = four(2)
+    lazy = o[krt.tensor([7])]
+    t[0] = 5.0
+    o[0] = 7.0
+    with pytest.raises(krt.IndexBoundsError):
+        t.numpy()
+    assert [t.tolist(), o.tolist()] == [[5, 1, 2, 3], FOUR]
+    del lazy
+
+
+def test_several_failing_lazy_values_beside_sound_ones():
+    kept = four(6)
+    lazy = [t[krt.tensor([i])] for t, i in zip(kept, (1, 7, 2, 9, 3, 0), strict=True)]
+    for t in kept:
+        t.assign(t + 1)
+    with pytest.raises(krt.IndexBoundsError):
+        krt.realize()
+    assert not state.pending
+    assert [t.tolist()[0] for t in kept] == [1, 0, 1, 0, 1, 1]
+    assert [lazy[i].item() for i in (0, 2, 4, 5)] == [1, 2, 3, 0]
+
+
+def test_one_step_is_one_piece_where_a_lazy_value_reads_a_part_of_it():
+    a, b, c = four(3)
+    lazy = a[krt.tensor([7])]
+    assign_all([(a, a + 1), (b, b + 1)])
+    c.assign(c + 1)
+    with pytest.raises(krt.IndexBoundsError):
+        krt.realize()
+    assert [a.tolist(), b.tolist(), c.tolist()] == [FOUR, FOUR, [1, 2, 3, 4]]
+    del lazy
+
+
+def test_what_is_carried_out_reads_what_was_there_when_it_was_assigned():
+    t, o, p, u = four(4)
+    lazy = u[krt.tensor([7])]
+    u.assign(o * 10)  # given up, and reads what is written
+    o.assign(t + 1)
+    t.assign(t * 2)
+    p.assign(p * 3)
+    with pytest.raises(krt.IndexBoundsError):
+        p.numpy()
+    assert [t.tolist(), o.tolist()] == [[0, 2, 4, 6], [1, 2, 3, 4]]
+    assert [p.tolist(), u.tolist()] == [[0, 3, 6, 9], FOUR]
+    del lazy
+
+
+def test_a_value_that_reads_what_cannot_be_written_is_not_assigned():
+    t, o, p = four(3)
+    lazy = t[krt.tensor([7])]
+    p.assign(p + 1)
+    t.assign(t * 2)
+    with pytest.raises(krt.IndexBoundsError):
+        o.assign(t + 1)
+    assert [t.tolist(), o.tolist(), p.tolist()] == [FOUR, FOUR, [1, 2, 3, 4]]
+    o.assign(t + 1)
+    assert o.tolist() == [1, 2, 3, 4]
+    del lazy
+
+
+def test_gradients_beside_a_failing_lazy_value_know_what_changed():
+    t, o = four(2)
+    w = krt.ones(4, requires_grad=True).realize()
+    lazy, sound = t[krt.tensor([7])], w * o
+    t.assign(t * 2)
+    o.assign(o * 2)
+    with pytest.raises(krt.IndexBoundsError):
+        krt.realize()
+    assert [o.tolist(), sound.tolist()] == [[0, 2, 4, 6], FOUR]
+    with pytest.raises(krt.GradientError, match="assigned since"):
+        sound.sum().backward()
+    del lazy
+
+
+def test_what_has_to_wait_keeps_the_others_waiting(monkeypatch):
+    """One that stays to be done reads memory that another one writes."""
+    t, o, bad = four(3)
+    bad.assign(bad[krt.tensor([7, 0, 1, 2])])
+    o.assign(t + 1)
+    t.assign(t * 2)
+    compute, value = realize._compute, o._uop
+    left = [1]
+
+    def warns(targets, commits, readers):
+        if left[0] and not commits and [t._uop for t in targets] == [value]:
+            left[0] -= 1
+            raise RuntimeWarning("of something beside")
+        return compute(targets, commits, readers)
+
+    monkeypatch.setattr(realize, "_compute", warns)
+    with pytest.raises(krt.IndexBoundsError):
+        krt.realize()
+    assert [t.tolist(), o.tolist(), bad.tolist()] == [[0, 2, 4, 6], [1, 2, 3, 4], FOUR]
+    assert not left[0]

@@ -215,3 +215,33 @@ def test_a_part_of_a_result_is_not_assigned_to_where_gradients_would_be_lost(ind
     with krt.no_grad():
         y[index] = 5
     assert y.tolist() == free.tolist()
+
+
+def test_what_is_left_to_a_plan_reads_no_later_assignment():
+    t, o, last = (krt.tensor([1.0, 2.0]).realize() for _ in range(3))
+    last.assign(o * 10)
+    o.assign(t + 1)
+    t.assign(t * 2)
+    plan = krt.prepare(last, o)
+    for _ in range(2):
+        plan.execute()
+        assert [last.tolist(), o.tolist(), t.tolist()] == [[10, 20], [2, 3], [2, 4]]
+
+
+def test_what_is_left_to_a_plan_can_wait_for_its_like():
+    t, o = (krt.tensor([1.0, 2.0]).realize() for _ in range(2))
+    o.assign(t + 1)
+    t.assign(t * 2)
+    plan = krt.prepare(o, t)
+    for expected in ([2, 3], [2, 4]), ([3, 5], [4, 8]):
+        plan.execute()
+        assert (o.tolist(), t.tolist()) == expected
+
+
+def test_what_is_left_to_a_plan_does_not_undo_a_later_assignment():
+    memory = np.zeros(4, np.float32)
+    left, right = krt.from_numpy(memory[:3]), krt.from_numpy(memory[1:])
+    left.assign(krt.full((3,), 1.0))
+    right.assign(krt.full((3,), 2.0))
+    krt.prepare(left).execute()
+    assert memory.tolist() == [1, 2, 2, 2]
