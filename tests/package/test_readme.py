@@ -14,13 +14,15 @@ README = Path(__file__).parents[2] / "README.md"
 
 def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, Any] = {}
     exec(blocks[0], names)  # noqa: S102 - our own text
     accuracy = re.search(r"accuracy ([\d.]+)", capsys.readouterr().out)
     assert accuracy
     assert float(accuracy[1]) >= 0.96
     exec(blocks[1], names)  # noqa: S102
+    assert capsys.readouterr().out == "15.0\n"
+    exec(blocks[2], names)  # noqa: S102
     assert "GFLOP/s" in capsys.readouterr().out
 
 
