@@ -173,6 +173,8 @@ class _Settling:
         alone = self._committing(commit.target) == [k]
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
+        if len(writers) > 1 and self._joins(writers[0]):
+            return  # a portion may read what another one would write
         writer = writers[-1]
         base = writers[0] if len(writers) > 1 else None
         if not self._reads_only_where_it_writes(writer, base, commit):
@@ -198,6 +200,10 @@ class _Settling:
         for n in others:
             self._graph.after[n].add(writer)
         self._graph.remove(self._count + k)
+
+    def _joins(self, writer: int) -> bool:
+        draft = self._draft(writer)
+        return isinstance(draft, KernelDraft) and draft.group.kind == "cat"
 
     def _redirect(self, commit: Commit) -> None:
         for n in {*self._readers(commit.source), *self._writers(commit.source)}:

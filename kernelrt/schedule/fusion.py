@@ -11,11 +11,12 @@ and so are an activation and what it is made from.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.origin import Origin, resolve, spread
+from kernelrt.ir.shape import total
 from kernelrt.schedule.cost import (
     FREE,
     MOST_WRITTEN,
@@ -32,9 +33,10 @@ from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
 from kernelrt.schedule.types import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import Dim
 
 __all__ = ["Fusion", "fuse"]
 
@@ -47,6 +49,9 @@ _Wishes = dict[tuple[Group, Index], _Gates]
 _Covers = dict[tuple[Group, Index], "UOp | None"]
 _ALWAYS: _Gates = {None: None}
 _PLAIN = Value(None)
+#: The most operands of a CAT that one kernel stores. LLVM's time for a block of stores grows with
+#: the square of their number: 1,000 operands of 3 floats take 5.2 s in one kernel.
+MOST_PARTS: Final = 32
 
 
 @dataclass(slots=True)
@@ -91,6 +96,22 @@ def fuse(
         What the kernels are for.
     """
     return _Walk(wanted, committed, indexer, Prices(device)).run()
+
+
+def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
+    """The operands of `cat`, with where each begins, in portions that have elements."""
+    portion: list[tuple[UOp, Dim]] = []
+    start: Dim = 0
+    stored = 0
+    for part in cat.src:
+        if elements(part.shape):
+            if stored == MOST_PARTS:
+                yield portion
+                portion, stored = [], 0
+            stored += 1
+        portion.append((part, start))
+        start = total((start, part.shape[cat.arg]))
+    yield portion
 
 
 def _just(gate: UOp | None) -> _Gates:
@@ -317,30 +338,37 @@ class _Walk:
         self._descend(node, group, index, None)
 
     def _start(self, node: UOp) -> None:
-        """A kernel, or two for SCATTER_ADD, that computes `node` into its buffer."""
-        kinds = {Op.SCATTER_ADD: ("add", "init"), Op.CAT: ("cat",)}.get(node.op, ("map",))
-        for kind in kinds:
-            shape = node.src[1].shape if kind == "add" else node.shape
-            if elements(shape) == 0:
-                continue
-            order = self._orders.get(node, ()) if kind == "map" else ()
-            targets = frozenset(self._committed.get(node, ()))
-            group = Group(shape, kind, targets=targets, order=order, varying=self._varying)
-            group.roots[node] = group.natural
-            self._credit(node, group)
-            self._groups.append(group)
-            if node in self._home:
-                self._home[node].needs.add(group)
-            else:
-                self._home[node] = group
-            if kind == "map":
-                self._descend(node, group, group.natural, None)
-            elif kind == "cat":
-                for part, index in zip(node.src, group.split(node), strict=True):
-                    self._wish(part, (group, index))
-            else:
-                for operand in node.src[1:] if kind == "add" else node.src[:1]:
-                    self._wish(operand, (group, group.natural))
+        """A kernel that computes `node` into its buffer; for SCATTER_ADD and long CATs several."""
+        if node.op is Op.CAT:
+            for portion in _portions(node):
+                if (group := self._open(node, "cat", node.shape)) is not None:
+                    group.split(node.arg, portion)
+                    for part, _, index in group.parts:
+                        self._wish(part, (group, index))
+        elif node.op is Op.SCATTER_ADD:
+            base, update, *places = node.src
+            for kind, operands in (("add", [update, *places]), ("init", [base])):
+                if (group := self._open(node, kind, operands[0].shape)) is not None:
+                    for operand in operands:
+                        self._wish(operand, (group, group.natural))
+        elif (group := self._open(node, "map", node.shape)) is not None:
+            self._descend(node, group, group.natural, None)
+
+    def _open(self, node: UOp, kind: str, shape: tuple[Dim, ...]) -> Group | None:
+        """A new kernel that computes `node`, or a part of it; None where there are no elements."""
+        if elements(shape) == 0:
+            return None
+        order = self._orders.get(node, ()) if kind == "map" else ()
+        targets = frozenset(self._committed.get(node, ()))
+        group = Group(shape, kind, targets=targets, order=order, varying=self._varying)
+        group.roots[node] = group.natural
+        self._credit(node, group)
+        self._groups.append(group)
+        if node in self._home:
+            self._home[node].needs.add(group)
+        else:
+            self._home[node] = group
+        return group
 
     def _credit(self, node: UOp, group: Group) -> None:
         """Note whose work `node` is among what `group` computes."""

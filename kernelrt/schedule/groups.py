@@ -53,14 +53,14 @@ class Group:
         The iteration space.
     kind : str
         ``"map"`` stores each root; ``"init"`` and ``"add"`` are the two halves of a
-        SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores the operands of a CAT
-        one beside the other.
+        SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores operands of a CAT one
+        beside the other, all of them or a portion.
     order : tuple of int
         Its axes as the loops nest, outermost first; row-major when empty.
     natural : tuple of UOp
         The loop, or 0, of each axis of `shape`.
     parts : list
-        For a CAT, the loops over each operand.
+        For a CAT, the operands that are stored, where each begins, and the loops over it.
     roots : dict
         Stored tensor-level nodes -> the index at which each is stored.
     targets : frozenset
@@ -106,7 +106,7 @@ class Group:
     origins: dict[Origin, None] = field(default_factory=dict)
     order: Order = ()
     natural: Index = ()
-    parts: list[Index] = field(default_factory=list)
+    parts: list[tuple[UOp, Dim, Index]] = field(default_factory=list)
     vectors: frozenset[UOp] = frozenset()
     reductions: dict[Key, Index] = field(default_factory=dict)
     values: dict[Key, Value] = field(default_factory=dict)
@@ -141,21 +141,22 @@ class Group:
                 self._numbers += 1
         return tuple(out)
 
-    def split(self, node: UOp) -> list[Index]:
-        """Loops over each operand of the CAT `node`; operands of one shape share theirs."""
-        axis = node.arg
+    def split(self, axis: int, operands: Iterable[tuple[UOp, Dim]]) -> None:
+        """Make loops over `operands` of a CAT along `axis`, each with where it begins.
+
+        Operands of one shape share theirs.
+        """
         self._numbers = 0
         shared = self.natural = self._loops_over(self.shape[:axis])
         known: dict[tuple[Dim, ...], Index] = {}
-        for s in node.src:
-            if s.shape not in known:
-                known[s.shape] = (*shared, *self._loops_over(s.shape[axis:]))
-            self.parts.append(known[s.shape])
+        for part, start in operands:
+            if part.shape not in known:
+                known[part.shape] = (*shared, *self._loops_over(part.shape[axis:]))
+            self.parts.append((part, start, known[part.shape]))
         self._note_loops()
-        return self.parts
 
     def _note_loops(self) -> None:
-        every = {*self.natural, *(i for part in self.parts for i in part)}
+        every = {*self.natural, *(i for _, _, index in self.parts for i in index)}
         self.loops = sorted((i for i in every if i is not ZERO), key=lambda r: int(r.arg))
 
     # Merged groups

@@ -12,11 +12,11 @@ import operator
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Dim, Op, UOp, const, substitute, toposort
+from kernelrt.ir import Op, UOp, const, substitute, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
-from kernelrt.ir.shape import as_dim, as_uop, total
+from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.ir.symbolic import less
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.demand import POINTWISE, Held, Key, Use, Value, picks_in
@@ -102,15 +102,13 @@ class _Lowering:
 
     def _join(self, root: UOp) -> list[UOp]:
         axis = root.arg
-        start: Dim = 0
         out: list[UOp] = []
-        for part, index in zip(root.src, self._group.parts, strict=True):
+        for part, start, index in self._group.parts:
             value = self._value(part, index)
             there = (*index[:axis], index[axis] + as_uop(start), *index[axis + 1 :])
             at = self._indexer.flat(there, root.shape)
             if elements(part.shape):
                 out.append(UOp(Op.STORE, root.dtype, (self._places[root], at, value)))
-            start = total((start, part.shape[axis]))
         return out
 
     def _scatter(self, root: UOp) -> UOp:

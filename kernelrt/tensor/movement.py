@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -310,7 +311,7 @@ class MovementMethods(ActivationMethods):
                 raise ShapeError(
                     f"split_size: {sizes} does not add up to the {size} of axis {axis}"
                 )
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        starts = itertools.accumulate(sizes[:-1], initial=0)
         return tuple(self.narrow(axis, at, n) for at, n in zip(starts, sizes, strict=True))
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
