@@ -14,13 +14,14 @@ from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
 from kernelrt.codegen.reuse import replaced
 from kernelrt.codegen.tiles import ONE, extent, parts
+from kernelrt.codegen.totals import Total
 from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir.local import local_bytes
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
@@ -102,6 +103,17 @@ class _By(enum.Enum):
     MASKED = enum.auto()
 
 
+class _Part(NamedTuple):
+    """STOREs under the same loops, or a nest: what a kernel's text is counted by.
+
+    `opened` loops stand around it, outermost first; its text varies with the tiles of `ranges`.
+    """
+
+    content: tuple[UOp, ...] | Nest
+    opened: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+
+
 class Counter:
     """Counts for the kernel `info` on `target`.
 
@@ -131,8 +143,9 @@ class Counter:
         self.extents = {r: extent(r) for r in info.ranges}
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._inner: dict[UOp, list[UOp]] = {}
-        self._cycles: dict[object, float] = {}
-        self._written: dict[object, int] = {}
+        arrays = {u: tuple(info.deps[u]) for u in info.locals}
+        self._arrays = Total(arrays, self._local_bytes)
+        self._texts: dict[object, Total[_Part]] = {}
         self._bodies: dict[object, list[tuple[UOp, int, _By]]] = {}
 
     def stride(self, access: UOp, r: UOp) -> int | None:
@@ -146,13 +159,6 @@ class Counter:
 
     def cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nest`."""
-        key = (nest, *[tiles.get(r, ONE) for r in nest.walked])
-        found = self._cycles.get(key)
-        if found is None:
-            found = self._cycles[key] = self._count_cycles(nest, tiles)
-        return found
-
-    def _count_cycles(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         members = len(nest.reduces)
         along = self.vector_of(nest.closed, tiles)
         results = self._count(nest.deps, tiles, along)
@@ -300,14 +306,14 @@ class Counter:
 
     def local_bytes(self, tiles: Mapping[UOp, Tile]) -> int:
         """Memory of the local arrays: one for each element of the tile around."""
-        total = 0
-        for u in self.info.locals:
-            wide = any(tiles.get(r, ONE).lanes > 1 for r in self.info.deps[u])
-            if u in self._replaced and not wide:
-                continue
-            around = math.prod(tiles.get(r, ONE).factor for r in self.info.deps[u])
-            total += around * local_bytes(u.dtype, u.src[1:])
-        return total
+        return int(self._arrays.under(tiles))
+
+    def _local_bytes(self, array: UOp, tiles: Mapping[UOp, Tile]) -> int:
+        around = [tiles.get(r, ONE) for r in self.info.deps[array]]
+        if array in self._replaced and not any(tile.lanes > 1 for tile in around):
+            return 0
+        places = math.prod(tile.factor for tile in around)
+        return places * local_bytes(array.dtype, array.src[1:])
 
     # Text -----------------------------------------------------------------------------------
 
@@ -324,22 +330,32 @@ class Counter:
         place of every segment of a loop is written out, so the counts of nested loops multiply;
         what does not vary with a loop is written once for it.
         """
-        closers = {r: nest for nest in nests for r in nest.closed}
+        key = (*nests, *order, None, *outside)
+        text = self._texts.get(key)
+        if text is None:
+            parts = self._parts(nests, order, outside)
+            text = self._texts[key] = Total({part: part.ranges for part in parts}, self._written)
+        return int(text.under(tiles))
+
+    def _parts(
+        self, nests: Sequence[Nest], order: Sequence[UOp], outside: Sequence[UOp]
+    ) -> Iterator[_Part]:
         together: dict[frozenset[UOp], list[UOp]] = {}
         for store in self.info.sink.src:
             together.setdefault(self.info.deps_of(store.src), []).append(store)
-        total = 0
         for deps, stores in together.items():
-            total += self._written_stores(stores, [r for r in order if r in deps], tiles)
+            opened = tuple([r for r in order if r in deps])
+            yield _Part(tuple(stores), opened, opened)
+        closers = {r: nest for nest in nests for r in nest.closed}
         for nest in nests:
-            opened = self._around(nest, order, closers, outside)
-            ranges = (*opened, *nest.closed)
-            key = (nest, ranges, tuple(tiles.get(r, ONE) for r in ranges))
-            found = self._written.get(key)
-            if found is None:
-                found = self._written[key] = self._written_nest(nest, opened, tiles)
-            total += found
-        return total
+            opened = tuple(self._around(nest, order, closers, outside))
+            yield _Part(nest, opened, (*opened, *nest.closed))
+
+    def _written(self, part: _Part, tiles: Mapping[UOp, Tile]) -> int:
+        content, opened, _ = part
+        if isinstance(content, Nest):
+            return self._written_nest(content, opened, tiles)
+        return self._written_stores(content, opened, tiles)
 
     def _written_stores(
         self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]

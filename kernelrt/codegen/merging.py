@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import CLOSING, Analysis
@@ -12,9 +13,12 @@ from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
 __all__ = ["merge_passes"]
+
+#: A REDUCE and a LOCAL that might be filled in its loops.
+_Pair = tuple[UOp, UOp]
 
 
 def merge_passes(sink: UOp) -> UOp:
@@ -31,32 +35,107 @@ def merge_passes(sink: UOp) -> UOp:
     return sink
 
 
+class _Passes:
+    """The passes of a kernel: the REDUCEs and LOCALs over the same RANGEs, which one nest runs.
+
+    Both are counted from 0, and sets of them are integers of which bit i stands for number i.
+
+    Attributes
+    ----------
+    closed : list of tuples of UOp
+        The RANGEs of each pass.
+    first : list of UOp
+        A REDUCE or LOCAL of each pass.
+    needs : list of int
+        The passes whose results each takes up, those that these need, and so on.
+    """
+
+    def __init__(self, sink: UOp) -> None:
+        self.closed: list[tuple[UOp, ...]] = []
+        self.first: list[UOp] = []
+        #: Of REDUCEs and LOCALs, each one's number, the passes they are in, by number, ...
+        self._numbers: dict[UOp, int] = {}
+        self._within: list[int] = []
+        #: ... and those that the ones of a pass take up.
+        self._taken: list[int] = []
+        passes: dict[tuple[UOp, ...], int] = {}
+        below: dict[UOp, int] = {}
+        for u in toposort([sink]):
+            taken = 0
+            for s in u.src:
+                taken |= below[s]
+            if u.op in CLOSING:
+                within = passes.setdefault(u.src[1:], len(passes))
+                if within == len(self.closed):
+                    self.closed.append(u.src[1:])
+                    self.first.append(u)
+                    self._taken.append(0)
+                self._taken[within] |= taken
+                taken = 1 << len(self._within)
+                self._numbers[u] = len(self._within)
+                self._within.append(within)
+            below[u] = taken
+        self.needs = self._all_needed()
+
+    def _all_needed(self) -> list[int]:
+        used = [sum({1 << self._within[u] for u in _members(taken)}) for taken in self._taken]
+        needs, settled = list(used), False
+        # Operands are counted first, so that this is done twice unless passes are shared.
+        while not settled:
+            settled = True
+            for each, direct in enumerate(used):
+                found = needs[each]
+                for other in _members(direct):
+                    found |= needs[other]
+                settled = settled and found == needs[each]
+                needs[each] = found
+        return needs
+
+    def is_circular(self) -> bool:
+        """Whether one would have to wait for itself."""
+        return any(needs >> each & 1 for each, needs in enumerate(self.needs))
+
+    def wait(self, reduce: UOp, local: UOp) -> bool:
+        """Whether `reduce` and `local` cannot be one pass, for all that lies between theirs."""
+        own, filled = (self._within[self._numbers[u]] for u in (reduce, local))
+        if self.needs[filled] >> own & 1:
+            return True
+        besides = self._taken[own] & ~(1 << self._numbers[local])
+        between = {self._within[u] for u in _members(besides)}
+        return any(each == filled or self.needs[each] >> filled & 1 for each in between)
+
+
+def _members(numbers: int) -> Iterator[int]:
+    while numbers:
+        yield (numbers & -numbers).bit_length() - 1
+        numbers &= numbers - 1
+
+
 def _read_in_passing(sink: UOp) -> UOp:
     """`sink` with the LOCALs that a REDUCE walks once filled in its loops, where they may be."""
-    tried: set[tuple[UOp, UOp]] = set()
-    while True:
-        info = Analysis(sink)
-        if not info.locals:
-            return sink
-        for reduce, local in _walked(info):
-            if (reduce, local) in tried:
-                continue
-            tried.add((reduce, local))
-            joined = _joined(sink, reduce, local)
-            if joined is not None:
-                sink = joined
-                break
+    refused: set[_Pair] = set()
+    # Where an array is filled in passing, so may those be that it is filled from.
+    while pairs := [pair for pair in _walked(sink) if pair not in refused]:
+        while (joined := _joined(sink, pairs)) is None and len(pairs) > 1:
+            pairs = pairs[: len(pairs) // 2]
+        if joined is None:
+            refused.add(pairs[0])
         else:
-            return sink
+            sink = joined
+    return sink
 
 
-def _walked(info: Analysis) -> Iterable[tuple[UOp, UOp]]:
+def _walked(sink: UOp) -> Iterator[_Pair]:
     """REDUCEs and the LOCALs whose elements they read in order, under the same outer loops."""
+    info = Analysis(sink)
+    if not info.locals:
+        return
+    passes = _Passes(sink)
     for reduce in info.reduces:
         for load in info.loads(reduce.src[0]):
             local = load.src[0]
             alike = local.op is Op.LOCAL and info.deps[local] == info.deps[reduce]
-            if alike and _is_identity(load, reduce):
+            if alike and not passes.wait(reduce, local) and _is_identity(load, reduce):
                 yield reduce, local
 
 
@@ -69,83 +148,46 @@ def _is_identity(load: UOp, reduce: UOp) -> bool:
     return away.op is Op.CONST and away.arg == 0
 
 
-def _joined(sink: UOp, reduce: UOp, local: UOp) -> UOp | None:
-    """`sink` with `local` filled in the loops of `reduce`; None where one has to wait."""
-    if local.src[1:] != reduce.src[1:]:
-        own = dict(zip(local.src[1:], reduce.src[1:], strict=True))
-        # At once: the loads keep their index, so they are found by it again.
-        sink, reduce, local = substitute([sink, reduce, local], own)
-    elements = {
-        load: local.src[0]
-        for load in toposort([reduce.src[0]])
-        if load.op is Op.LOAD and load.src[0] is local and _is_identity(load, reduce)
-    }
-    value = substitute([reduce.src[0]], elements)[0]
-    joined = substitute([sink], {reduce: reduce.replace(src=(value, *reduce.src[1:]))})[0]
-    passes = _passes(Analysis(joined))
-    return None if any(each in _all_needed(each) for each in passes) else joined
-
-
-class _Pass:
-    """REDUCEs and LOCALs that will run in one loop nest."""
-
-    def __init__(self, closed: tuple[UOp, ...]) -> None:
-        self.closed = closed
-        self.nodes: list[UOp] = []
-        #: Passes whose results these use, directly or not.
-        self.needs: set[_Pass] = set()
-
-
-def _passes(info: Analysis) -> list[_Pass]:
-    """The passes of a kernel, each with those whose results it uses directly."""
-    passes: dict[tuple[UOp, ...], _Pass] = {}
-    below: dict[UOp, frozenset[_Pass]] = {}
-    for u in info.nodes:
-        under = frozenset[_Pass]().union(*(below[s] for s in u.src))
-        if u.op in CLOSING:
-            own = passes.setdefault(u.src[1:], _Pass(u.src[1:]))
-            own.nodes.append(u)
-            own.needs |= under
-            under |= {own}
-        below[u] = under
-    return list(passes.values())
+def _joined(sink: UOp, pairs: list[_Pair]) -> UOp | None:
+    """`sink` with each LOCAL filled in the loops of its REDUCE; None where one has to wait."""
+    # What is left to join is rewritten along with the kernel, as the node that it is there.
+    nodes = [sink, *chain.from_iterable(reversed(pairs))]
+    while len(nodes) > 1:
+        reduce, local = nodes[-2:]
+        if local.src[1:] != reduce.src[1:]:
+            own = dict(zip(local.src[1:], reduce.src[1:], strict=True))
+            # At once: the loads keep their index, so they are found by it again.
+            nodes = substitute(nodes, own)
+            reduce, local = nodes[-2:]
+        elements = {
+            load: local.src[0]
+            for load in toposort([reduce.src[0]])
+            if load.op is Op.LOAD and load.src[0] is local and _is_identity(load, reduce)
+        }
+        value = substitute([reduce.src[0]], elements)[0]
+        nodes = substitute(nodes[:-2], {reduce: reduce.replace(src=(value, *reduce.src[1:]))})
+    return None if _Passes(nodes[0]).is_circular() else nodes[0]
 
 
 def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
     """Ranges to exchange for others, so that what may share a loop nest does."""
-    passes = _passes(info)
-    for each in passes:
-        each.needs = _all_needed(each)
-    alike: dict[object, list[_Pass]] = {}
+    passes = _Passes(info.sink)
+    needs = passes.needs
+    alike: dict[object, list[int]] = {}
     shared: dict[UOp, UOp] = {}
-    for each in passes:
-        key = (info.deps[each.nodes[0]], tuple(r.src[0] for r in each.closed))
+    for each, closed in enumerate(passes.closed):
+        key = (info.deps[passes.first[each]], tuple(r.src[0] for r in closed))
         kept = alike.setdefault(key, [])
         # One that needs the other comes after it; neither may, by way of any pass.
-        fit = next((k for k in kept if each not in k.needs and k not in each.needs), None)
+        fit = next((k for k in kept if not (needs[k] >> each | needs[each] >> k) & 1), None)
         if fit is None:
             kept.append(each)
             continue
-        shared.update(zip(each.closed, fit.closed, strict=True))
-        _join(fit, each, passes)
+        shared.update(zip(closed, passes.closed[fit], strict=True))
+        # Whoever needed either needs both from now on, and all that they need.
+        both = 1 << each | 1 << fit
+        needs[fit] |= needs[each]
+        for other, needed in enumerate(needs):
+            if needed & both:
+                needs[other] = needed | both | needs[fit]
     return shared
-
-
-def _all_needed(each: _Pass) -> set[_Pass]:
-    """What a pass needs, and what that needs, where passes are joined already."""
-    found: set[_Pass] = set()
-    pending = list(each.needs)
-    while pending:
-        needed = pending.pop()
-        if needed not in found:
-            found.add(needed)
-            pending += needed.needs
-    return found
-
-
-def _join(kept: _Pass, gone: _Pass, passes: Iterable[_Pass]) -> None:
-    """Let `kept` do what `gone` did: whoever needed either needs both, and all that they need."""
-    kept.needs |= gone.needs
-    for other in passes:
-        if kept in other.needs or gone in other.needs:
-            other.needs |= {kept, gone} | kept.needs

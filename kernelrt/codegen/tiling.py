@@ -18,6 +18,7 @@ from kernelrt.codegen.blocking import outside
 from kernelrt.codegen.counting import Counter, Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
+from kernelrt.codegen.totals import Total
 from kernelrt.codegen.traffic import streamed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError, SpecError
@@ -212,6 +213,7 @@ class Chooser:
         self.costs = costs_of(target)
         self.count = Counter(info, target, self.lanes)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
+        self._cycles = Total({nest: nest.walked for nest in self.nests}, self.count.cycles)
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
@@ -262,8 +264,11 @@ class Chooser:
             tiles[r] = Tile(half // lanes * lanes, lanes)
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
-        fits = self.count.local_bytes(tiles) <= LOCAL_BYTES
-        return fits and self.written(tiles) <= MOST_INSTRUCTIONS
+        return self.fits(tiles) and self.written(tiles) <= MOST_INSTRUCTIONS
+
+    def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether the stack holds the local arrays."""
+        return self.count.local_bytes(tiles) <= LOCAL_BYTES
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
         return self.count.instructions(self.nests, self.order, tiles, self.outside)
@@ -373,11 +378,16 @@ class Chooser:
             candidates,
             key=lambda c: self.cost(concerned, c) * self.remainder_penalty(nest, c),
         )
-        short = next((c for c in ranked if self.is_short(c)), None)
-        self.tiles = short or min(candidates, key=self.written)
+        lengths = []
+        for tiles in ranked:
+            lengths.append(self.written(tiles))
+            if lengths[-1] <= MOST_INSTRUCTIONS and self.fits(tiles):
+                self.tiles = tiles
+                return
+        self.tiles = ranked[lengths.index(min(lengths))]
 
     def cost(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
-        return sum(self.count.cycles(nest, tiles) for nest in nests)
+        return self._cycles.under(tiles, nests)
 
     def remainder_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Each remainder is another copy of the body to compile and to keep in the cache."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -162,3 +163,33 @@ def test_a_contraction_spreads_each_factor_once(build):
     spread = re.findall(r"insertelement <16 x float> poison, float (%\w+), i64 0", text)
     assert spread
     assert len(spread) == len(set(spread))
+
+
+def work(asts, layer, count):
+    """Calls of functions that it takes to write the kernels of so many layers."""
+    x = krt.tensor(np.random.default_rng(0).standard_normal((8, 33)).astype(np.float32))
+    asts.clear()
+    for _ in range(count):
+        x = layer(x) * (1 + 2.0**-count)  # kernels of its own
+    x.realize()
+    calls = 0
+
+    def called(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        for ast in list(dict.fromkeys(asts)):
+            LLVMRenderer(TARGETS[1]).render(ast)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("layer", [
+    lambda x: x.layer_norm(33), lambda x: x.softmax(-1), lambda x: x.layer_norm(33).softmax(-1),
+])  # fmt: skip
+def test_work_grows_with_the_passes_of_a_kernel_not_with_their_square(asts, layer):
+    # Pass after pass, each reading the one before, in as few kernels as hold them.
+    assert work(asts, layer, 20) < 5 * work(asts, layer, 5)

@@ -279,3 +279,20 @@ def test_disturbances_see_state_that_changes_by_halves(monkeypatch):
     monkeypatch.setattr(module.World, "step", halves)
     world = module.World()
     assert module.after(world).startswith("state: ")
+
+
+@pytest.mark.parametrize("line", ["b = a @ x", "b = T.matmul(a, x)"])
+def test_products_of_two_types_are_not_asked_of_torch(line):
+    # It refuses them, and returns one of the types where there is nothing to add up.
+    pytest.importorskip("torch")
+    from tests.soak import truth
+
+    case = {
+        "inputs": {"a": "f(np.zeros((0, 3)))", "x": "np.zeros((3, 0), int)"},
+        "lines": [line], "results": ["b"], "dtype": "float64", "grad": False,
+    }  # fmt: skip
+    with pytest.raises(truth.Invalid):
+        truth.torch_values(case, truth.arrays(case, 1), "float64")
+    case["inputs"]["x"] = "np.zeros((3, 0))"
+    (found,) = truth.torch_values(case, truth.arrays(case, 1), "float64").values
+    assert found.shape == (0, 0)

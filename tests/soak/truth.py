@@ -126,11 +126,23 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked."""
+    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
+
+    Nor is a matrix product of two types, which torch refuses unless it adds up nothing.
+    """
     import torch
+    from torch.overrides import BaseTorchFunctionMode
+
+    class OneType(BaseTorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if "matmul" in func.__name__ and args[0].dtype != args[1].dtype:
+                raise Invalid(f"{func.__name__} of {args[0].dtype} and {args[1].dtype}")
+            return super().__torch_function__(func, types, args, kwargs)
 
     torch.set_warn_always(True)  # it would warn once in a process, and then not
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), OneType():
         warnings.simplefilter("error")
         yield
 
