@@ -41,8 +41,11 @@ def can_build_here() -> bool:
 
 
 def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    # Python's own folders alone: where PYTHONPATH names a checkout, that would be what is tried.
+    environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, **options
+        [str(part) for part in command],
+        **{"capture_output": True, "text": True, "env": environment, **options},
     )
 
 
