@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 from dataclasses import dataclass, field
-from time import perf_counter_ns, sleep
+from time import perf_counter_ns, process_time, sleep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,8 +17,10 @@ BATCH_NS = 200_000
 """A batch of calls takes at least this long, so that reading the clock costs nothing."""
 
 
-SETTLE_S = 0.03
-"""How long to wait between sides: OpenBLAS's threads spin for 26 ms after their last work."""
+SETTLE_S = 1.0
+"""The longest wait between sides: OpenBLAS's threads spin for 2**28 ticks after their last work."""
+LOOK_S = 0.01
+"""How long the threads of the process must have done nothing; a tenth of it is nothing."""
 
 
 @dataclass
@@ -71,7 +73,7 @@ def measure(
             for name in names[shift:] + names[:shift]:
                 side, call = sides[name]
                 side.enter()
-                sleep(SETTLE_S)
+                settle()
                 _block(call, counts[name], int(block_ms * 1e6), samples[name].batches)
             gc.collect()
     finally:
@@ -79,6 +81,15 @@ def measure(
     for name, (side, _) in sides.items():
         samples[name].batches[:] = [batch / side.calls for batch in samples[name].batches]
     return samples
+
+
+def settle() -> None:
+    """Wait until no thread of the process computes any more."""
+    for _ in range(round(SETTLE_S / LOOK_S)):
+        before = process_time()
+        sleep(LOOK_S)
+        if process_time() - before < LOOK_S / 10:
+            return
 
 
 def _block(call: Call, count: int, block_ns: int, batches: list[float]) -> None:

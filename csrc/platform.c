@@ -53,6 +53,36 @@ void krt_wake(_Atomic uint32_t *word, int count)
     futex(word, FUTEX_WAKE, (uint32_t)count, NULL);
 }
 
+int krt_core(void) { return sched_getcpu(); }
+
+int krt_thread_number(void) { return (int)syscall(SYS_gettid); }
+
+void krt_keep_off(int core, int thread, krt_cores *cores)
+{
+    enum { BITS = 8 * sizeof *cores->allowed };
+    unsigned long kept[KRT_CPU_WORDS];
+    long nbytes = syscall(SYS_sched_getaffinity, thread, sizeof kept, cores->allowed);
+    if (core < 0 || core >= KRT_CPU_WORDS * BITS || nbytes <= 0)
+        return;
+    size_t words = (size_t)nbytes / sizeof *kept;
+    memset(cores->allowed + words, 0, sizeof kept - words * sizeof *kept);
+    memcpy(kept, cores->allowed, sizeof kept);
+    kept[core / BITS] &= ~(1UL << core % BITS);
+    unsigned long others = 0;
+    for (size_t i = 0; i < words; ++i)
+        others |= kept[i];
+    if (others && kept[core / BITS] != cores->allowed[core / BITS])
+        cores->narrowed = !syscall(SYS_sched_setaffinity, thread, sizeof kept, kept);
+}
+
+void krt_allow_again(krt_cores *cores)
+{
+    if (!cores->narrowed)
+        return;
+    cores->narrowed = false;
+    syscall(SYS_sched_setaffinity, 0, sizeof cores->allowed, cores->allowed);
+}
+
 #else
 
 /* One queue for all words: waking is rare, and a thread woken for another word looks and sleeps
@@ -88,6 +118,19 @@ void krt_wake(_Atomic uint32_t *word, int count)
     pthread_cond_broadcast(&wait_queue);
     pthread_mutex_unlock(&wait_mutex);
 }
+
+int krt_core(void) { return -1; }
+
+int krt_thread_number(void) { return 0; }
+
+void krt_keep_off(int core, int thread, krt_cores *cores)
+{
+    (void)core;
+    (void)thread;
+    (void)cores;
+}
+
+void krt_allow_again(krt_cores *cores) { (void)cores; }
 
 #endif
 

@@ -27,6 +27,30 @@ void krt_wait(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
 /* Wake up to `count` threads that sleep on `word`. */
 void krt_wake(_Atomic uint32_t *word, int count);
 
+/* ---- Which core a thread runs on ---------------------------------------------------------
+ *
+ * A system may put a thread on the core of whoever starts or wakes it, to wait there for a turn
+ * that comes milliseconds later while another core is idle. Linux does so where all have slept for
+ * long, and leaves it there as long as both are busy. */
+
+enum { KRT_CPU_WORDS = 16 };
+
+/* The cores of a thread while it is kept off one of them. */
+typedef struct krt_cores {
+    bool narrowed;
+    unsigned long allowed[KRT_CPU_WORDS];
+} krt_cores;
+
+/* The core of this thread, and what others know it by; -1 and 0 where threads cannot be told where
+ * to run. */
+int krt_core(void);
+int krt_thread_number(void);
+
+/* Have `thread` (0: this one) run on any of its cores but `core`, if it has others; until it gives
+ * them to krt_allow_again itself. Nothing happens where the system does not let it. */
+void krt_keep_off(int core, int thread, krt_cores *cores);
+void krt_allow_again(krt_cores *cores);
+
 /* Cache-line aligned memory for the core's own tables. Every allocation of the core goes through
  * here, so that a test build can make each of them fail in turn. */
 void *krt_alloc(size_t nbytes);

@@ -103,9 +103,15 @@ void krt_event_notify(krt_event *event)
     krt_wake(&event->count, 1);
 }
 
-/* Where a worker sleeps, on a line of its own. */
+/* Of a bed. A worker sleeps in one that is TAKEN, or is about to; whoever calls it has it to
+ * himself while it is CALLED. */
+enum { EMPTY, TAKEN, CALLED };
+
+/* Where a worker sleeps, on lines of its own. */
 typedef struct bed {
-    KRT_ALIGNED _Atomic uint32_t taken; /* 1: its worker sleeps or is about to */
+    KRT_ALIGNED _Atomic uint32_t state;
+    int thread;
+    krt_cores cores;
 } bed;
 
 static bed beds[MAX_THREADS];
@@ -113,31 +119,54 @@ static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* beds that are taken */
 
 void krt_worker_prepare(int worker)
 {
-    atomic_store_explicit(&beds[worker].taken, 1, memory_order_relaxed);
+    bed *own = beds + worker;
+    if (!own->thread)
+        own->thread = krt_thread_number();
+    atomic_store_explicit(&own->state, TAKEN, memory_order_release);
     atomic_fetch_add_explicit(&sleeping_workers, 1, memory_order_seq_cst);
 }
 
-/* Empty a bed. False: somebody else was quicker. */
-static bool empty(bed *at)
+/* From TAKEN to `next`. False: somebody else was quicker. */
+static bool empty(bed *at, uint32_t next)
 {
-    if (!atomic_load_explicit(&at->taken, memory_order_relaxed) ||
-        !atomic_exchange_explicit(&at->taken, 0, memory_order_acq_rel))
+    uint32_t taken = TAKEN;
+    if (atomic_load_explicit(&at->state, memory_order_relaxed) != TAKEN ||
+        !atomic_compare_exchange_strong_explicit(&at->state, &taken, next, memory_order_acq_rel,
+                                                 memory_order_relaxed))
         return false;
     atomic_fetch_sub_explicit(&sleeping_workers, 1, memory_order_relaxed);
     return true;
 }
 
-void krt_worker_cancel(int worker) { empty(beds + worker); }
+/* Wake its worker, if it sleeps there, on another core than this one. */
+static bool call(bed *at)
+{
+    if (!empty(at, CALLED))
+        return false;
+    krt_keep_off(krt_core(), at->thread, &at->cores);
+    atomic_store_explicit(&at->state, EMPTY, memory_order_release);
+    krt_wake(&at->state, 1);
+    return true;
+}
+
+static void sleep_until_called(int worker)
+{
+    bed *own = beds + worker;
+    uint32_t state;
+    while ((state = atomic_load_explicit(&own->state, memory_order_acquire)) != EMPTY)
+        krt_wait(&own->state, state, -1);
+    krt_allow_again(&own->cores);
+}
+
+void krt_worker_cancel(int worker)
+{
+    if (!empty(beds + worker, EMPTY))
+        sleep_until_called(worker); /* until whoever calls it is done with that */
+}
 
 #ifdef KRT_TEST_HOOKS
 uint32_t krt_test_sleeping_workers(void) { return sleeping_workers; }
 #endif
-
-static void sleep_until_called(int worker)
-{
-    while (atomic_load_explicit(&beds[worker].taken, memory_order_acquire))
-        krt_wait(&beds[worker].taken, 1, -1);
-}
 
 bool krt_spin_once(krt_spin *spin, int64_t limit_ns)
 {
@@ -158,8 +187,8 @@ int64_t krt_spun_ns(const krt_spin *spin)
 /* ---- The region and its gate ------------------------------------------------------------- */
 
 /* Everything a worker must know to join is one word: the region's number, whether it is open,
- * which workers it wants, and how many are inside. Work and context may be read by whoever is
- * inside; they change only while nobody is. */
+ * which workers it wants, and how many are inside. Work, context and core may be read by whoever
+ * is inside; they change only while nobody is. */
 enum { INSIDE_BITS = 16, WANTED_BITS = 15 };
 #define INSIDE ((UINT64_C(1) << INSIDE_BITS) - 1)
 #define WANTED (((UINT64_C(1) << WANTED_BITS) - 1) << INSIDE_BITS)
@@ -171,6 +200,7 @@ static struct {
     KRT_ALIGNED _Atomic uint64_t gate;
     krt_work work;
     void *context;
+    int core; /* the caller's, when it opened the region */
     KRT_ALIGNED _Atomic bool taken; /* the fields below belong to whoever set it */
     int started;                    /* workers, so that their indices are 1 .. started */
 } pool;
@@ -192,10 +222,7 @@ void krt_workers_notify(int count)
         return;
     uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_relaxed);
     for (uint64_t i = 1, end = (gate & WANTED) >> INSIDE_BITS; i < end && count > 0; ++i)
-        if (empty(beds + i)) {
-            krt_wake(&beds[i].taken, 1);
-            --count;
-        }
+        count -= call(beds + i);
 }
 
 static void leave(void)
@@ -234,12 +261,23 @@ static uint32_t join(int index, uint32_t done)
 }
 
 #ifndef KRT_NO_THREADS
+/* Where both are on one core each waits for the other's turns. */
+static void get_off(int core)
+{
+    krt_cores cores = {0};
+    if (core < 0 || core != krt_core())
+        return;
+    krt_keep_off(core, 0, &cores);
+    krt_allow_again(&cores);
+}
+
 static void *worker_main(void *argument)
 {
     int index = (int)(intptr_t)argument;
     uint32_t done = number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) - 1;
     for (;;) {
         uint32_t region = join(index, done);
+        get_off(pool.core);
         bool over = pool.work(pool.context, index);
         leave();
         if (over)
@@ -318,6 +356,7 @@ bool krt_pool_run(int threads, krt_work work, void *context, int64_t *waited_ns)
     }
     pool.work = work;
     pool.context = context;
+    pool.core = krt_core();
     uint64_t next = (uint64_t)number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) + 1;
     atomic_store_explicit(&pool.gate,
                           next << NUMBER_SHIFT | OPEN | (uint64_t)(workers + 1) << INSIDE_BITS,
@@ -338,10 +377,9 @@ static void after_fork_in_child(void)
     uint64_t next = (uint64_t)number(pool.gate) + 1;
     pool.gate = next << NUMBER_SHIFT;
     pool.taken = false;
-    pool.started = 0;
+    for (; pool.started; --pool.started) /* a worker has a bed once it is started */
+        beds[pool.started] = (bed){0};
     start_refused = false;
-    for (int i = 0; i < MAX_THREADS; ++i)
-        beds[i].taken = 0;
     sleeping_workers = 0;
     krt_caller_event.sleepers = 0;
     limit = 0;

@@ -1,8 +1,15 @@
 /* test_pool.c - the ladder for one chunked op: it completes, in bounds, all items, each once,
  * many times, under contention, on pools from one thread to far more than there are CPUs. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
 #include "check.h"
 
 #include <pthread.h>
+#ifdef __linux__
+#include <dirent.h>
+#include <sched.h>
+#endif
 
 enum { MOST_ITEMS = 4096 };
 
@@ -169,6 +176,56 @@ static void test_fewer_are_admitted_than_there_are(void)
 }
 #endif
 
+#ifdef __linux__
+/* Every thread may run where the process may. */
+static void check_cores_of_all_threads(const cpu_set_t *allowed)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    CHECK(tasks);
+    for (struct dirent *at; (at = readdir(tasks));) {
+        cpu_set_t cores;
+        if (at->d_name[0] != '.' && !sched_getaffinity(atoi(at->d_name), sizeof cores, &cores))
+            CHECK(CPU_EQUAL(&cores, allowed));
+    }
+    closedir(tasks);
+}
+
+/* Workers that were kept off the caller's core to be woken get it back. */
+static void test_cores_are_given_back(void)
+{
+    cpu_set_t allowed;
+    CHECK(!sched_getaffinity(0, sizeof allowed, &allowed));
+    krt_test_set_pool_limit(4);
+    for (int i = 0; i < 50; ++i) {
+        climb(8, 1000000, 3);
+        usleep(1500); /* all go to sleep */
+    }
+    check_cores_of_all_threads(&allowed);
+}
+
+/* A thread leaves the core it is kept off, if there is another, and only while it is. */
+static void test_keeping_off_a_core(void)
+{
+    cpu_set_t allowed, now;
+    CHECK(!sched_getaffinity(0, sizeof allowed, &allowed));
+    for (int i = 0; i < 100; ++i) {
+        krt_cores cores = {0};
+        int core = krt_core();
+        CHECK(CPU_ISSET((size_t)core, &allowed));
+        krt_keep_off(core, i % 2 ? krt_thread_number() : 0, &cores);
+        CHECK(cores.narrowed == (CPU_COUNT(&allowed) > 1));
+        CHECK(!cores.narrowed || krt_core() != core);
+        krt_allow_again(&cores);
+        CHECK(!cores.narrowed);
+        CHECK(!sched_getaffinity(0, sizeof now, &now) && CPU_EQUAL(&now, &allowed));
+    }
+    krt_cores cores = {0};
+    krt_keep_off(CPU_SETSIZE, 0, &cores);
+    krt_keep_off(-1, 0, &cores);
+    CHECK(!cores.narrowed);
+}
+#endif
+
 /* For a soak: KRT_EXECUTES=1000000. */
 static void test_many_executions(void)
 {
@@ -188,6 +245,10 @@ int main(void)
     test_sleep_between();
 #ifndef KRT_NO_THREADS
     test_fewer_are_admitted_than_there_are();
+#endif
+#ifdef __linux__
+    test_keeping_off_a_core();
+    test_cores_are_given_back();
 #endif
     test_many_callers();
     test_changing_the_thread_count();
