@@ -19,7 +19,7 @@ from kernelrt.codegen.alu import alu
 from kernelrt.codegen.checks import bound
 from kernelrt.codegen.frames import Frames, Segment
 from kernelrt.codegen.llvm import Text, Value
-from kernelrt.codegen.loops import Axis, Loop, Pass, Step
+from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
 from kernelrt.codegen.memory import Memory
 from kernelrt.codegen.rare import rare
 from kernelrt.codegen.tiles import Place, Position, Tile, is_fixed
@@ -85,6 +85,8 @@ class Emitter:
                 self._loop(item)
             elif isinstance(item, Pass):
                 self.accumulators.run(item)
+            elif isinstance(item, Fetch):
+                self._fetch(item)
             else:
                 self._store(item)
 
@@ -161,6 +163,12 @@ class Emitter:
             values = [self.value(s.src[2], place) for s in step.nodes]
             for store, value in zip(step.nodes, values, strict=True):
                 self.memory.store(store, value, self.restrict(place, self.info.deps[store]))
+
+    def _fetch(self, item: Fetch) -> None:
+        for place in self.places(item.ranges):
+            for access in item.accesses:
+                deps = self.info.deps_of([access.src[1]])
+                self.memory.fetch(access, self.restrict(place, deps))
 
     def places(self, ranges: Sequence[UOp]) -> list[Place]:
         """All places of the current tile over `ranges`, in loop order."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.skipping import gate_of, zeros_in
-from kernelrt.codegen.streams import rows_ahead, streams
+from kernelrt.codegen.streams import rows_ahead, streams, touched_late
 from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
 from kernelrt.ir.ops import Op
 
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Axis", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
+__all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
 #: Accumulators that hide the latency of an addition: two units of four cycles.
 ACCUMULATORS = 8
+#: Vectors that are computed while memory is waited for: 100 ns at two of them a cycle.
+LATENCY = 1024
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
 LONGEST = 128
@@ -166,8 +168,24 @@ class Pass:
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Memory that is asked for before a pass, for the step that comes after it.
+
+    Attributes
+    ----------
+    accesses : tuple of UOp
+        LOADs and STOREs of that step.
+    ranges : tuple of UOp
+        RANGEs whose places it goes through.
+    """
+
+    accesses: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+
+
 #: What stands in a body.
-Item = Loop | Pass | Step
+Item = Loop | Pass | Step | Fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +233,16 @@ class _Builder:
         opened = [each.range for each in self.stack[1:] if each.range is not None]
         here = [s for s in stores if deps[s] <= set(opened)]
         if here:
+            items = self.stack[-1].items
+            before = len(items)
             self._need([s.src[2] for s in here])
             self._need([s.src[1] for s in here])
-            ranges = tuple(r for r in opened if any(r in deps[s] for s in here))
-            self.stack[-1].items.append(Step(tuple(here), ranges))
+            step = Step(tuple(here), tuple(r for r in opened if any(r in deps[s] for s in here)))
+            passes = [each for each in items[before:] if isinstance(each, Pass)]
+            if opened and any(self._is_long(each) for each in passes):
+                wanted = touched_late(self.info, step.nodes, opened[-1], self.device)
+                items[before:before] = [Fetch(wanted, step.ranges)] if wanted else []
+            items.append(step)
         rest = [s for s in stores if s not in here]
         if not rest:
             return
@@ -265,6 +289,15 @@ class _Builder:
             if self.stack[depth].range in deps:
                 return depth
         return 0
+
+    def _is_long(self, each: Pass) -> bool:
+        """Whether memory that is asked for before `each` is there after it."""
+        tiles = [self.tiling.tile(r) for r in each.outer]
+        places = math.prod(len(tile.positions()) for tile in tiles)
+        turns = math.prod(extent(r) for r in each.closed) / each.lanes if each.vector else (
+            math.prod(extent(r) for r in each.closed)
+        )
+        return places * turns * len(each.folds) >= LATENCY
 
     def _blocks(self, closed: tuple[UOp, ...]) -> dict[UOp, int]:
         """Elements of a block, of the loops over `closed` that are too long to add up at once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from kernelrt.codegen.loops import Axis, Loop, Pass, Step
+from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
 from kernelrt.codegen.tiles import is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
@@ -32,6 +32,7 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - An array that keeps sums is filled by the one REDUCE that is its value, in loops of both.
     - Parts of a loop come to its extent; a loop that is split occurs once, and nothing under it
       adds to memory.
+    - What is asked for ahead lies in an argument, at an address that is known there.
     - Every STORE is done, once, and in the order of the kernel where loops are the same.
 
     Raises
@@ -69,6 +70,8 @@ class _Check:
             elif isinstance(item, Pass):
                 self._pass(item, opened, known)
                 known |= {*item.folds, *item.fills}
+            elif isinstance(item, Fetch):
+                self._fetch(item, opened)
             else:
                 self._stores(item, opened, known)
 
@@ -163,6 +166,14 @@ class _Check:
         if not self.info.deps_of(step.nodes) <= set(step.ranges):
             _fault(step.nodes[0], "varies with loops whose places its step leaves out")
         self.stored += step.nodes
+
+    def _fetch(self, item: Fetch, opened: tuple[Loop, ...]) -> None:
+        around = {loop.range for loop in opened}
+        for access in item.accesses:
+            if access.op not in (Op.LOAD, Op.STORE) or access.src[0].op is not Op.PARAM:
+                _fault(access, "is asked for and lies in no memory of the kernel's arguments")
+            if not self.info.deps_of(access.src[1:2]) <= around & set(item.ranges):
+                _fault(access, "is asked for outside a loop that its address varies with")
 
     def _uses(
         self, roots: Iterable[UOp], opened: tuple[Loop, ...], known: frozenset[UOp]

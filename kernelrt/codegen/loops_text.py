@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kernelrt.codegen.loops import Axis, Loop, Pass
+from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass
 from kernelrt.codegen.streams import AHEAD
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
@@ -62,6 +62,9 @@ class _Outline:
                 out += self._loop(item, around)
             elif isinstance(item, Pass):
                 out += [*self._start(item, around), *self._pass(item, around)]
+            elif isinstance(item, Fetch):
+                names = sorted({f"p{u.src[0].arg[0]}" for u in item.accesses})
+                out.append(f"fetch {', '.join(names)}")
             else:
                 out += self._step(item)
         return out

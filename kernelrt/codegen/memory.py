@@ -330,21 +330,37 @@ class Memory:
         return self._read(array, raw, u.dtype, lanes)
 
     def _ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
-        """Have the lines fetched of a run that is read some iterations later.
+        """Have the lines fetched of a run that is read some iterations later."""
+        step = self.stride(u.src[1], self.ahead[u])
+        assert step is not None
+        self._prefetch(array, address, place, AHEAD * step)
+
+    def fetch(self, u: UOp, place: Place) -> None:
+        """Have the lines fetched that the LOAD or STORE `u` touches at `place`."""
+        along = self._vector_range(place)
+        if along is not None and self.stride(u.src[1], along) != 1:
+            return
+        array = self._array(u.src[0], place)
+        address = self._address(array, u.src[1], place)
+        self._prefetch(array, address, place, 0, writes=u.op is Op.STORE)
+
+    def _prefetch(
+        self, array: Array, address: str, place: Place, ahead: int, *, writes: bool = False
+    ) -> None:
+        """Ask for the lines of the run at `place`, some elements `ahead` of its `address`.
 
         Nothing is touched: beyond the end of the buffer the processor does nothing.
         """
         along = self._vector_range(place)
-        step = self.stride(u.src[1], self.ahead[u])
-        assert along is not None
-        assert step is not None
-        offset, lanes = place[along]
-        size = u.dtype.itemsize
+        offset, lanes = (0, 1) if along is None else place[along]
+        size = array.align
         for first in range(-offset * size % LINE, lanes * size, LINE):
-            distance = AHEAD * step + first // size
-            there = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {distance}")
+            there, distance = address, ahead + first // size
+            if distance:
+                there = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {distance}")
+            kind = ("i32", str(int(writes)))
             self.text.void_call(
-                "llvm.prefetch.p0", ("ptr", there), ("i32", "0"), ("i32", "3"), ("i32", "1")
+                "llvm.prefetch.p0", ("ptr", there), kind, ("i32", "3"), ("i32", "1")
             )
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:

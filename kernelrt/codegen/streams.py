@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["AHEAD", "LINE", "rows_ahead", "streams"]
+__all__ = ["AHEAD", "LINE", "rows_ahead", "streams", "touched_late"]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
 #: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
@@ -77,6 +77,28 @@ def _is_row(
         return False
     along = (q for q in info.deps[x] if tiles.get(q, ONE).lanes > 1)
     return any(stride(x.src[1], q) == 1 for q in along)
+
+
+def touched_late(
+    info: Analysis, stores: Sequence[UOp], innermost: UOp, device: DeviceSpec
+) -> tuple[UOp, ...]:
+    """LOADs and STOREs of what `stores` are that are to be asked for before it is computed.
+
+    Those of arrays larger than the first cache, of which each turn of the loop over `innermost`
+    touches others.
+    """
+    found: dict[tuple[UOp, UOp], UOp] = {}
+    values = [s.src[2] for s in stores if s.src[2] not in info.reduces]
+    loads = (x for value in values for x in info.loads(value))
+    for access in (*stores, *loads):
+        param, index = access.src[:2]
+        if param.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
+            continue
+        deps = info.deps_of([index])
+        large = param.arg[1] * param.dtype.itemsize > device.l1_bytes
+        if large and innermost in deps and None not in {stride(index, r) for r in deps}:
+            found.setdefault((param, index), access)
+    return tuple(found.values())
 
 
 def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool:

@@ -14,7 +14,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.codegen.loops import Loop, Pass
+from kernelrt.codegen.loops import Loop, Pass, Step
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.ops import Op
 
@@ -55,7 +55,7 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
             for at, loop in enumerate(inside.values(), 1):
                 around = dict(itertools.islice(inside.items(), at))
                 yield from _keys(loop.body[:-1], {**opened, **around})
-        else:
+        elif isinstance(item, Step):
             for store in item.nodes:
                 if store.op is Op.STORE and store.arg is Op.ADD and store.dtype.is_float:
                     yield ["store", int(store.src[0].arg[0]), *_tiles(opened.values())]
