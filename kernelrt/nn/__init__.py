@@ -20,14 +20,28 @@ from kernelrt.nn.layers import (
     Tanh,
 )
 from kernelrt.nn.module import Module, ModuleList, Sequential
-from kernelrt.nn.spatial import AvgPool2d, Conv2d, MaxPool2d
+from kernelrt.nn.spatial import (
+    AvgPool2d,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    MaxPool2d,
+)
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.tree import named_parameters, parameters
 
 __all__ = [
     "GELU",
     "AvgPool2d",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Dropout",
     "Embedding",
     "Flatten",

@@ -1,9 +1,9 @@
-"""Layers over images: convolution and pooling."""
+"""Layers over images, sequences and volumes: convolution and pooling."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -16,24 +16,108 @@ from kernelrt.tensor.arguments import whole
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
-__all__ = ["AvgPool2d", "Conv2d", "MaxPool2d"]
+__all__ = [
+    "AvgPool2d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "MaxPool2d",
+]
 
 Pair = int | tuple[int, int]
+#: A number for every axis, or one each.
+Sizes = int | tuple[int, ...]
 
 
 def pair(name: str, value: object, least: int) -> tuple[int, int]:
     """`value` as (rows, columns), each at least `least`."""
-    both = value if isinstance(value, tuple | list) else (value, value)
-    sizes = [size for size in map(whole, both) if size is not None]
-    if len(both) != 2 or len(sizes) != 2:
-        raise DTypeError(f"{name}: expected an int or a pair of ints, not {value!r}")
-    for size in sizes:
+    rows, columns = sizes(name, value, least, 2)
+    return rows, columns
+
+
+def sizes(name: str, value: object, least: int, axes: int) -> tuple[int, ...]:
+    """`value` as one number for each of `axes`, each at least `least`."""
+    each = value if isinstance(value, tuple | list) else (value,) * axes
+    found = tuple(size for size in map(whole, each) if size is not None)
+    if len(each) != axes or len(found) != axes:
+        wanted = "" if axes == 1 else f" or {'a pair' if axes == 2 else 'three'} of ints"
+        raise DTypeError(f"{name}: expected an int{wanted}, not {value!r}")
+    for size in found:
         if size < least:
             raise ShapeError(f"{name}: expected at least {least}, not {size}")
-    return sizes[0], sizes[1]
+    return found
 
 
-class Conv2d(Module):
+class _Convolution(Module):
+    """What convolutions and their transposes over any number of axes have in common."""
+
+    _axes: ClassVar[int]
+    #: Names of the axes behind batch and channels.
+    _names: ClassVar[str]
+    #: Which axis of the filters the output channels are on.
+    _filters: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        dtype: object = dt.float32,
+    ) -> None:
+        self.in_channels = positive("in_channels", in_channels)
+        self.out_channels = positive("out_channels", out_channels)
+        self.groups = positive("groups", groups)
+        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if channels % groups:
+                raise ShapeError(f"{name}: {channels} channels do not divide into {groups} groups")
+        self.kernel_size = sizes("kernel_size", kernel_size, 1, self._axes)
+        self.stride = sizes("stride", stride, 1, self._axes)
+        self.padding = sizes("padding", padding, 0, self._axes)
+        self.dilation = sizes("dilation", dilation, 1, self._axes)
+        both = out_channels, in_channels
+        first, second = both[self._filters], both[1 - self._filters] // groups
+        self.weight = parameter((first, second, *self.kernel_size), dtype)
+        self.bias = parameter((out_channels,), dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            channels = (self.in_channels, self.out_channels)[self._filters] // self.groups
+            bound = bias_bound(channels * math.prod(self.kernel_size))
+            init.uniform_(self.bias, -bound, bound)
+
+    def _check_input(self, x: Tensor) -> None:
+        if x.ndim != self._axes + 2 or not same(x.dims[1], self.in_channels):
+            raise ShapeError(
+                f"{type(self).__name__}({self.in_channels}, {self.out_channels}, ...): expected an "
+                f"input of shape (batch, {self.in_channels}, {self._names}), "
+                f"not {format_shape(x.dims)}"
+            )
+
+    def extra_repr(self) -> str:
+        """Give channels, kernel and stride, and what is not usual."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
+        text += f", stride={self.stride}"
+        for name, usual in (("padding", 0), ("output_padding", 0), ("dilation", 1)):
+            value = getattr(self, name, (usual,) * self._axes)
+            if value != (usual,) * self._axes:
+                text += f", {name}={value}"
+        text += f", groups={self.groups}" * (self.groups != 1)
+        return text if self.bias is not None else text + ", bias=False"
+
+
+class Conv2d(_Convolution):
     """Two-dimensional cross-correlation over (batch, channels, rows, columns).
 
     Parameters
@@ -59,63 +143,144 @@ class Conv2d(Module):
         Drawn from the same distribution.
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        dtype: object = dt.float32,
-    ) -> None:
-        self.in_channels = positive("in_channels", in_channels)
-        self.out_channels = positive("out_channels", out_channels)
-        self.groups = positive("groups", groups)
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if channels % groups:
-                raise ShapeError(f"{name}: {channels} channels do not divide into {groups} groups")
-        self.kernel_size = pair("kernel_size", kernel_size, 1)
-        self.stride = pair("stride", stride, 1)
-        self.padding = pair("padding", padding, 0)
-        self.dilation = pair("dilation", dilation, 1)
-        self.weight = parameter((out_channels, in_channels // groups, *self.kernel_size), dtype)
-        self.bias = parameter((out_channels,), dtype) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
-        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
-        if self.bias is not None:
-            bound = bias_bound(self.in_channels // self.groups * math.prod(self.kernel_size))
-            init.uniform_(self.bias, -bound, bound)
+    _axes, _names = 2, "rows, columns"
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
-        if x.ndim != 4 or not same(x.dims[1], self.in_channels):
-            raise ShapeError(
-                f"Conv2d({self.in_channels}, {self.out_channels}, ...): expected an input of shape "
-                f"(batch, {self.in_channels}, rows, columns), not {format_shape(x.dims)}"
-            )
+        self._check_input(x)
         return x.conv2d(
             self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
         )
 
-    def extra_repr(self) -> str:
-        """Give channels, kernel and stride."""
-        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
-        text += f", stride={self.stride}"
-        for name, value, usual in (
-            ("padding", self.padding, (0, 0)),
-            ("dilation", self.dilation, (1, 1)),
-            ("groups", self.groups, 1),
+
+class Conv1d(_Convolution):
+    """One-dimensional cross-correlation over (batch, channels, length); as :class:`Conv2d`."""
+
+    _axes, _names = 1, "length"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, length) to (batch, out_channels, length')."""
+        self._check_input(x)
+        return x.conv1d(
+            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class Conv3d(_Convolution):
+    """Cross-correlation over (batch, channels, depth, rows, columns); as :class:`Conv2d`."""
+
+    _axes, _names = 3, "depth, rows, columns"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
+        self._check_input(x)
+        return x.conv3d(
+            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class _TransposedConvolution(_Convolution):
+    _filters = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        *,
+        dtype: object = dt.float32,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            dtype=dtype,
+        )  # fmt: skip
+        self.output_padding = sizes("output_padding", output_padding, 0, self._axes)
+        for more, step, apart in zip(
+            self.output_padding, self.stride, self.dilation, strict=True
         ):
-            if value != usual:
-                text += f", {name}={value}"
-        return text if self.bias is not None else text + ", bias=False"
+            if more >= max(step, apart):
+                raise ShapeError(
+                    f"output_padding: expected less than the stride {step} or the dilation "
+                    f"{apart}, not {more}"
+                )
+
+
+class ConvTranspose2d(_TransposedConvolution):
+    """Two-dimensional convolution transposed, over (batch, channels, rows, columns).
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Channels of input and result.
+    kernel_size : int or (int, int)
+        Rows and columns of a filter.
+    stride, padding, dilation : int or (int, int)
+        Distance of what neighbours add to, elements left out on each side of the result, distance
+        between the taps of a filter.
+    output_padding : int or (int, int)
+        Elements more behind the result, fewer than `stride` or than `dilation`.
+    groups : int
+        Channels are divided into so many groups that do not mix.
+    bias : bool
+        Whether to add a bias to each channel.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (in_channels, out_channels / groups, rows, columns)
+        Drawn uniformly from ±1/sqrt(fan_in), where PyTorch takes ``out_channels / groups`` filters
+        for fan_in.
+    bias : Tensor of shape (out_channels,), or None
+        Drawn from the same distribution.
+    """
+
+    _axes, _names = 2, "rows, columns"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
+        self._check_input(x)
+        return x.conv_transpose2d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose1d(_TransposedConvolution):
+    """Convolution transposed over (batch, channels, length); as :class:`ConvTranspose2d`."""
+
+    _axes, _names = 1, "length"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, length) to (batch, out_channels, length')."""
+        self._check_input(x)
+        return x.conv_transpose1d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose3d(_TransposedConvolution):
+    """Convolution transposed over (batch, channels, depth, rows, columns).
+
+    As :class:`ConvTranspose2d`.
+    """
+
+    _axes, _names = 3, "depth, rows, columns"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
+        self._check_input(x)
+        return x.conv_transpose3d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
 
 
 class MaxPool2d(Module):

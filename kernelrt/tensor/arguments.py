@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,10 +15,13 @@ from kernelrt.ir.size import plain
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-__all__ = ["axes_of", "axis_of", "check_sizes", "integer", "lacking", "own_axis", "real",
-           "shape_of", "size_of", "whole"]  # fmt: skip
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "integer", "lacking", "own_axis",
+           "per_axis", "real", "shape_of", "size_of", "whole"]  # fmt: skip
+
+#: A number for every axis, or one each.
+PerAxis: TypeAlias = int | Sequence[int]
 
 
 def whole(value: object) -> int | None:
@@ -121,3 +125,19 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
                 f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
             )
     return tuple(out)
+
+
+def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:
+    """`value`, a number for all of `n` axes or one each, as a tuple."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value,) * n
+    if len(given) == 1:
+        given *= n
+    values: tuple[int, ...] = ()
+    for v in given:
+        number = whole(v)
+        if number is None:
+            raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
+        values += (number,)
+    if len(values) != n or min(values) < least:
+        raise ShapeError(f"{name}: expected {n} numbers of at least {least}, not {value!r}")
+    return values

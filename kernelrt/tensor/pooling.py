@@ -10,8 +10,8 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import lacking
-from kernelrt.tensor.contraction import ContractionMethods, PerAxis, per_axis
+from kernelrt.tensor.arguments import PerAxis, lacking, per_axis
+from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
 
@@ -19,7 +19,7 @@ __all__ = ["PoolingMethods"]
 
 
 @operations()
-class PoolingMethods(ContractionMethods):
+class PoolingMethods(ConvolutionMethods):
     """Pooling over the last axes."""
 
     __slots__ = ()

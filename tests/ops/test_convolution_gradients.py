@@ -38,6 +38,52 @@ def test_of_the_input(sizes, dilation, groups, taps, stride):
     np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("taps", "stride"), [*itertools.product(TAPS, STRIDES)])
+@pytest.mark.parametrize(("sizes", "dilation", "groups"), REST)
+@pytest.mark.parametrize("padding", [(0, 0), (1, 2)])
+def test_transposed(sizes, dilation, groups, taps, stride, padding):
+    """It is what the gradient does, whose own gradients are those of a convolution."""
+    rng = np.random.default_rng(4)
+    values, weight = rng.standard_normal((2, 4, *sizes)), rng.standard_normal((4, 3, *taps))
+    x, w = (krt.tensor(a, requires_grad=True) for a in (values, weight))
+    more = tuple(max(s, d) - 1 for s, d in zip(stride, dilation, strict=True))
+    full = [
+        (n - 1) * s + d * (k - 1) + 1 + m
+        for n, s, d, k, m in zip(sizes, stride, dilation, taps, more, strict=True)
+    ]
+    if any(n <= 2 * p for n, p in zip(full, padding, strict=True)):
+        with pytest.raises(krt.ShapeError, match="nothing is left"):
+            x.conv_transpose2d(w, None, stride, padding, more, groups, dilation)
+        return
+    out = x.conv_transpose2d(w, None, stride, padding, more, groups, dilation)
+    whole = spread(values, weight, (2, 3 * groups, *full), stride, dilation, groups)
+    (top, left), (rows, columns) = padding, out.shape[2:]
+    wanted = whole[:, :, top : top + rows, left : left + columns]
+    np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-12, atol=1e-12)
+    g = rng.standard_normal(wanted.shape)
+    found = krt.grad((out * krt.tensor(g)).sum(), [x, w])
+    # Linear in each: the result times any g is each argument times its gradient.
+    for value, gradient in zip((values, weight), found, strict=True):
+        np.testing.assert_allclose((value * gradient.numpy()).sum(), (wanted * g).sum(), rtol=1e-9)
+        nudge = rng.standard_normal(value.shape)
+        moved = [nudge if value is a else a for a in (values, weight)]
+        image = spread(*moved, (2, 3 * groups, *full), stride, dilation, groups)
+        image = image[:, :, top : top + rows, left : left + columns]
+        np.testing.assert_allclose(
+            (nudge * gradient.numpy()).sum(), (image * g).sum(), rtol=1e-9, atol=1e-9
+        )
+
+
+def test_transposed_of_open_batches():
+    n = krt.Variable("n", 1, 8)
+    w = krt.tensor(np.random.default_rng(5).standard_normal((3, 2, 4, 4)))
+    step = krt.jit(lambda x: x.conv_transpose2d(w, stride=2, padding=1), dynamic={"x": {0: n}})
+    for batch in (1, 5, 8):
+        x = np.random.default_rng(batch).standard_normal((batch, 3, 5, 4))
+        wanted = spread(x, w.numpy(), (batch, 2, 12, 10), (2, 2), (1, 1), 1)[:, :, 1:-1, 1:-1]
+        np.testing.assert_allclose(step(x).numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
 #: Taps, strides, sizes, dilation and groups with too many remainders for a kernel each.
 MANY = (
     ((5, 5), (5, 5), (11, 10), (1, 1), 1), ((10, 5), (5, 5), (23, 17), (1, 1), 2),

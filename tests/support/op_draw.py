@@ -139,6 +139,12 @@ def _conv(rng: Rng, rank: int) -> dict[str, Shape]:
             "y": (out, channels, *_upto(rng, 5, rank, zero=False)), "z": (out,)}  # fmt: skip
 
 
+def _transposed(rng: Rng, rank: int) -> dict[str, Shape]:
+    batch, channels, out = _upto(rng, 5, 3, zero=False)
+    return {"x": (batch, channels, *_upto(rng, 8 if rank == 2 else 20, rank, zero=False)),
+            "y": (channels, out, *_upto(rng, 5, rank, zero=False)), "z": (out,)}  # fmt: skip
+
+
 def _norm(rng: Rng) -> dict[str, Shape]:
     n = _size(rng)
     return {"x": (*_any(rng, ranks=(0, 3)), n), "y": (n,), "z": (n,)}
@@ -177,6 +183,8 @@ _SHAPES: dict[str, Callable[[Rng], dict[str, Shape]]] = {
     "linear": _linear,
     "conv1": lambda rng: _conv(rng, 1),
     "conv2": lambda rng: _conv(rng, 2),
+    "transposed1": lambda rng: _transposed(rng, 1),
+    "transposed2": lambda rng: _transposed(rng, 2),
     "pool1": lambda rng: {"x": (*_upto(rng, 5, 2), _size(rng))},
     "pool2": lambda rng: {"x": (*_upto(rng, 5, 2), *_upto(rng, 10, 2))},
     "norm": _norm,
