@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt.codegen.analysis import CLOSING
 from kernelrt.codegen.memory import WIDEST_STEP
 from kernelrt.codegen.reuse import replaced
+from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import ONE, extent, parts
 from kernelrt.codegen.totals import Total
 from kernelrt.device.costs import costs_of, instructions
@@ -35,6 +36,15 @@ __all__ = ["Counter", "Nest"]
 _LANE = 4
 #: Instructions around a loop.
 _LOOP = 6
+#: Elements by which a tile that is not full takes longer than its share of a full one.
+_REST = 1
+#: Runs of lines that a processor fetches ahead side by side, about.
+_FOLLOWED = 8
+#: Of lines that it does follow, the part that is waited for all the same. Of 0, 0.2, 0.35 and 1 the
+#: best for products and convolutions (`python -m bench.report products models`).
+_LATE = 0.2
+#: Of the latency of a sum, what is not hidden where there is one accumulator; found so, too.
+_EXPOSED = 1.0
 #: What does not fit the registers costs so many cycles, and no tile is that slow.
 _SPILL = 1e30
 
@@ -169,6 +179,7 @@ class Counter:
         loads, shuffles, held = self._loads(nest, tiles, along)
         spilled = accumulators + held + self.reserved >= self.registers
         arithmetic = accumulators * depth * nest.work / self.rate
+        arithmetic *= 1 + _EXPOSED / max(1, accumulators)
         arithmetic += results * depth * nest.filling / self.rate
         stores = results * depth * len(nest.fills)
         latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators))) if members else 0.0
@@ -176,9 +187,11 @@ class Counter:
         streamed = self._streamed(nest, tiles, along) if self._in_rows else 0.0
         units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)
         step = max(units) + 0.1 * sum(units) + 1.0
+        if not self._in_rows:
+            step += self._waited(nest, tiles)
         iterations = 1.0
         for r in nest.walked:
-            iterations *= -(-self.extents[r] // tiles.get(r, ONE).factor)
+            iterations *= self._turns(r, tiles)
         cost = step * iterations
         if along is not None:
             singles = math.prod([self.extents[r] for r in nest.deps]) * members
@@ -188,6 +201,64 @@ class Counter:
             cost += singles * folding
         # One accumulator each has to be had, come what may.
         return cost + (_SPILL if spilled and accumulators > members else 0.0)
+
+    def _turns(self, r: UOp, tiles: Mapping[UOp, Tile]) -> float:
+        """Iterations over `r`, the last as a part of one where it covers fewer elements."""
+        tile = tiles.get(r, ONE)
+        whole, rest = divmod(self.extents[r], tile.factor)
+        if not rest or tile.lanes > 1:
+            return whole + bool(rest)
+        return whole + min(1.0, (rest + _REST) / tile.factor)
+
+    def _waited(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """Cycles of one iteration in which lines are waited for that the second cache has.
+
+        So it is where they lie apart in more places than a processor follows, and are driven out
+        of the first cache before the tile beside reads them again.
+        """
+        if not nest.reduces:
+            return 0.0
+        near = self.costs.levels[0].nbytes
+        lines = [(x, *self._lines(x, nest, tiles)) for x in nest.loads]
+        full = LINE * sum(count for _, count, _ in lines) > near
+        waited = sum(
+            count * (1.0 if self._streams(x, nest, tiles) > _FOLLOWED else _LATE)
+            for x, count, places in lines
+            if full or count > places * near // WAY
+        )
+        turns = math.prod(self._turns(r, tiles) for r in nest.closed)
+        return LINE * waited * self.costs.levels[1].cycles / turns
+
+    def _streams(self, x: UOp, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
+        """Runs of lines that `x` reads side by side for a tile of the results of `nest`."""
+        steps = (
+            (abs(self.stride(x, r) or 0) * x.dtype.itemsize, tiles.get(r, ONE).factor)
+            for r in self.info.deps[x]
+            if r in nest.deps
+        )
+        return math.prod(size for step, size in steps if step > LINE)
+
+    def _lines(self, x: UOp, nest: Nest, tiles: Mapping[UOp, Tile]) -> tuple[int, int]:
+        """Lines that `x` reads for one tile of the results of `nest`, and their places in a way."""
+        if x.src[0].op is not Op.PARAM:
+            return 0, 1
+        itemsize = x.dtype.itemsize
+        sizes = {r: tiles.get(r, ONE).factor for r in nest.deps}
+        sizes |= {r: self.extents[r] for r in nest.closed}
+        steps = sorted(
+            (abs(self.stride(x, r) or 0) * itemsize, sizes[r])
+            for r in self.info.deps[x]
+            if r in sizes
+        )
+        runs, places, run = 1, 1, itemsize
+        for step, size in steps:
+            if step <= max(run, LINE):
+                run += step * (size - 1)
+            else:
+                runs *= size
+                places *= min(size, WAY // math.gcd(step, WAY))
+        of_run = -(-run // LINE)
+        return runs * of_run, min(places * of_run, WAY // LINE)
 
     def _streamed(
         self, nest: Nest, tiles: Mapping[UOp, Tile], along: UOp | None

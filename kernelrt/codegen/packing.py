@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import (
     LOCAL_BYTES,
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Contraction", "contraction", "moved", "new_range", "pack", "stored_along"]
 
-#: Bytes after which addresses take the same place in a first cache: it is looked up while the page
-#: is, so that a way of it is no larger than a page.
-WAY: Final = 4096
-#: Bytes that caches move at once.
-LINE: Final = 64
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
 VECTORS: Final = 4
 #: Rows of the other operand that a copy has to serve. Measured with products of 12 to 4096 rows, 16

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["AHEAD", "LINE", "rows_ahead", "streams", "touched_late"]
+__all__ = ["AHEAD", "LINE", "WAY", "rows_ahead", "streams", "touched_late"]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
 #: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
@@ -29,6 +29,9 @@ __all__ = ["AHEAD", "LINE", "rows_ahead", "streams", "touched_late"]
 AHEAD = 8
 #: Bytes of a line of the cache.
 LINE = 64
+#: Bytes after which addresses take the same place in a first cache: it is looked up while the page
+#: is, so that a way of it is no larger than a page.
+WAY = 4096
 #: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
 #: rows are met in each.
 _FOLLOWED = 2048

@@ -135,8 +135,8 @@ ROWS: list[Row] = [
           "f", "conv2", "unit"),
     *rows("F.conv_transpose1d(x, y, None, {t}, {p}, 0, 1, {q}); F.conv_transpose1d(x, y, z)", "f",
           "transposed1", "unit"),
-    *rows("F.conv_transpose2d(x, y, None, {t}, {p}, 0, 1, {q}); F.conv_transpose2d(x, y, z, 2, 0, 1)",
-          "f", "transposed2", "unit"),
+    *rows("F.conv_transpose2d(x, y, None, {t}, {p}, 0, 1, {q}); "
+          "F.conv_transpose2d(x, y, z, 2, 0, 1)", "f", "transposed2", "unit"),
     *rows("F.max_pool1d(x, {n}, {t}); F.max_pool1d(x, {n}, padding={n} // 2); F.max_pool1d(x, 1); "
           "F.max_pool1d(x, {n}, {t}, 0, {q}); F.avg_pool1d(x, {n}, {t}); "
           "F.avg_pool1d(x, {n}, {t}, {n} // 2, count_include_pad={k})", "f", "pool1", "ties"),
