@@ -76,7 +76,7 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
         return sink
     lanes = target.lanes(local_itemsize(found.load.dtype))
     panel = lanes * local_bytes(found.load.dtype, found.depth)
-    if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.l2_bytes // 4):
+    if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.panel_bytes):
         return sink
     return _packed(sink, found, lanes)
 

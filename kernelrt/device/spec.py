@@ -65,6 +65,11 @@ class DeviceSpec:
         """Elements of `itemsize` bytes that fit one vector register."""
         return max(1, self.vector_bits // (8 * itemsize))
 
+    @property
+    def panel_bytes(self) -> int:
+        """The most that a panel of a contraction's operand takes: part of the second cache."""
+        return self.l2_bytes // 4
+
     def has(self, feature: str) -> bool:
         """Whether `feature` (``"avx512f"``, ``"fma"``) is switched on."""
         return f"+{feature}" in self.features.split(",")

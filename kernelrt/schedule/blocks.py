@@ -14,7 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.costs import costs_of
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.schedule.cost import contraction_reuse, distinct, elements
 from kernelrt.schedule.indexing import ZERO, Indexer
 from kernelrt.schedule.layout import varying
@@ -54,25 +54,31 @@ def block_contractions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 def _in_blocks(node: UOp, device: DeviceSpec) -> UOp:
     (x,) = node.src
     narrow = not node.dtype.is_float or node.dtype.is_narrow
-    # Of a sum along one axis the code generator packs panels.
-    if x.op is not Op.MUL or narrow or len(node.arg[1]) < 2:
-        return node
-    if not is_static(x.shape) or not contraction_reuse(node):
+    if x.op is not Op.MUL or narrow or not is_static(x.shape) or not contraction_reuse(node):
         return node
     axis = node.arg[1][0]
+    # Of a sum along one axis the code generator packs panels, if they are not too long.
+    panel = device.lanes(node.dtype.itemsize) * node.dtype.itemsize * dim_max(x.shape[axis])
+    if len(node.arg[1]) < 2 and panel <= device.panel_bytes:
+        return node
     parts = _parts(node, axis, device, costs_of(device))
     if parts < 2 or not _varies(x, axis):
         return node
     size = x.shape[axis]
     assert isinstance(size, int)
     shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
-    operands = tuple(UOp(Op.RESHAPE, s.dtype, (s,), shape) for s in x.src)
+    # Blocks outermost: their sums lie side by side, each as the whole would.
+    order = (axis, *(a for a in range(len(shape)) if a != axis))
+    operands = tuple(_permuted(UOp(Op.RESHAPE, s.dtype, (s,), shape), order) for s in x.src)
     inner = tuple(a + 1 for a in node.arg[1])
     partial = UOp(Op.REDUCE_AXIS, node.dtype, (x.replace(src=operands),), (Op.ADD, inner))
-    # Axes before the first that is summed are kept.
-    whole = UOp(Op.REDUCE_AXIS, node.dtype, (partial,), (Op.ADD, (axis,)))
+    whole = UOp(Op.REDUCE_AXIS, node.dtype, (partial,), (Op.ADD, (0,)))
     inherit(whole, node)
     return whole
+
+
+def _permuted(x: UOp, order: tuple[int, ...]) -> UOp:
+    return x if order == tuple(sorted(order)) else UOp(Op.PERMUTE, x.dtype, (x,), order)
 
 
 def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:

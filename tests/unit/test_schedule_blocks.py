@@ -39,10 +39,20 @@ def test_a_filter_gradient_of_many_images(mem: Memory) -> None:
     assert moved / blocks <= DEVICE.l2_bytes / 2
 
 
+def test_a_product_of_few_long_rows(mem: Memory) -> None:
+    root = matmul(mem.random(64, 9216), mem.random(9216, 128))
+    (blocked,) = block_contractions([root], DEVICE)
+    partial, whole = sums(blocked)
+    assert partial.shape[1:] == whole.shape == root.shape
+    assert whole.arg == (Op.ADD, (0,))
+
+
 def test_what_a_cache_holds_and_what_has_many_results_stay_as_they_are(mem: Memory) -> None:
     for root in (
         filter_gradient(mem, 2, 8),
         matmul(mem.random(2048, 2048), mem.random(2048, 2048)),
+        matmul(mem.random(64, 1024), mem.random(1024, 128)),
+        matmul(mem.random(512, 8192), mem.random(8192, 512)),
         conv2d(mem.random(64, 8, 66, 66), mem.random(8, 8, 3, 3)),
     ):
         assert block_contractions([root], DEVICE) == [root]
