@@ -165,10 +165,10 @@ class Emitter:
                 self.memory.store(store, value, self.restrict(place, self.info.deps[store]))
 
     def _fetch(self, item: Fetch) -> None:
-        for place in self.places(item.ranges):
-            for access in item.accesses:
-                deps = self.info.deps_of([access.src[1]])
-                self.memory.fetch(access, self.restrict(place, deps))
+        places = self.places(item.ranges)
+        for access in item.accesses:
+            ranges = item.varying(access)
+            self.memory.fetch(access, [self.restrict(place, ranges) for place in places])
 
     def places(self, ranges: Sequence[UOp]) -> list[Place]:
         """All places of the current tile over `ranges`, in loop order."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.skipping import gate_of, zeros_in
-from kernelrt.codegen.streams import rows_ahead, streams, touched_late
+from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_late
 from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
 from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -170,18 +171,23 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Memory that is asked for before a pass, for the step that comes after it.
+    """Memory that is asked for before it is needed: after a pass, or by the next turn of a loop.
 
     Attributes
     ----------
     accesses : tuple of UOp
-        LOADs and STOREs of that step.
+        LOADs and STOREs of arguments.
     ranges : tuple of UOp
         RANGEs whose places it goes through.
     """
 
     accesses: tuple[UOp, ...]
     ranges: tuple[UOp, ...]
+
+    @staticmethod
+    def varying(access: UOp) -> frozenset[UOp]:
+        """The RANGEs that the address of one of `accesses` is a sum over."""
+        return frozenset(u for u in toposort([access.src[1]]) if u.op is Op.RANGE)
 
 
 #: What stands in a body.
@@ -328,6 +334,8 @@ class _Builder:
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
+        if folds and not fills:
+            loop = self._asking(loop, [u.src[0] for u in folds], closed)
         tiles = [self.tiling.tile(r) for r in closed]
         return Pass(
             folds,
@@ -341,6 +349,16 @@ class _Builder:
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
         )
+
+    def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
+        """The outermost loop of a pass, which asks for what the next tile's sums begin to read."""
+        opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
+        wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
+        if not wanted:
+            return loop
+        used = {r for x in wanted for r in Fetch.varying(x)}
+        ranges = tuple(r for r in (*opened, closed[0]) if r in used)
+        return replace(loop, body=(Fetch(wanted, ranges), *loop.body))
 
     def _kept(self, array: UOp) -> Pass:
         """A pass that adds into the elements of `array`, turn by turn of what goes around them."""

@@ -172,7 +172,7 @@ class _Check:
         for access in item.accesses:
             if access.op not in (Op.LOAD, Op.STORE) or access.src[0].op is not Op.PARAM:
                 _fault(access, "is asked for and lies in no memory of the kernel's arguments")
-            if not self.info.deps_of(access.src[1:2]) <= around & set(item.ranges):
+            if not item.varying(access) <= around & set(item.ranges):
                 _fault(access, "is asked for outside a loop that its address varies with")
 
     def _uses(

@@ -331,37 +331,47 @@ class Memory:
 
     def _ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
         """Have the lines fetched of a run that is read some iterations later."""
-        step = self.stride(u.src[1], self.ahead[u])
-        assert step is not None
-        self._prefetch(array, address, place, AHEAD * step)
-
-    def fetch(self, u: UOp, place: Place) -> None:
-        """Have the lines fetched that the LOAD or STORE `u` touches at `place`."""
         along = self._vector_range(place)
-        if along is not None and self.stride(u.src[1], along) != 1:
-            return
-        array = self._array(u.src[0], place)
-        address = self._address(array, u.src[1], place)
-        self._prefetch(array, address, place, 0, writes=u.op is Op.STORE)
+        step = self.stride(u.src[1], self.ahead[u])
+        assert along is not None
+        assert step is not None
+        offset, lanes = place[along]
+        size = u.dtype.itemsize
+        for first in range(-offset * size % LINE, lanes * size, LINE):
+            self._prefetch(array, address, AHEAD * step + first // size)
 
-    def _prefetch(
-        self, array: Array, address: str, place: Place, ahead: int, *, writes: bool = False
-    ) -> None:
-        """Ask for the lines of the run at `place`, some elements `ahead` of its `address`.
+    def fetch(self, u: UOp, places: Sequence[Place]) -> None:
+        """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once."""
+        lines: dict[str, tuple[Value | None, dict[int, None]]] = {}
+        array = self._array(u.src[0], places[0])
+        for place in places:
+            along = self._vector_range(place)
+            if along is not None and self.stride(u.src[1], along) != 1:
+                return
+            total, constant = self._index(u.src[1], place)
+            _, found = lines.setdefault("" if total is None else total.text, (total, {}))
+            end = (constant + lanes_of(place)) * array.align
+            found.update(dict.fromkeys(range(constant * array.align // LINE, -(-end // LINE))))
+        for total, found in lines.values():
+            address = array.pointer
+            if total is not None:
+                address = self.text.emit(
+                    f"getelementptr {array.type}, ptr {address}, i64 {total.text}"
+                )
+            for line in found:
+                self._prefetch(array, address, line * LINE // array.align, u.op is Op.STORE)
+
+    def _prefetch(self, array: Array, address: str, ahead: int, writes: bool = False) -> None:
+        """Ask for the line of the element so far `ahead` of `address`.
 
         Nothing is touched: beyond the end of the buffer the processor does nothing.
         """
-        along = self._vector_range(place)
-        offset, lanes = (0, 1) if along is None else place[along]
-        size = array.align
-        for first in range(-offset * size % LINE, lanes * size, LINE):
-            there, distance = address, ahead + first // size
-            if distance:
-                there = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {distance}")
-            kind = ("i32", str(int(writes)))
-            self.text.void_call(
-                "llvm.prefetch.p0", ("ptr", there), kind, ("i32", "3"), ("i32", "1")
-            )
+        if ahead:
+            address = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {ahead}")
+        kind = "i32", str(int(writes))
+        self.text.void_call(
+            "llvm.prefetch.p0", ("ptr", address), kind, ("i32", "3"), ("i32", "1")
+        )
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
         """Every second or third element, or backwards: the whole run is loaded, then picked from.

@@ -7,11 +7,15 @@ What is read again for other elements of the result stays in a cache, and is not
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import stride
 from kernelrt.codegen.tiles import ONE, extent
 from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import const
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["AHEAD", "LINE", "WAY", "rows_ahead", "streams", "touched_late"]
+__all__ = ["AHEAD", "LINE", "WAY", "read_next", "rows_ahead", "streams", "touched_late"]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
 #: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
@@ -32,6 +36,8 @@ LINE = 64
 #: Bytes after which addresses take the same place in a first cache: it is looked up while the page
 #: is, so that a way of it is no larger than a page.
 WAY = 4096
+#: Vectors of products that one line has to be asked for with, so that asking costs nothing.
+_WORTH = 64
 #: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
 #: rows are met in each.
 _FOLLOWED = 2048
@@ -102,6 +108,94 @@ def touched_late(
         if large and innermost in deps and None not in {stride(index, r) for r in deps}:
             found.setdefault((param, index), access)
     return tuple(found.values())
+
+
+def read_next(
+    info: Analysis,
+    values: Sequence[UOp],
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of what the sums of `values` read at the next turn of the loop around, and not before.
+
+    They are of one turn of the outermost loop of the sums: an image that a convolution slides over
+    is read again and again, but for the row and the column that its window moves on to.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    values : sequence of UOp
+        What is summed up.
+    opened : sequence of UOp
+        RANGEs of the loops around, outermost first.
+    closed : sequence of UOp
+        RANGEs of the sums, outermost first.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+    """
+
+    def turns(r: UOp) -> int:
+        return -(-extent(r) // tiles.get(r, ONE).factor)
+
+    around = [r for r in opened if turns(r) > 1]
+    if not around or turns(closed[0]) < 2:
+        return ()
+    places = math.prod(
+        len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
+    )
+    inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
+    found = []
+    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
+        read = _first_read(info, x, around, closed, tiles)
+        large = x.src[0].op is Op.PARAM and x.src[0].arg[1] * x.dtype.itemsize > device.l2_bytes
+        if read is None or not large:
+            continue
+        lines = math.prod(
+            tiles.get(r, ONE).factor
+            for r in info.deps[x] & set(opened)
+            if abs(stride(x.src[1], r) or 0) * x.dtype.itemsize >= LINE
+        )
+        if lines * _WORTH <= places * inner:
+            found.append(read)
+    return tuple(found)
+
+
+def _first_read(
+    info: Analysis,
+    x: UOp,
+    around: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+) -> UOp | None:
+    """The LOAD `x` one turn of the innermost loop around later, where a window comes to new lines."""
+    first, last = closed[0], around[-1]
+    deps = info.deps[x]
+    steps = {r: stride(x.src[1], r) for r in deps}
+    if x.src[0].op is not Op.PARAM or len(x.src) > 2 or not {first, last} <= deps:
+        return None
+    if None in steps.values():
+        return None
+    moves = {abs(steps[r] or 0): steps[r] or 0 for r in around if r in deps}
+    if abs(steps[first] or 0) in moves:
+        return None
+    places = {last: last + tiles.get(last, ONE).factor}
+    for c in closed[1:]:
+        if c not in deps:
+            continue
+        step = steps[c] or 0
+        if abs(step) not in moves:
+            return None
+        forward = (step > 0) == (moves[abs(step)] > 0)
+        places[c] = const(extent(c) - 1 if forward else 0, c.dtype)
+    if len(places) == 1:
+        return None
+    [index] = substitute([x.src[1]], places)
+    return x.replace(src=(x.src[0], simplify(index)))
 
 
 def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool:
