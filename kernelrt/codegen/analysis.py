@@ -95,6 +95,15 @@ class Analysis:
                 found.setdefault(s, []).append(u)
         return found
 
+    @cached_property
+    def awaited(self) -> set[UOp]:
+        """REDUCEs and LOCALs that are needed before what is computed under further loops."""
+        roots = [u.src[0] for u in (*self.reduces, *self.locals)]
+        roots += (s.src[2] for s in self.sink.src)
+        return {
+            u for root in roots for u in self.closing([root]) if self.deps[root] > self.deps[u]
+        }
+
     def _deps_of(self, u: UOp) -> frozenset[UOp]:
         if u.op is Op.RANGE:
             return frozenset({u})
