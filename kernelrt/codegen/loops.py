@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import rows_ahead, streams
 from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
@@ -178,9 +179,12 @@ class LoopNest:
     ----------
     body : tuple of Item
         What the kernel does, in order.
+    lent : mapping
+        LOCALs that lie where a STORE writes -> its PARAM, and the index that they begin at.
     """
 
     body: tuple[Item, ...]
+    lent: Mapping[UOp, tuple[UOp, UOp]] = field(default_factory=dict)
 
 
 def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
@@ -207,7 +211,7 @@ class _Builder:
 
     def build(self) -> LoopNest:
         self._stores(list(self.info.sink.src))
-        return LoopNest(tuple(self.stack[0].items))
+        return LoopNest(tuple(self.stack[0].items), lent(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
         """Stores under the loops that are open: first those that need no more of them."""
