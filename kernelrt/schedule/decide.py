@@ -17,7 +17,7 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
-from kernelrt.schedule.indexing import Index, Order
+from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
 
@@ -177,7 +177,10 @@ class Decider:
         wasted = self._repeated(node, total)
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
-        untiled = self._untiled(node, accesses) if contraction_reuse(node) else None
+        if contraction_reuse(node):
+            untiled = self._untiled(node, accesses)
+        else:
+            untiled = self._across(node, accesses)
         if untiled is not None:
             wasted += total * self._work[node] * (self._prices.scalar - 1)
         if wasted == 0:
@@ -329,6 +332,18 @@ class Decider:
             return "a contraction along another axis than its kernel"
         return None
 
+    def _across(self, node: UOp, accesses: Accesses) -> str | None:
+        """Why the terms of a sum would be loaded one by one, where it is wanted.
+
+        Neighbours in memory are terms of other sums, and vectors go along yet another loop.
+        """
+        axis = _side_by_side(node, self._orders) if node.op is Op.REDUCE_AXIS else None
+        if axis is None:
+            return None
+        if any(i[axis] not in group.loops[:-1] for group, i in accesses):
+            return None
+        return "a sum across the rows of what its kernel walks in another way"
+
     def _fills(self, node: UOp, group: Group, index: Index) -> bool:
         """Whether a contraction fills rows of an array, side by side in memory, for another one.
 
@@ -403,6 +418,8 @@ class Decider:
             return False
         if node.op is Op.REDUCE_AXIS and self._is_long(node) and group.hoisted(index):
             return False
+        if self._across(node, {(group, index): None}) is not None:
+            return False
         # Stored from inside loops too short for vectors it would cost more than it saves.
         if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
             return False
@@ -413,6 +430,30 @@ class Decider:
         return not contraction_reuse(node) or not (
             group.contractions - {(node, index)} or not self._runs_along(node, group, index)
         )
+
+
+def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
+    """The axis of a reduction's results along which what it reads lies side by side.
+
+    None where it closes over that axis itself, or where it is not plain to see.
+    """
+    x, axes = node.src[0], node.arg[1]
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    # Of each axis of `x`, the axis of `node` that it becomes.
+    became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
+    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST):
+        below = x.src[0]
+        if x.op is Op.PERMUTE:
+            became = [became[x.arg.index(a)] for a in range(len(x.arg))]
+        elif x.op is Op.RESHAPE:
+            matched = groups_of_axes(below.shape, x.shape)
+            if any(len(a) > 1 or len(b) > 1 for a, b in matched):
+                return None
+            there = {a: became[b] for (a,), (b,) in matched}
+            became = [there.get(a) for a in range(len(below.shape))]
+        x = below
+    last = innermost(x, orders.get(x))
+    return None if last is None else became[last]
 
 
 def _rounds(node: UOp) -> bool:
