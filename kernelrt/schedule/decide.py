@@ -446,10 +446,9 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
         if x.op is Op.PERMUTE:
             became = [became[x.arg.index(a)] for a in range(len(x.arg))]
         elif x.op is Op.RESHAPE:
+            # Of axes that become one, or that one becomes, the last are walked alike.
             matched = groups_of_axes(below.shape, x.shape)
-            if any(len(a) > 1 or len(b) > 1 for a, b in matched):
-                return None
-            there = {a: became[b] for (a,), (b,) in matched}
+            there = {old[-1]: became[new[-1]] for old, new in matched}
             became = [there.get(a) for a in range(len(below.shape))]
         x = below
     last = innermost(x, orders.get(x))
