@@ -66,6 +66,8 @@ class Nest:
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
         The same for one element of all LOCALs, beside what the REDUCEs compute as well.
+    in_order : bool
+        Whether each result is added up one term after the other.
     awaited : bool
         Whether what is computed under more loops than its results needs them first.
     """
@@ -87,6 +89,7 @@ class Nest:
         self.work = 1.0 + folding / max(1, len(self.reduces))
         filled = [u.src[0] for u in self.fills]
         self.filling = info.weight([*values, *filled], costs) - folding
+        self.in_order = not info.in_order.isdisjoint(self.reduces)
         self.awaited = not info.awaited.isdisjoint(self.reduces)
 
 
@@ -178,7 +181,8 @@ class Counter:
         arithmetic = accumulators * depth * nest.work / self.rate
         arithmetic += results * depth * nest.filling / self.rate
         stores = results * depth * len(nest.fills)
-        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators))) if members else 0.0
+        chains = 1 if nest.in_order else min(depth, 8 // max(1, accumulators))
+        latency = 4.0 * depth / max(1, chains) if members else 0.0
         # The units work side by side; what is not the bottleneck still costs slots.
         streamed = self._streamed(nest, tiles, along) if self._in_rows else 0.0
         units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)

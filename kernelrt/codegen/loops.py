@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import rows_ahead, streams
-from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
+from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import IN_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +34,7 @@ __all__ = ["Axis", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 ACCUMULATORS = 8
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
-LONGEST = 128
+LONGEST = IN_ORDER
 #: Iterations of a block: fewer would cost time, more would be as long a chain again.
 BLOCKS = (64, 1024)
 
@@ -131,6 +132,8 @@ class Pass:
     kept : bool
         Whether its one fold goes into the elements of its one fill, which hold the sums between
         the turns of RANGEs that go around those of the array; `closed` then has all of these.
+    in_order : bool
+        Whether each result is added up one term after the other, whatever the tiles are.
     loop : Loop
         The outermost of its loops. The last item in the body of each is the next loop, in that of
         the innermost a :class:`Step`.
@@ -152,6 +155,7 @@ class Pass:
     gate: Gate | None = None
     zeros: UOp | None = None
     kept: bool = False
+    in_order: bool = False
 
     def loops(self) -> Iterator[Loop]:
         """Its loops, outermost first."""
@@ -162,7 +166,7 @@ class Pass:
 
     def copies(self, results: int) -> int:
         """How many separate accumulators each of `results` has, to hide a chain's latency."""
-        if self.kept:
+        if self.kept or self.in_order:
             return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
 
@@ -208,6 +212,12 @@ class _Builder:
         self.tiling = tiling
         self.device = device
         self.stack = [_Open(None)]
+        ordered = {
+            u.src[1:] for u in info.in_order if not any(r in tiling.outside for r in u.src[1:])
+        }
+        #: RANGEs of sums in order: the innermost of each may be unrolled, the others not.
+        self.whole = {closed[-1] for closed in ordered}
+        self.single = {r for closed in ordered for r in closed[:-1]}
 
     def build(self) -> LoopNest:
         self._stores(list(self.info.sink.src))
@@ -236,8 +246,15 @@ class _Builder:
         body = self.stack.pop()
         self.stack[-1].items.append(self._loop(r, body.items, reduces=False))
 
-    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+    def _tile(self, r: UOp) -> Tile:
+        """The tile of `r`; where terms are added up in order, no more than it leaves in order."""
         tile = self.tiling.tile(r)
+        if r in self.whole:
+            return Tile(tile.factor)
+        return ONE if r in self.single else tile
+
+    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+        tile = self._tile(r)
         runs = parts(r, tile)
         if r is self.tiling.chunked:
             if is_fixed(r):
@@ -299,18 +316,19 @@ class _Builder:
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
-        tiles = [self.tiling.tile(r) for r in closed]
+        tiles = [self._tile(r) for r in closed]
         return Pass(
             folds,
             fills,
             tuple(sorted(self.info.deps[nodes[0]], key=lambda r: int(r.arg))),
             closed,
-            next((r for r in closed if self.tiling.tile(r).lanes > 1), None),
+            next((r for r in closed if self._tile(r).lanes > 1), None),
             max(tile.lanes for tile in tiles),
             math.prod(len(tile.positions()) for tile in tiles),
             loop,
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
+            in_order=not self.info.in_order.isdisjoint(folds),
         )
 
     def _kept(self, array: UOp) -> Pass:

@@ -422,6 +422,9 @@ class Chooser:
             return
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
+        if nest.in_order:
+            yield {}
+            return
         # The elements of an array are put side by side.
         for k in nest.closed[-1:] if nest.fills else nest.closed:
             if nest.fills or any(self.count.stride(x, k) == 1 for x in nest.loads):
