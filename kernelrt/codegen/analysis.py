@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.ir.local import flat_index, most_elements
 from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
@@ -94,6 +95,28 @@ class Analysis:
             for s in dict.fromkeys(u.src):
                 found.setdefault(s, []).append(u)
         return found
+
+    @cached_property
+    def in_order(self) -> set[UOp]:
+        """REDUCEs that elements of LOCALs are made of, and that add up one term after the other.
+
+        So a row has the same bits in each kernel that computes it.
+        """
+        filling = {r for u in self.locals for r in u.src[1:]}
+        return {
+            u for u in self.reduces
+            if u.dtype.is_float and not filling.isdisjoint(self.deps[u])
+            and math.prod(max(1, r.src[0].vmax) for r in u.src[1:]) <= IN_ORDER
+        }  # fmt: skip
+
+    @cached_property
+    def awaited(self) -> set[UOp]:
+        """REDUCEs and LOCALs that are needed before what is computed under further loops."""
+        roots = [u.src[0] for u in (*self.reduces, *self.locals)]
+        roots += (s.src[2] for s in self.sink.src)
+        return {
+            u for root in roots for u in self.closing([root]) if self.deps[root] > self.deps[u]
+        }
 
     def _deps_of(self, u: UOp) -> frozenset[UOp]:
         if u.op is Op.RANGE:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Counter", "Nest"]
+__all__ = ["PAGE", "Counter", "Nest"]
 
 #: Instructions beside the index for an element that is loaded alone and put into its lane.
 _LANE = 4
@@ -45,6 +45,10 @@ _FOLLOWED = 8
 _LATE = 0.2
 #: Of the latency of a sum, what is not hidden where there is one accumulator; found so, too.
 _EXPOSED = 1.0
+#: Bytes that lie side by side in memory, whatever their addresses say.
+PAGE = 4096
+#: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
+_ROUND = 6.0
 #: What does not fit the registers costs so many cycles, and no tile is that slow.
 _SPILL = 1e30
 
@@ -72,6 +76,10 @@ class Nest:
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
         The same for one element of all LOCALs, beside what the REDUCEs compute as well.
+    in_order : bool
+        Whether each result is added up one term after the other.
+    awaited : bool
+        Whether what is computed under more loops than its results needs them first.
     """
 
     def __init__(self, info: Analysis, nodes: list[UOp], costs: Costs) -> None:
@@ -83,14 +91,16 @@ class Nest:
         self.ranges = self.deps | set(self.closed)
         self.walked = (*sorted(self.deps, key=lambda r: int(r.arg)), *self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
-        # Sums of products take a multiply-add; others what their values take as well.
-        values = [
-            u.src[0] for u in self.reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL
-        ]
+        # Sums of products take a multiply-add, beside what is computed for each product alone.
+        products = [u.src[0] for u in self.reduces if u.arg is Op.ADD and u.src[0].op is Op.MUL]
+        values = [u.src[0] for u in self.reduces if u.src[0] not in products]
+        values += [s for x in products for s in x.src if info.deps[s] == info.deps[x]]
         folding = info.weight(values, costs)
         self.work = 1.0 + folding / max(1, len(self.reduces))
         filled = [u.src[0] for u in self.fills]
         self.filling = info.weight([*values, *filled], costs) - folding
+        self.in_order = not info.in_order.isdisjoint(self.reduces)
+        self.awaited = not info.awaited.isdisjoint(self.reduces)
 
 
 class _Spread(NamedTuple):
@@ -182,7 +192,8 @@ class Counter:
         arithmetic *= 1 + _EXPOSED / max(1, accumulators)
         arithmetic += results * depth * nest.filling / self.rate
         stores = results * depth * len(nest.fills)
-        latency = 4.0 * depth / max(1, min(depth, 8 // max(1, accumulators))) if members else 0.0
+        chains = 1 if nest.in_order else min(depth, 8 // max(1, accumulators))
+        latency = 4.0 * depth / max(1, chains) if members else 0.0
         # The units work side by side; what is not the bottleneck still costs slots.
         streamed = self._streamed(nest, tiles, along) if self._in_rows else 0.0
         units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)
@@ -199,6 +210,10 @@ class Counter:
             # Folding pairs costs three instructions a result; a lone vector, two a round.
             folding = 3.0 if packed > 1 else 2.0 * max(1, self.lanes.bit_length() - 1) + 3.0
             cost += singles * folding
+        if self.abreast(nest) > 1:
+            # Rows side by side wait together.
+            tiled = [-(-self.extents[r] // tiles.get(r, ONE).factor) for r in nest.deps]
+            cost += math.prod(tiled) * _ROUND * (self.lanes.bit_length() - 1)
         # One accumulator each has to be had, come what may.
         return cost + (_SPILL if spilled and accumulators > members else 0.0)
 
@@ -259,6 +274,12 @@ class Counter:
                 places *= min(size, WAY // math.gcd(step, WAY))
         of_run = -(-run // LINE)
         return runs * of_run, min(places * of_run, WAY // LINE)
+
+    def abreast(self, nest: Nest) -> int:
+        """Rows of `nest` that are better waited for together than fetched one after the other."""
+        size = max((x.dtype.itemsize for x in nest.loads), default=1)
+        row = size * math.prod([self.extents[r] for r in nest.closed])
+        return (2 * PAGE - 1) // max(1, row) if nest.awaited else 0
 
     def _streamed(
         self, nest: Nest, tiles: Mapping[UOp, Tile], along: UOp | None

@@ -68,6 +68,7 @@ class Emitter:
 
     def write(self, name: str, nest: LoopNest) -> str:
         """The function's text, with the declarations that it needs."""
+        self.memory.lent = nest.lent
         self._body(nest.body)
         lines = [*self.memory.allocations(), *self.frames.stack[0].lines]
         declarations = "\n".join(sorted(self.text.declarations.values()))

@@ -12,10 +12,12 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_late
-from kernelrt.codegen.tiles import Part, Tile, extent, is_fixed, parts
+from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ ACCUMULATORS = 8
 LATENCY = 1024
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
-LONGEST = 128
+LONGEST = IN_ORDER
 #: Iterations of a block: fewer would cost time, more would be as long a chain again.
 BLOCKS = (64, 1024)
 
@@ -133,6 +135,8 @@ class Pass:
     kept : bool
         Whether its one fold goes into the elements of its one fill, which hold the sums between
         the turns of RANGEs that go around those of the array; `closed` then has all of these.
+    in_order : bool
+        Whether each result is added up one term after the other, whatever the tiles are.
     loop : Loop
         The outermost of its loops. The last item in the body of each is the next loop, in that of
         the innermost a :class:`Step`.
@@ -154,6 +158,7 @@ class Pass:
     gate: Gate | None = None
     zeros: UOp | None = None
     kept: bool = False
+    in_order: bool = False
 
     def loops(self) -> Iterator[Loop]:
         """Its loops, outermost first."""
@@ -164,7 +169,7 @@ class Pass:
 
     def copies(self, results: int) -> int:
         """How many separate accumulators each of `results` has, to hide a chain's latency."""
-        if self.kept:
+        if self.kept or self.in_order:
             return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
 
@@ -202,9 +207,12 @@ class LoopNest:
     ----------
     body : tuple of Item
         What the kernel does, in order.
+    lent : mapping
+        LOCALs that lie where a STORE writes -> its PARAM, and the index that they begin at.
     """
 
     body: tuple[Item, ...]
+    lent: Mapping[UOp, tuple[UOp, UOp]] = field(default_factory=dict)
 
 
 def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
@@ -228,10 +236,16 @@ class _Builder:
         self.tiling = tiling
         self.device = device
         self.stack = [_Open(None)]
+        ordered = {
+            u.src[1:] for u in info.in_order if not any(r in tiling.outside for r in u.src[1:])
+        }
+        #: RANGEs of sums in order: the innermost of each may be unrolled, the others not.
+        self.whole = {closed[-1] for closed in ordered}
+        self.single = {r for closed in ordered for r in closed[:-1]}
 
     def build(self) -> LoopNest:
         self._stores(list(self.info.sink.src))
-        return LoopNest(tuple(self.stack[0].items))
+        return LoopNest(tuple(self.stack[0].items), lent(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
         """Stores under the loops that are open: first those that need no more of them."""
@@ -262,8 +276,15 @@ class _Builder:
         body = self.stack.pop()
         self.stack[-1].items.append(self._loop(r, body.items, reduces=False))
 
-    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+    def _tile(self, r: UOp) -> Tile:
+        """The tile of `r`; where terms are added up in order, no more than it leaves in order."""
         tile = self.tiling.tile(r)
+        if r in self.whole:
+            return Tile(tile.factor)
+        return ONE if r in self.single else tile
+
+    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+        tile = self._tile(r)
         runs = parts(r, tile)
         if r is self.tiling.chunked:
             if is_fixed(r):
@@ -336,18 +357,19 @@ class _Builder:
         )
         if folds and not fills:
             loop = self._asking(loop, [u.src[0] for u in folds], closed)
-        tiles = [self.tiling.tile(r) for r in closed]
+        tiles = [self._tile(r) for r in closed]
         return Pass(
             folds,
             fills,
             tuple(sorted(self.info.deps[nodes[0]], key=lambda r: int(r.arg))),
             closed,
-            next((r for r in closed if self.tiling.tile(r).lanes > 1), None),
+            next((r for r in closed if self._tile(r).lanes > 1), None),
             max(tile.lanes for tile in tiles),
             math.prod(len(tile.positions()) for tile in tiles),
             loop,
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
+            in_order=not self.info.in_order.isdisjoint(folds),
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:

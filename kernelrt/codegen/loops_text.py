@@ -44,12 +44,15 @@ def outline(nest: LoopNest, written: Mapping[UOp, UOp]) -> str:
     written : mapping of UOp to UOp
         Nodes as they were before functions became polynomials -> nodes of the kernel of `nest`.
     """
-    return "\n".join(_Outline(written).lines(nest.body, ()))
+    return "\n".join(_Outline(written, nest.lent).lines(nest.body, ()))
 
 
 class _Outline:
-    def __init__(self, written: Mapping[UOp, UOp]) -> None:
+    def __init__(
+        self, written: Mapping[UOp, UOp], lent: Mapping[UOp, tuple[UOp, UOp]]
+    ) -> None:
         self.nodes = written
+        self.lent = lent
         self.before = {new: old for old, new in written.items()}
         #: Of RANGEs, results and arrays.
         self.names: dict[UOp, str] = {}
@@ -104,7 +107,11 @@ class _Outline:
         for u in each.fills:
             self.names[u] = f"local{sum(n.op is Op.LOCAL for n in self.names)}"
             empty = f" of {of_nothing(u.src[0].arg, u.dtype)}" if each.kept else ""
-            yield f"{self.names[u]} = {u.dtype.name}[{most_elements(u.src[1:])}]{empty}"
+            kind = f"{u.dtype.name}[{most_elements(u.src[1:])}]"
+            if u in self.lent:
+                param, start = self.lent[u]
+                kind += f" at p{param.arg[0]}[{self._expression(start, {})[0]}]"
+            yield f"{self.names[u]} = {kind}{empty}"
         if each.kept:
             return
         tiles = [loop.tile for loop in around if loop.range in each.outer]

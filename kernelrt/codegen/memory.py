@@ -19,7 +19,7 @@ from kernelrt.ir.ops import Op
 from kernelrt.ir.terms import linear
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.codegen.emitter import Emitter
     from kernelrt.codegen.tiles import Place, Position
@@ -80,6 +80,8 @@ class Memory:
         #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
         self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
         self._replaced = replaced(emitter.info)
+        #: LOCALs that lie in a PARAM, from an index on.
+        self.lent: Mapping[UOp, tuple[UOp, UOp]] = {}
 
     # Arguments ---------------------------------------------------------------------------
 
@@ -205,6 +207,14 @@ class Memory:
     def hold(self, local: UOp, places: list[Place]) -> None:
         """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
         kind = _local_type(local.dtype)
+        if local in self.lent:
+            param, start = self.lent[local]
+            whole = self._array(param, {})
+            self.emitter.frames.top.arrays[local] = [
+                Held(place, replace(whole, pointer=self._address(whole, start, place)))
+                for place in places
+            ]
+            return
         where = local
         while where in self._replaced and not self._is_wide(local):
             where = self._replaced[where]

@@ -1,25 +1,30 @@
 """Arrays that take the place of others: each element is read once more, to compute what follows it.
 
 Scores, their exponentials and the weights of a row of attention are three arrays of which one
-exists at a time.
+exists at a time. The exponentials of a softmax lie where its results are stored.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import CLOSING
 from kernelrt.ir.local import flat_index, local_itemsize
 from kernelrt.ir.ops import Op
 from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import linear
 
 if TYPE_CHECKING:
     from kernelrt.codegen.analysis import Analysis
+    from kernelrt.codegen.tiling import Tiling
     from kernelrt.ir.uop import UOp
 
-__all__ = ["replaced"]
+__all__ = ["lent", "replaced"]
 
 _Pass = tuple["UOp", ...]
+#: Types whose elements are in memory as in a register.
+_WHOLE = (dt.float32, dt.float64, dt.int32, dt.int64)
 
 
 def replaced(info: Analysis) -> dict[UOp, UOp]:
@@ -48,6 +53,80 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
                 taken.add(old)
                 break
     return found
+
+
+def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
+    """LOCALs that are filled where a STORE writes -> its PARAM, and the index of their beginning.
+
+    The STORE reads each element of the array once, to compute what it puts in its place, and
+    nothing reads the array after that. What is written early is fetched while the array is
+    computed, and a second array of a long row would not stay in the cache beside the first.
+
+    Parameters
+    ----------
+    info : Analysis
+        A kernel whose passes are joined.
+    tiling : Tiling
+        Its tiles and chunks.
+    """
+    moved = replaced(info)
+    apart = {*moved, *moved.values()}
+    read = {x.src[0] for x in info.nodes if x.op is Op.LOAD}
+    found: dict[UOp, tuple[UOp, UOp]] = {}
+    for store in info.sink.src:
+        param = store.src[0]
+        alone = sum(s.src[0] is param for s in info.sink.src) == 1
+        if store.arg is not None or param in read or not alone:
+            continue
+        for load in info.loads(store.src[2]):
+            local = load.src[0]
+            if local.op is not Op.LOCAL or local in apart or local in found:
+                continue
+            start = _start(info, store, load)
+            if start is not None and _may_lie_there(info, tiling, store, load):
+                found[local] = param, start
+                break
+    return found
+
+
+def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
+    """Where the row that `store` writes begins, if it is `load`'s array, element by element."""
+    local = load.src[0]
+    own, around = local.src[1:], info.deps[local]
+    inner = sorted(info.deps[store.src[1]] - around, key=lambda r: int(r.arg))
+    if len(load.src) > 2 or [r.src[0] for r in inner] != [r.src[0] for r in own]:
+        return None
+    if linear(load.src[1]) != linear(flat_index(inner)):
+        return None
+    start = simplify(store.src[1] - load.src[1])
+    # A row of its own for each place of the loops around.
+    return start if set(linear(start)[0]) == around else None
+
+
+def _may_lie_there(info: Analysis, tiling: Tiling, store: UOp, load: UOp) -> bool:
+    """Whether nothing reads the array of `load` once `store` has begun to write."""
+    local = load.src[0]
+    around = info.deps[local]
+    inside = sum(r in around for r in tiling.order[: len(around)]) == len(around)
+    same = local.dtype is store.src[0].dtype and local.dtype in _WHOLE
+    chunked = tiling.chunked is None or tiling.chunked in around
+    if not inside or not same or not chunked or any(tiling.tile(r).lanes > 1 for r in around):
+        return False
+    _, readers = _order(info)
+    for x, ranges in readers[local]:
+        if not ranges and x is not load:
+            return False
+        if ranges and not all(info.deps[u] <= around for u in info.passes[ranges]):
+            return False
+    others = [s for s in info.sink.src if s is not store]
+    known = set(info.closing([store.src[2]]))
+    for u in (u for u in info.nodes[::-1] if u in known):
+        known.update(info.closing([u.src[0]]))
+    # A pass that another store alone asks for may come after this one.
+    asked = {ranges for _, ranges in readers[local] if ranges}
+    return all(info.passes[r][0] in known for r in asked) and not any(
+        load in info.loads(s.src[2]) for s in others
+    )
 
 
 def _alike(info: Analysis, old: UOp, new: UOp) -> bool:

@@ -172,7 +172,7 @@ def _first_read(
     closed: Sequence[UOp],
     tiles: Mapping[UOp, Tile],
 ) -> UOp | None:
-    """The LOAD `x` one turn of the innermost loop around later, where a window comes to new lines."""
+    """The LOAD `x` one turn of the innermost loop around later, where a window moves on."""
     first, last = closed[0], around[-1]
     deps = info.deps[x]
     steps = {r: stride(x.src[1], r) for r in deps}

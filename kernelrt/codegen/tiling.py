@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt.codegen.blocking import outside
-from kernelrt.codegen.counting import Counter, Nest
+from kernelrt.codegen.counting import PAGE, Counter, Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.totals import Total
@@ -151,8 +151,8 @@ MOST_AGAIN = 8
 MOST_INSTRUCTIONS = 2200
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
-#: Bytes that lie side by side in memory, whatever their addresses say.
-_PAGE = 4096
+#: Rows that wait for their sums together: more of them hide no more.
+_ABREAST = 8
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
 ROUNDS = 2
 
@@ -422,6 +422,9 @@ class Chooser:
             return
         if stored is not None:
             yield from self._with_vector(nest, stored, outer)
+        if nest.in_order:
+            yield {}
+            return
         # The elements of an array are put side by side.
         for k in nest.closed[-1:] if nest.fills else nest.closed:
             if nest.fills or any(self.count.stride(x, k) == 1 for x in nest.loads):
@@ -507,6 +510,8 @@ class Chooser:
             if vectors * lanes > max(size, lanes):
                 break
             inner = {k: Tile(vectors * lanes, lanes)}
+            for rows in self._abreast(nest, outer):
+                yield {**inner, **rows}
             for unrolled in self._unrolls(nest, outer):
                 if along is None:
                     yield {**inner, **unrolled}
@@ -528,7 +533,7 @@ class Chooser:
             if param.op is not Op.PARAM or not nest.ranges <= self.info.deps[x]:
                 return False
             size = param.dtype.itemsize
-            if param.arg[1] * size <= self.cache or extent(k) * size < _PAGE:
+            if param.arg[1] * size <= self.cache or extent(k) * size < PAGE:
                 return False
         return bool(nest.loads)
 
@@ -546,6 +551,13 @@ class Chooser:
                     for m in (2, 4, 8):
                         if n <= most[r] and m <= most[s]:
                             yield {r: Tile(n, 1), s: Tile(m, 1)}
+
+    def _abreast(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+        """Several rows whose results are waited for together, though they share nothing."""
+        for r in outer[:1]:
+            if all(r in self.info.deps[x] for x in nest.loads):
+                most = min(_ABREAST, extent(r), self.count.abreast(nest))
+                yield from ({r: Tile(n, 1)} for n in (2, 4, 8) if n <= most)
 
     def _rows_kept(self, nest: Nest, r: UOp) -> int:
         """How many rows along `r` the first cache holds until the kernel goes over them again.

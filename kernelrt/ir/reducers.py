@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
-__all__ = ["of_nothing", "start"]
+__all__ = ["IN_ORDER", "of_nothing", "start"]
+
+#: A sum of at most so many terms of which an array's element is made adds up one term after the
+#: other, whatever the kernel: those that compute a row again have the same bits.
+IN_ORDER: Final = 128
 
 
 def of_nothing(reducer: Op, dtype: DType) -> int | float:

@@ -43,6 +43,8 @@ MOST_WRITTEN = 2400
 _LEAST_WRITTEN = 4
 #: Where estimates saturate.
 _MOST_CYCLES = 1e12
+#: Second caches that an operand may fill which is walked for every few rows of another.
+_WALKED = 4
 #: Launches that splitting a kernel over cores should be worth.
 _PARALLEL_LAUNCHES = 20
 
@@ -106,13 +108,18 @@ class Prices:
     row_byte : float
         Cycles for each byte of a value that a buffer would tear out of a kernel: its rows leave
         the cache before they are read again.
+    roomy : int
+        A buffer of more bytes than these is not wanted, if it can be helped.
     shared_bytes : int
         A shared input of at least this many bytes does not stay in the first cache between
         kernels.
+    walked : int
+        Bytes of an operand that may be walked again for every few rows of another.
     """
 
     __slots__ = (
-        "_costs", "_load", "launch", "loop", "parallel", "row_byte", "scalar", "shared_bytes",
+        "_costs", "_load", "launch", "loop", "parallel", "roomy", "row_byte", "scalar",
+        "shared_bytes", "walked",
     )  # fmt: skip
 
     def __init__(self, device: DeviceSpec) -> None:
@@ -124,6 +131,8 @@ class Prices:
         self.scalar = costs.lanes(dt.float32)
         self.parallel = _PARALLEL_LAUNCHES * costs.call
         self.row_byte = costs.far_byte
+        self.walked = _WALKED * costs.levels[1].nbytes
+        self.roomy = costs.levels[2].nbytes
         self.shared_bytes = costs.levels[0].nbytes
 
     def byte(self, nbytes: int) -> float:

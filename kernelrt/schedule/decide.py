@@ -6,18 +6,20 @@ costs, is in :meth:`Decider._obligation`; everything else is counted work agains
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.local import LOCAL_BYTES, local_itemsize
 from kernelrt.ir.ops import MOVEMENT
+from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
-from kernelrt.schedule.indexing import Index, Order
+from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
 
@@ -36,11 +38,14 @@ _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
 
+#: Cycles that a buffer as large as the last cache is worth, in those that its traffic takes.
+_CROWDED = 4
 #: The kernels that want a value, where, and under which condition.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
+_AGAIN = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
 _ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
@@ -63,6 +68,11 @@ class Verdict:
         The reason; None where there was no question.
     axes : tuple of int
         Those that an array of the kernel is over.
+    apart : mapping of Group to tuple of int
+        Where several kernels compute it, each for itself: the axes of the array of each; none for
+        one that wants each element once.
+    beside : frozenset of (Group, Index)
+        Uses of a copy's source that gain nothing by the copy, and read what it is made of.
     """
 
     choice: Choice
@@ -70,6 +80,8 @@ class Verdict:
     order: Order | None = None
     why: Decision | None = None
     axes: tuple[int, ...] = ()
+    apart: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
+    beside: frozenset[tuple[Group, Index]] = frozenset()
 
 
 _INLINE = Verdict("inline")
@@ -134,6 +146,9 @@ class Decider:
             return copied
         if node.op in FREE:
             return _INLINE
+        again = self._again(node, accesses)
+        if again is not None:
+            return again
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
             if kept is not None:
@@ -177,7 +192,10 @@ class Decider:
         wasted = self._repeated(node, total)
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
-        untiled = self._untiled(node, accesses) if contraction_reuse(node) else None
+        if contraction_reuse(node):
+            untiled = self._untiled(node, accesses)
+        else:
+            untiled = self._across(node, accesses)
         if untiled is not None:
             wasted += total * self._work[node] * (self._prices.scalar - 1)
         if wasted == 0:
@@ -283,6 +301,58 @@ class Decider:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
 
+    def _again(self, node: UOp, accesses: Accesses) -> Verdict | None:
+        """Whether several kernels compute rows of `node`, each for itself, to save a buffer.
+
+        None where there is no need, or where one of them could not.
+        """
+        nbytes = elements(node.shape) * node.dtype.itemsize
+        groups = dict.fromkeys(group for group, _ in accesses)
+        roomy = self._prices.roomy
+        if len(groups) < 2 or nbytes <= roomy or not self._may_repeat(node):
+            return None
+        repeated = (len(groups) - 1) * elements(node.shape) * self._work[node]
+        traffic = self._prices.byte(nbytes) * (2 + len(groups)) * nbytes
+        # A byte is worth the more the less there is for all that are needed.
+        if repeated > traffic * _CROWDED * nbytes / roomy:
+            return None
+        apart: dict[Group, tuple[int, ...]] = {}
+        for group in groups:
+            own = {key: gate for key, gate in accesses.items() if key[0] is group}
+            axes = self._row_of(node, group, own)
+            if axes is None:
+                return None
+            apart[group] = axes
+        why = Decision(node, "local", _AGAIN, (nbytes, repeated, traffic))
+        return Verdict("local", why=why, apart=apart)
+
+    def _may_repeat(self, node: UOp) -> bool:
+        """Whether `node` has the same bits in each kernel that computes rows of it."""
+        if node.op is not Op.REDUCE_AXIS or not _rounds(node):
+            return True
+        return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
+
+    def _row_of(self, node: UOp, group: Group, own: Accesses) -> tuple[int, ...] | None:
+        """Axes of an array that `group` keeps rows of `node` in; none if it needs no array."""
+        if group.kind != "map":
+            return None
+        indices = [index for _, index in own]
+        if len(indices) == 1:
+            [index] = indices
+            if group.evaluations(index) <= elements(node.shape):
+                rounds = node.op is Op.REDUCE_AXIS and _rounds(node)
+                alone = group.fills(index) if rounds else group.inside_reduction(index)
+                return () if alone else None
+            axes = group.row(index, node.shape) if group.inside_contraction(index) else None
+        else:
+            axes = group.rows(indices, node.shape)
+        if not axes or not self._may_keep(node, own, axes):
+            return None
+        length = elements(tuple(node.shape[a] for a in axes))
+        beside = (r for r in group.loops if all(r not in group.ranges(i) for i in indices))
+        walked = length * math.prod(r.src[0].vmax for r in beside) * node.dtype.itemsize
+        return tuple(axes) if walked < self._prices.walked else None
+
     def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
         """Cycles of the traffic of arrays over `axes`, one for each row of `node`."""
         length = elements(tuple(node.shape[a] for a in axes))
@@ -328,6 +398,18 @@ class Decider:
         if not all(self._runs_along(node, group, index) for group, index in accesses):
             return "a contraction along another axis than its kernel"
         return None
+
+    def _across(self, node: UOp, accesses: Accesses) -> str | None:
+        """Why the terms of a sum would be loaded one by one, where it is wanted.
+
+        Neighbours in memory are terms of other sums, and vectors go along yet another loop.
+        """
+        axis = _side_by_side(node, self._orders) if node.op is Op.REDUCE_AXIS else None
+        if axis is None:
+            return None
+        if any(i[axis] not in group.loops[:-1] for group, i in accesses):
+            return None
+        return "a sum across the rows of what its kernel walks in another way"
 
     def _fills(self, node: UOp, group: Group, index: Index) -> bool:
         """Whether a contraction fills rows of an array, side by side in memory, for another one.
@@ -377,8 +459,19 @@ class Decider:
                 rest = (a for a in range(len(index)) if a != along[0])
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
-                return Verdict("global", order=(*rest, along[0]), why=why)
+                order = (*rest, along[0])
+                beside = self._along_rows(node, accesses) if stored else frozenset()
+                return Verdict("global", order=order, why=why, beside=beside)
         return None
+
+    def _along_rows(self, node: UOp, accesses: Accesses) -> frozenset[tuple[Group, Index]]:
+        """Uses of `node` by loops of which the innermost goes along its rows."""
+        axis = innermost(node, None)
+        return frozenset(
+            (group, index)
+            for group, index in accesses
+            if axis is not None and group.loops and index[axis] is group.loops[-1]
+        )
 
     # Kernels that store several values
 
@@ -403,6 +496,8 @@ class Decider:
             return False
         if node.op is Op.REDUCE_AXIS and self._is_long(node) and group.hoisted(index):
             return False
+        if self._across(node, {(group, index): None}) is not None:
+            return False
         # Stored from inside loops too short for vectors it would cost more than it saves.
         if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
             return False
@@ -413,6 +508,29 @@ class Decider:
         return not contraction_reuse(node) or not (
             group.contractions - {(node, index)} or not self._runs_along(node, group, index)
         )
+
+
+def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
+    """The axis of a reduction's results along which what it reads lies side by side.
+
+    None where it closes over that axis itself, or where it is not plain to see.
+    """
+    x, axes = node.src[0], node.arg[1]
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    # Of each axis of `x`, the axis of `node` that it becomes.
+    became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
+    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST):
+        below = x.src[0]
+        if x.op is Op.PERMUTE:
+            became = [became[x.arg.index(a)] for a in range(len(x.arg))]
+        elif x.op is Op.RESHAPE:
+            # Of axes that become one, or that one becomes, the last are walked alike.
+            matched = groups_of_axes(below.shape, x.shape)
+            there = {old[-1]: became[new[-1]] for old, new in matched}
+            became = [there.get(a) for a in range(len(below.shape))]
+        x = below
+    last = innermost(x, orders.get(x))
+    return None if last is None else became[last]
 
 
 def _rounds(node: UOp) -> bool:

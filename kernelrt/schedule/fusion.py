@@ -189,6 +189,8 @@ class _Walk:
             verdict = self._decider.decide(node, covers)
             if verdict.why is not None:
                 self._decisions.append(verdict.why)
+            for group, index in verdict.beside:
+                self._descend(node, group, index, covers.pop((group, index)))
             if verdict.choice == "global":
                 self._store(node, covers, verdict)
             elif verdict.choice == "local":
@@ -306,9 +308,15 @@ class _Walk:
             group.reads[node, index] = gate
 
     def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
-        """Compute `node` once for the one kernel that wants it, into an array."""
-        (group, *_), indices = zip(*covers, strict=True)
-        self._descend(node, group, group.hold(node, indices, verdict.axes), None)
+        """Compute `node` once for each kernel that wants it, into an array."""
+        for group in dict.fromkeys(group for group, _ in covers):
+            own = {index: gate for (g, index), gate in covers.items() if g is group}
+            axes = verdict.apart.get(group, verdict.axes)
+            if axes:
+                self._descend(node, group, group.hold(node, list(own), axes), None)
+            else:
+                for index, gate in own.items():
+                    self._descend(node, group, index, gate)
 
     def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
         """Give `node` a buffer, and a kernel that computes it there."""

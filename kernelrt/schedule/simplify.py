@@ -181,6 +181,23 @@ def _reduce_expanded(u: UOp) -> UOp | None:
     return out
 
 
+def _reduce_copies(u: UOp) -> UOp | None:
+    """Reductions of copies of one array are copies of one reduction."""
+    _, axes = u.arg
+    x = u.src[0]
+    if x.op is not Op.EXPAND:
+        return None
+    inner = x.src[0]
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    grown = {a for a in kept if inner.shape[a] == 1 and x.shape[a] != 1}
+    if not grown:
+        return None
+    shape = tuple(1 if a in grown else d for a, d in enumerate(x.shape))
+    narrow = inner if inner.shape == shape else UOp(Op.EXPAND, x.dtype, (inner,), shape)
+    out = UOp(Op.REDUCE_AXIS, u.dtype, (narrow,), u.arg)
+    return UOp(Op.EXPAND, u.dtype, (out,), u.shape)
+
+
 def _at_least_one(dim: Dim) -> bool:
     return (dim if isinstance(dim, int) else dim.vmin) >= 1
 
@@ -415,7 +432,7 @@ def _table() -> Table:
         Op.PAD: (_pad,),
         Op.CAT: (_cat,),
         Op.CONTIGUOUS: (_contiguous,),
-        Op.REDUCE_AXIS: (_reduce_nothing, _reduce_expanded),
+        Op.REDUCE_AXIS: (_reduce_nothing, _reduce_expanded, _reduce_copies),
     }
     for op in ALU:
         ordered = (_constant_last,) if op in COMMUTATIVE else ()

@@ -462,3 +462,23 @@ def test_symbolic_movement(mem: Memory, n: int) -> None:
     ]
     for output in outputs:
         check(mem, [output, reduce(exp(alu(Op.NEG, alu(Op.ABS, output))), Op.ADD, 0)], rows=n)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_sums_across_rows_are_not_walked_along_what_repeats_them(mem: Memory, turned: bool) -> None:
+    x = mem.random(1000, 200)
+    columns = permute(x, 1, 0) if turned else x
+    total = reshape(reduce(columns, Op.ADD, 1 if turned else 0), (200, 1))
+    wide = mul(expand(total, (200, 64)), mem.random(200, 64))
+    # A kernel of its own adds rows to each other, in vectors.
+    check(mem, [wide], kernels=2)
+
+
+def test_sums_along_rows_stay_with_what_repeats_them(mem: Memory) -> None:
+    total = reduce(mem.random(200, 128), Op.ADD, 1, keep=True)
+    check(mem, [mul(expand(total, (200, 64)), mem.random(200, 64))], kernels=1)
+
+
+def test_sums_across_rows_stay_where_vectors_go_along_them(mem: Memory) -> None:
+    total = reduce(mem.random(128, 200), Op.ADD, 0)
+    check(mem, [mul(expand(total, (4, 200)), mem.random(4, 200))], kernels=1)

@@ -162,3 +162,23 @@ def test_deep_graphs_do_not_recurse() -> None:
     for _ in range(20000):
         y = alu(Op.NEG, add(y, 1.0))
     assert simple(y).op is Op.NEG
+
+
+@pytest.mark.parametrize("reducer", [Op.ADD, Op.MUL, Op.MAX])
+def test_a_reduction_of_copies_is_had_once(reducer: Op) -> None:
+    x = MEM.random(4, 1, 6)
+    found = simple(reduce(expand(x, (4, 5, 6)), reducer, 2))
+    assert found is simple(expand(reduce(x, reducer, 2), (4, 5)))
+    assert all(n.shape != (4, 5, 6) for n in toposort([found]))
+
+
+def test_copies_that_are_added_up_stay() -> None:
+    x = MEM.random(4, 1, 6)
+    found = simple(reduce(expand(x, (4, 5, 6)), Op.ADD, 1))
+    assert found.op is Op.REDUCE_AXIS
+
+
+def test_some_copies_are_added_up_and_others_are_had_once() -> None:
+    x = MEM.random(1, 1, 6)
+    found = simple(reduce(expand(x, (4, 5, 6)), Op.ADD, 1))
+    assert found is simple(expand(reduce(expand(x, (1, 5, 6)), Op.ADD, 1), (4, 6)))
