@@ -7,7 +7,6 @@ costs, is in :meth:`Decider._obligation`; everything else is counted work agains
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -16,20 +15,20 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.local import LOCAL_BYTES, local_itemsize
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
-from kernelrt.ir.terms import linear
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
-from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
+from kernelrt.schedule.walks import Accesses, across, runs_along, untiled
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from kernelrt.schedule.cost import Prices, Work
+    from kernelrt.schedule.indexing import Index, Order
 
-__all__ = ["Accesses", "Decider", "Verdict"]
+__all__ = ["Decider", "Verdict"]
 
 #: Reductions to this many elements or fewer cannot keep several cores busy.
 _FEW = 16
@@ -40,8 +39,6 @@ _TILE = 16
 
 #: Cycles that a buffer as large as the last cache is worth, in those that its traffic takes.
 _CROWDED = 4
-#: The kernels that want a value, where, and under which condition.
-Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
@@ -193,10 +190,10 @@ class Decider:
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
         if contraction_reuse(node):
-            untiled = self._untiled(node, accesses)
+            lost = untiled(node, accesses, self._orders)
         else:
-            untiled = self._across(node, accesses)
-        if untiled is not None:
+            lost = across(node, accesses, self._orders)
+        if lost is not None:
             wasted += total * self._work[node] * (self._prices.scalar - 1)
         if wasted == 0:
             return _INLINE
@@ -220,8 +217,8 @@ class Decider:
             if kept is not None:
                 return kept
         choice = "global" if stored else "inline"
-        if untiled is not None:
-            why = Decision(node, choice, _UNTILED.format(untiled), (wasted, traffic))
+        if lost is not None:
+            why = Decision(node, choice, _UNTILED.format(lost), (wasted, traffic))
         else:
             why = Decision(node, choice, _COUNTED, (total, count, wasted, traffic))
         return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
@@ -382,58 +379,6 @@ class Decider:
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
 
-    def _untiled(self, node: UOp, accesses: Accesses) -> str | None:
-        """Why a contraction would not keep a tile of itself in registers, where it is wanted.
-
-        It then loads both operands for each product, and lanes do not run along its result.
-        """
-        if all(self._fills(node, group, index) for group, index in accesses):
-            return None
-        if any(group.inside_reduction(index) for group, index in accesses):
-            return "a contraction inside another reduction's loop"
-        if any(group.contractions - {(node, index)} for group, index in accesses):
-            return "a second contraction in one kernel"
-        if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
-            return "a contraction under more loops than its own"
-        if not all(self._runs_along(node, group, index) for group, index in accesses):
-            return "a contraction along another axis than its kernel"
-        return None
-
-    def _across(self, node: UOp, accesses: Accesses) -> str | None:
-        """Why the terms of a sum would be loaded one by one, where it is wanted.
-
-        Neighbours in memory are terms of other sums, and vectors go along yet another loop.
-        """
-        axis = _side_by_side(node, self._orders) if node.op is Op.REDUCE_AXIS else None
-        if axis is None:
-            return None
-        if any(i[axis] not in group.loops[:-1] for group, i in accesses):
-            return None
-        return "a sum across the rows of what its kernel walks in another way"
-
-    def _fills(self, node: UOp, group: Group, index: Index) -> bool:
-        """Whether a contraction fills rows of an array, side by side in memory, for another one.
-
-        In a kernel of its own it packs its operands, which other passes over rows do not outweigh.
-        """
-        axis = innermost(node, None)
-        if axis is None or node in self._orders or not group.fills(index):
-            return False
-        if not group.contractions - {(node, index)}:
-            return False
-        terms = linear(index[axis])[0]
-        return any(terms.get(r) == 1 for r in group.filling)
-
-    def _runs_along(self, node: UOp, group: Group, index: Index) -> bool:
-        """Whether neighbours in the stores of `group` are neighbours in a contraction."""
-        order = self._orders.get(node)
-        if order is None and group.order == tuple(range(len(group.shape))):
-            return True
-        axis = innermost(node, order)
-        if axis is None or not group.loops:
-            return True
-        return linear(index[axis])[0].get(group.loops[-1]) == 1
-
     def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
         """A copy of what is stored, where a contraction reads it better in another order.
 
@@ -496,7 +441,7 @@ class Decider:
             return False
         if node.op is Op.REDUCE_AXIS and self._is_long(node) and group.hoisted(index):
             return False
-        if self._across(node, {(group, index): None}) is not None:
+        if across(node, {(group, index): None}, self._orders) is not None:
             return False
         # Stored from inside loops too short for vectors it would cost more than it saves.
         if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
@@ -506,31 +451,8 @@ class Decider:
         if group.checks and node in self._committed:
             return False
         return not contraction_reuse(node) or not (
-            group.contractions - {(node, index)} or not self._runs_along(node, group, index)
+            group.contractions - {(node, index)} or not runs_along(node, group, index, self._orders)
         )
-
-
-def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
-    """The axis of a reduction's results along which what it reads lies side by side.
-
-    None where it closes over that axis itself, or where it is not plain to see.
-    """
-    x, axes = node.src[0], node.arg[1]
-    kept = [a for a in range(len(x.shape)) if a not in axes]
-    # Of each axis of `x`, the axis of `node` that it becomes.
-    became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
-    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST):
-        below = x.src[0]
-        if x.op is Op.PERMUTE:
-            became = [became[x.arg.index(a)] for a in range(len(x.arg))]
-        elif x.op is Op.RESHAPE:
-            # Of axes that become one, or that one becomes, the last are walked alike.
-            matched = groups_of_axes(below.shape, x.shape)
-            there = {old[-1]: became[new[-1]] for old, new in matched}
-            became = [there.get(a) for a in range(len(below.shape))]
-        x = below
-    last = innermost(x, orders.get(x))
-    return None if last is None else became[last]
 
 
 def _rounds(node: UOp) -> bool:

@@ -1,0 +1,96 @@
+"""Whether a reduction has its vectors and its tile where it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.terms import linear
+from kernelrt.schedule.cost import elements
+from kernelrt.schedule.groups import Group
+from kernelrt.schedule.indexing import Index, Order, groups_of_axes
+from kernelrt.schedule.layout import innermost
+
+__all__ = ["Accesses", "across", "runs_along", "untiled"]
+
+#: The kernels that want a value, where, and under which condition.
+Accesses = Mapping[tuple[Group, Index], "UOp | None"]
+
+
+def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
+    """Why a contraction would not keep a tile of itself in registers, where it is wanted.
+
+    It then loads both operands for each product, and lanes do not run along its result.
+    """
+    if all(_fills(node, group, index, orders) for group, index in accesses):
+        return None
+    if any(group.inside_reduction(index) for group, index in accesses):
+        return "a contraction inside another reduction's loop"
+    if any(group.contractions - {(node, index)} for group, index in accesses):
+        return "a second contraction in one kernel"
+    if any(g.evaluations(index) < elements(g.shape) for g, index in accesses):
+        return "a contraction under more loops than its own"
+    if not all(runs_along(node, group, index, orders) for group, index in accesses):
+        return "a contraction along another axis than its kernel"
+    return None
+
+
+def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
+    """Why the terms of a sum would be loaded one by one, where it is wanted.
+
+    Neighbours in memory are terms of other sums, and vectors go along yet another loop.
+    """
+    axis = _side_by_side(node, orders) if node.op is Op.REDUCE_AXIS else None
+    if axis is None:
+        return None
+    if any(i[axis] not in group.loops[:-1] for group, i in accesses):
+        return None
+    return "a sum across the rows of what its kernel walks in another way"
+
+
+def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
+    """Whether a contraction fills rows of an array, side by side in memory, for another one.
+
+    In a kernel of its own it packs its operands, which other passes over rows do not outweigh.
+    """
+    axis = innermost(node, None)
+    if axis is None or node in orders or not group.fills(index):
+        return False
+    if not group.contractions - {(node, index)}:
+        return False
+    terms = linear(index[axis])[0]
+    return any(terms.get(r) == 1 for r in group.filling)
+
+
+def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
+    """Whether neighbours in the stores of `group` are neighbours in a contraction."""
+    order = orders.get(node)
+    if order is None and group.order == tuple(range(len(group.shape))):
+        return True
+    axis = innermost(node, order)
+    if axis is None or not group.loops:
+        return True
+    return linear(index[axis])[0].get(group.loops[-1]) == 1
+
+
+def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
+    """The axis of a reduction's results along which what it reads lies side by side.
+
+    None where it closes over that axis itself, or where it is not plain to see.
+    """
+    x, axes = node.src[0], node.arg[1]
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    # Of each axis of `x`, the axis of `node` that it becomes.
+    became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
+    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST):
+        below = x.src[0]
+        if x.op is Op.PERMUTE:
+            became = [became[x.arg.index(a)] for a in range(len(x.arg))]
+        elif x.op is Op.RESHAPE:
+            # Of axes that become one, or that one becomes, the last are walked alike.
+            matched = groups_of_axes(below.shape, x.shape)
+            there = {old[-1]: became[new[-1]] for old, new in matched}
+            became = [there.get(a) for a in range(len(below.shape))]
+        x = below
+    last = innermost(x, orders.get(x))
+    return None if last is None else became[last]
