@@ -189,12 +189,15 @@ class Decider:
         wasted = self._repeated(node, total)
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
+        lost, slow = None, 0
+        for key, gate in accesses.items() if not contraction_reuse(node) else ():
+            why_not = across(node, {key: gate}, self._orders)
+            if why_not is not None:
+                lost, slow = why_not, slow + key[0].evaluations(key[1])
         if contraction_reuse(node):
             lost = untiled(node, accesses, self._orders)
-        else:
-            lost = across(node, accesses, self._orders)
-        if lost is not None:
-            wasted += total * self._work[node] * (self._prices.scalar - 1)
+            slow = total if lost else 0
+        wasted += slow * self._work[node] * (self._prices.scalar - 1)
         if wasted == 0:
             return _INLINE
         nbytes = count * node.dtype.itemsize

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.shape import dim_max
+from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
+from kernelrt.ir.uop import const
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import Index, Order, groups_of_axes
@@ -13,6 +19,10 @@ from kernelrt.schedule.layout import innermost
 
 __all__ = ["Accesses", "across", "runs_along", "untiled"]
 
+#: Ops below which lie the same elements, elsewhere.
+_WALKED: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW})
+#: Ops that are looked through; what lies below more of them is not plain to see.
+_FAR: Final = 32
 #: The kernels that want a value, where, and under which condition.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 
@@ -43,7 +53,7 @@ def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | 
     axis = _side_by_side(node, orders) if node.op is Op.REDUCE_AXIS else None
     if axis is None:
         return None
-    if any(i[axis] not in group.loops[:-1] for group, i in accesses):
+    if not all(_stays(i[axis], group) for group, i in accesses):
         return None
     return "a sum across the rows of what its kernel walks in another way"
 
@@ -73,6 +83,18 @@ def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order
     return linear(index[axis])[0].get(group.loops[-1]) == 1
 
 
+def _stays(i: UOp, group: Group) -> bool:
+    """Whether an index that the loops of `group` walk is the same for neighbours in its stores."""
+    if not group.loops or not group.ranges((i,)):
+        return False
+    *_, last = group.loops
+    first, second = (
+        simplify(substitute([i], {r: const(int(r is last) * n, r.dtype) for r in group.loops})[0])
+        for n in (0, 1)
+    )
+    return first is second and dim_max(last.src[0]) > 1
+
+
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     """The axis of a reduction's results along which what it reads lies side by side.
 
@@ -82,9 +104,14 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     kept = [a for a in range(len(x.shape)) if a not in axes]
     # Of each axis of `x`, the axis of `node` that it becomes.
     became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
-    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST):
-        below = x.src[0]
-        if x.op is Op.PERMUTE:
+    for _ in range(_FAR):
+        if x.op not in _WALKED and (x.op not in ALU or x in orders):
+            break
+        below = next((s for s in x.src if _varies(s)), x.src[0])
+        if x.op is Op.WINDOW:
+            windowed = {axis for axis, *_ in x.arg}
+            became = [None if a in windowed else became[a] for a in range(len(below.shape))]
+        elif x.op is Op.PERMUTE:
             became = [became[x.arg.index(a)] for a in range(len(x.arg))]
         elif x.op is Op.RESHAPE:
             # Of axes that become one, or that one becomes, the last are walked alike.
@@ -92,5 +119,14 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
             there = {old[-1]: became[new[-1]] for old, new in matched}
             became = [there.get(a) for a in range(len(below.shape))]
         x = below
+    else:
+        return None
     last = innermost(x, orders.get(x))
     return None if last is None else became[last]
+
+
+def _varies(x: UOp) -> bool:
+    """Whether `x` is anything but one number for all."""
+    while x.op in (Op.EXPAND, Op.RESHAPE, Op.CAST):
+        x = x.src[0]
+    return x.op is not Op.CONST
