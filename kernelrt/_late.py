@@ -47,11 +47,12 @@ class Helpers:
 
     def start(self) -> None:
         """Start one more, if that can be."""
+        process = os.getpid()  # not after the start: a handler may fork in between
         end = _thread.allocate_lock()
         end.acquire()
         with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
             _thread.start_new_thread(_run, (self._work, end))
-            self._started.append((os.getpid(), end))
+            self._started.append((process, end))
 
     def busy(self) -> int:
         """How many have not ended."""

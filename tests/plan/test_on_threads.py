@@ -341,6 +341,48 @@ def test_a_child_that_a_handler_forks_meanwhile_does_the_rest(limit):
     assert forks.wait(children[0]) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_is_forked_where_a_thread_was_just_started(monkeypatch):
+    """By a handler, before that thread is known: it is not there to be waited for."""
+    parent, children = os.getpid(), []
+    real = _thread.start_new_thread
+
+    def start(function, args):
+        real(function, args)
+        if not children:
+            children.append(os.fork())
+
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    right = False
+    try:
+        right = on_threads(square, iter(range(6)), 2) == list(map(square, range(6)))
+    finally:
+        if os.getpid() != parent:
+            os._exit(not right)
+    assert right
+    assert forks.wait(children[0]) == 0
+
+
+def test_an_interrupt_of_the_work_itself_comes_before_all_errors(monkeypatch):
+    """Where the main thread has to do the work: nothing else is begun."""
+
+    def none(*_):
+        raise RuntimeError("can't start new thread")
+
+    begun = []
+
+    def work(x):
+        begun.append(x)
+        if x == 2:
+            raise KeyboardInterrupt
+        raise CompileError(str(x))
+
+    monkeypatch.setattr(_thread, "start_new_thread", none)
+    with pytest.raises(KeyboardInterrupt):
+        on_threads(work, iter(range(6)), 1, lambda x: x == 2)
+    assert begun == [2]
+
+
 # ---- kernels
 
 

@@ -104,8 +104,10 @@ class _Tasks(Generic[_Item, _Result]):
                 continue  # never asked for
             try:
                 self._done[at] = self._work(self._items[at])
-            except BaseException as error:  # noqa: BLE001 - raised again where it belongs
+            except Exception as error:  # noqa: BLE001 - raised again where it belongs
                 self._failed[at] = error
+            except BaseException as error:  # noqa: BLE001 - an interrupt comes before all
+                self._failed[-1] = error
 
     def finish(self) -> None:
         """Do what no other thread did."""
