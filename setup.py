@@ -147,6 +147,7 @@ def extensions() -> list[Extension]:
     }
     modules = [
         Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
+        Extension("kernelrt._emit", ["kernelrt/_emit.pyx"], **settings),
         Extension("kernelrt._locks", ["kernelrt/_locks.pyx"], **settings),
         Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),

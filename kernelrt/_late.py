@@ -15,30 +15,54 @@ from kernelrt import _locks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["aside", "load"]
+__all__ = ["Helpers", "aside", "load"]
 
 
-def aside(work: Callable[[], object], threads: int, *, along: bool = False) -> None:
-    """Call `work` on so many other threads, `along` on this one, too, and wait for them.
+def aside(work: Callable[[], object], threads: int) -> None:
+    """Call `work` on so many other threads and wait for them.
 
     Handlers run on the main thread only, between any two steps of what runs there. Where threads
     cannot be started, or are gone because this is a child that a handler forked meanwhile, some of
     the work is left to do. Meanwhile the collector rests: a finalizer that computes would wait on
     those threads for what this one holds.
     """
-    process = os.getpid()
-    ends = []
     with _locks.uncollected:
+        helpers = Helpers(work)
         for _ in range(threads):
-            end = _thread.allocate_lock()
-            end.acquire()
-            with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
-                _thread.start_new_thread(_run, (work, end))
-                ends.append(end)
-        if along:
-            work()
-        for end in ends:
-            while not end.acquire(timeout=0.05) and os.getpid() == process:
+            helpers.start()
+        helpers.wait()
+
+
+class Helpers:
+    """Other threads, each of which calls `work` once; see :func:`aside`.
+
+    Whoever starts them keeps the collector from running until they are waited for.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+        self._started: list[
+            tuple[int, _thread.LockType]
+        ] = []  # in which process; held till the end
+
+    def start(self) -> None:
+        """Start one more, if that can be."""
+        process = os.getpid()  # not after the start: a handler may fork in between
+        end = _thread.allocate_lock()
+        end.acquire()
+        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+            _thread.start_new_thread(_run, (self._work, end))
+            self._started.append((process, end))
+
+    def busy(self) -> int:
+        """How many have not ended."""
+        here = os.getpid()
+        return sum(end.locked() for process, end in self._started if process == here)
+
+    def wait(self) -> None:
+        """Wait until each has ended, or is not there any more."""
+        for process, end in self._started:
+            while os.getpid() == process and not end.acquire(timeout=0.05):
                 pass
 
 

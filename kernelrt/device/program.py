@@ -284,6 +284,9 @@ class Compiler(Protocol):
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs` in one go, in order.
 
+        A program may be written when it is first looked at, by this thread, and the first ones
+        can be compiled before that. What writing one raises is raised here.
+
         Raises
         ------
         CompileError

@@ -6,9 +6,10 @@ import gc
 import weakref
 from _thread import LockType, allocate_lock
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import get_ident
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
 from kernelrt import _locks
 from kernelrt._recent import touch
@@ -18,7 +19,7 @@ from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.runtime.kernel import CachedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from kernelrt.device.program import ProgramSpec, Renderer
     from kernelrt.device.registry import Device
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["KernelCache", "build", "kernels"]
 
 _Key = tuple["UOp", str]
+#: A kernel as its renderer is given it.
+_Kernel = TypeVar("_Kernel")
 
 
 #: How long a thread waits for a kernel before it looks whether that can come.
@@ -271,12 +274,12 @@ def build(asts: Sequence[tuple[UOp, str | None]], device: str = "CPU") -> list[C
         One of them cannot be compiled.
     """
     target = _target(device)
-    return _loaded(target, [target.renderer.render(ast, variant) for ast, variant in asts])
+    return _loaded(target, asts, lambda given: target.renderer.render(*given))
 
 
 def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
     target = _target(device)
-    return _loaded(target, [_rendered(target, ast) for ast in asts])
+    return _loaded(target, asts, lambda ast: _rendered(target, ast))
 
 
 def _target(device: str) -> _Target:
@@ -298,13 +301,47 @@ def _rendered(target: _Target, ast: UOp) -> ProgramSpec:
     return target.renderer.render(ast)
 
 
-def _loaded(target: _Target, programs: Sequence[ProgramSpec]) -> list[CachedKernel]:
+def _loaded(
+    target: _Target, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec]
+) -> list[CachedKernel]:
     device = target.device
+    programs = _Programs(kernels, render)
     loaded = device.loader.load(device.compiler.compile(programs))
     return [
         CachedKernel.from_program(spec, program)
         for spec, program in zip(programs, loaded, strict=True)
     ]
+
+
+class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
+    """Programs that are rendered when they are first looked at.
+
+    So a compiler can begin with the first ones before the others are rendered.
+    """
+
+    def __init__(
+        self, kernels: Sequence[_Kernel], render: Callable[[_Kernel], ProgramSpec]
+    ) -> None:
+        self._kernels = kernels
+        self._render = render
+        self._rendered: dict[int, ProgramSpec] = {}
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    @overload
+    def __getitem__(self, index: int) -> ProgramSpec: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ProgramSpec]: ...
+
+    def __getitem__(self, index: int | slice) -> ProgramSpec | list[ProgramSpec]:
+        places = range(len(self._kernels))[index]
+        if isinstance(places, range):
+            return [self[at] for at in places]
+        if places not in self._rendered:
+            self._rendered[places] = self._render(self._kernels[places])
+        return self._rendered[places]
 
 
 #: The cache that plans are prepared with.

@@ -111,9 +111,12 @@ def watching() -> Iterator[None]:
             spent = 0.0
 
     def compiling(self: Any, kernels: Any) -> Any:
-        current.kernels += len(kernels)
-        current.largest = max([current.largest, *(len(src) for _, src in kernels)])
-        return usual[2](self, kernels)
+        return usual[2](self, map(seen, kernels))
+
+    def seen(kernel: tuple[str, str]) -> tuple[str, str]:
+        current.kernels += 1
+        current.largest = max(current.largest, len(kernel[1]))
+        return kernel
 
     schedule.schedule, runtime.prepare = scheduling, preparing
     LLVMCompiler.compile_sources = compiling  # type: ignore[method-assign]

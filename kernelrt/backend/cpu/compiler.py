@@ -9,11 +9,12 @@ from kernelrt import _locks
 from kernelrt._dispatch import pool_limit
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
+from kernelrt.backend.cpu.parallel import on_threads
 from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.spec import DeviceSpec
@@ -65,11 +66,13 @@ class LLVMCompiler:
         self.cache = cache
         self._codegen_level = codegen_level
         self._optimize = optimize
-        self._machines: list[Any] = []
+        self._machines: list[llvm.Machine] = []
         self._lock = _locks.Lock(_locks.COMPILER)
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs`, in order, on as many threads as this process may use.
+
+        If that is more than one, the first are compiled while this thread looks at the others.
 
         Raises
         ------
@@ -77,7 +80,7 @@ class LLVMCompiler:
             LLVM rejected a source; the message names the kernel and quotes LLVM. Nothing of the
             failed kernel is kept.
         """
-        objects = self.compile_sources([(p.name, p.src) for p in programs])
+        objects = self.compile_sources((p.name, p.src) for p in programs)
         return [
             CompiledSpec.from_bytes(
                 program.name,
@@ -91,21 +94,27 @@ class LLVMCompiler:
             for program, data in zip(programs, objects, strict=True)
         ]
 
-    def compile_sources(self, kernels: Sequence[tuple[str, str]]) -> list[bytes]:
-        """Compile (entry point, LLVM IR text) pairs to objects, in order."""
-        found: list[bytes | None] = [None] * len(kernels)
-        if self.cache is not None:
-            found = [self.cache.get(self.key(src)) for _, src in kernels]
-        # The longest first, so that no thread is left alone with a long one at the end.
-        missing = sorted(
-            (i for i, data in enumerate(found) if data is None),
-            key=lambda i: -len(kernels[i][1]),
-        )
-        made = llvm.on_threads(lambda i: self._object(*kernels[i]), missing, pool_limit())
-        for i, data in zip(missing, made, strict=True):
-            found[i] = data
+    def compile_sources(self, kernels: Iterable[tuple[str, str]]) -> list[bytes]:
+        """Compile (entry point, LLVM IR text) pairs to objects, in order.
+
+        The first are compiled while this thread takes the others, as in :meth:`compile`.
+        """
+        found: list[bytes | None] = []
+        missing: list[tuple[int, str]] = []
+
+        def new() -> Iterator[tuple[str, str]]:
+            for name, src in kernels:
+                data = None if self.cache is None else self.cache.get(self.key(src))
+                found.append(data)
+                if data is None:
+                    missing.append((len(found) - 1, src))
+                    yield name, src
+
+        made = on_threads(lambda kernel: self._object(*kernel), new(), pool_limit(), _length)
+        for (at, src), data in zip(missing, made, strict=True):
+            found[at] = data
             if self.cache is not None:
-                self.cache.put(self.key(kernels[i][1]), data)
+                self.cache.put(self.key(src), data)
         return [data for data in found if data is not None]
 
     def assembly(self, name: str, src: str) -> str:
@@ -115,11 +124,11 @@ class LLVMCompiler:
             machine = self._take()
             try:
                 with self._module(machine, name, src) as module:
-                    return str(machine.emit_assembly(module))
+                    return str(machine.ref.emit_assembly(module))
             finally:
                 self._machines.append(machine)
 
-        return llvm.on_threads(show, [None])[0]
+        return on_threads(show, [None])[0]
 
     def key(self, src: str) -> tuple[str, ...]:
         """Everything that decides what the object of `src` is."""
@@ -131,20 +140,28 @@ class LLVMCompiler:
     def _object(self, name: str, src: str) -> bytes:
         machine = self._take()
         try:
+            if not self._optimize:
+                data = llvm.emit_at_once(machine, name, src)
+                if data is not None:
+                    return data
             with self._module(machine, name, src) as module:
                 return llvm.emit(machine, module, name)
         finally:
             self._machines.append(machine)
 
     @contextlib.contextmanager
-    def _module(self, machine: Any, name: str, src: str) -> Iterator[Any]:
-        with llvm.parsed(self.spec, machine, name, src) as module:
+    def _module(self, machine: llvm.Machine, name: str, src: str) -> Iterator[Any]:
+        with llvm.parsed(machine, name, src) as module:
             if self._optimize:
-                llvm.optimize(machine, module, self.spec, self._optimize)
+                llvm.optimize(machine, module, self._optimize)
             yield module
 
-    def _take(self) -> Any:
+    def _take(self) -> llvm.Machine:
         with self._lock:
             if self._machines:
                 return self._machines.pop()
-        return llvm.target_machine(self.spec, self._codegen_level)
+        return llvm.Machine.of(self.spec, self._codegen_level)
+
+
+def _length(kernel: tuple[str, str]) -> int:
+    return len(kernel[1])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import _locks
 from kernelrt.backend.cpu import elf, llvm
+from kernelrt.backend.cpu.parallel import on_threads
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ class LLVMLoader:
     def collect(self) -> None:
         """Free the code that no program stands for any more."""
         if _linked:
-            llvm.on_threads(lambda _: self._free(), [None])
+            on_threads(lambda _: self._free(), [None])
 
     def _link(self, names: list[str], objects: list[bytes]) -> _Library:
-        [outcome] = llvm.on_threads(lambda _: self._linked_as(names, objects), [None])
+        [outcome] = on_threads(lambda _: self._linked_as(names, objects), [None])
         if isinstance(outcome, _Library):
             return outcome
         if len(names) > 1:  # one after the other, to find out which
