@@ -27,7 +27,7 @@ tanh      2.00            2.00
 asinh     1.34            1.2
 acosh     1.90            1.9
 atanh     1.22            1.1
-erf       1.39            1.73
+erf       1.52            1.73
 erfc      1.44            1.5
 lgamma    0.51            1.6
 pow       1.18 (samples)  1.54
