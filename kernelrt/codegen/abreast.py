@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.costs import costs_of
+from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,9 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
     target : DeviceSpec
         Its registers, and what ops cost there.
     """
-    if info.weight(roots, costs_of(target)) <= _SHORT:
+    # A fused multiply-add without an instruction is a call, which no other one goes along with.
+    calls = not target.has_fma and any(u.op is Op.FMA for u in info.order(roots))
+    if calls or info.weight(roots, costs_of(target)) <= _SHORT:
         return 1
     return max(1, min(_MOST, _PRESSURE * target.vector_registers // _alive(info, roots)))
 

@@ -51,6 +51,10 @@ def test_short_chains_go_one_after_the_other(build: type) -> None:
     assert beside(ast, DeviceSpec.avx512()) == 1
 
 
+def test_nothing_goes_along_with_calls(build: type) -> None:
+    assert beside(function(build, Op.EXP), DeviceSpec.generic()) == 1
+
+
 def test_rare_values_of_all_of_them_share_a_branch(build: type) -> None:
     ast = function(build, Op.SIN)
     assert steps(LLVMRenderer(DeviceSpec.avx512()).render(ast).src) == "llllbssss"
