@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
-from kernelrt.codegen.horizontal import across, identity, merge, widen
+from kernelrt.codegen.horizontal import across, any_lane, identity, merge, widen
 from kernelrt.codegen.llvm import Value
 from kernelrt.codegen.skipping import LEAST_AT_ONCE
 from kernelrt.codegen.tiles import lane_within, lanes_of, spread
@@ -108,29 +108,12 @@ class Accumulators:
         def body() -> None:
             results.extend(self._fold(each, places))
 
-        before, after = emitter.frames.branch_if(self._any(masks), body)
+        before, after = emitter.frames.branch_if(any_lane(self.text, masks), body)
         nothing = [identity(self.text, u, 1) for u in each.folds for _ in native]
         return [
             self._phi((self.text.splat(first, last.lanes), before), (last, after))
             for first, last in zip(nothing, results, strict=True)
         ]
-
-    def _any(self, masks: list[Value]) -> Value:
-        """Whether any lane of any of `masks` holds."""
-        widest = max(mask.lanes for mask in masks)
-        wide = [m for m in masks if m.lanes == widest]
-        folded = [self._any([m for m in masks if m.lanes < widest])] if len(wide) < len(
-            masks
-        ) else []
-        while len(wide) > 1:
-            pairs = [wide[i : i + 2] for i in range(0, len(wide), 2)]
-            wide = [alu(self.text, Op.OR, dt.bool_, p) if len(p) == 2 else p[0] for p in pairs]
-        some = wide[0]
-        if widest > 1:
-            mask = (self.text.type_of(some), some.text)
-            name = f"llvm.vector.reduce.or.v{widest}i1"
-            some = Value(self.text.call(name, "i1", mask), 1, dt.bool_)
-        return alu(self.text, Op.OR, dt.bool_, [some, *folded]) if folded else some
 
     def _phi(self, *arms: tuple[Value, str]) -> Value:
         value = arms[0][0]
@@ -310,7 +293,7 @@ class Accumulators:
             ty, more = self.emitter.memory.row_bits(load, row, len(inside))
             bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
         mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
-        return self._any([Value(mask, len(inside), dt.bool_)])
+        return any_lane(self.text, [Value(mask, len(inside), dt.bool_)])
 
     def _fill(self, local: UOp, place: Place) -> None:
         value = self.emitter.value(local.src[0], place)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.accumulate import Accumulators
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.checks import bound
@@ -160,10 +161,34 @@ class Emitter:
 
     def _store(self, step: Step) -> None:
         """Place by place: all values, then all stores, so that a kernel may update in place."""
-        for place in self.places(step.ranges):
-            values = [self.value(s.src[2], place) for s in step.nodes]
-            for store, value in zip(step.nodes, values, strict=True):
-                self.memory.store(store, value, self.restrict(place, self.info.deps[store]))
+        roots = [s.src[2] for s in step.nodes]
+        places = self.places(step.ranges)
+        together = abreast(self.info, roots, self.target)
+        for first in range(0, len(places), together):
+            group = places[first : first + together]
+            if len(group) > 1:
+                self._side_by_side(roots, group)
+            for place in group:
+                values = [self.value(root, place) for root in roots]
+                for store, value in zip(step.nodes, values, strict=True):
+                    self.memory.store(store, value, self.restrict(place, self.info.deps[store]))
+
+    def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
+        """The values of `roots` at all of `places`, step by step."""
+        for u in self.info.order(roots):
+            if u.op is Op.RARE:
+                self._rare(u, places)
+            for place in places:
+                self._at_place(u, place)
+
+    def _rare(self, u: UOp, places: Sequence[Place]) -> None:
+        """The values of a RARE node of the innermost loop: one branch for all `places`."""
+        frame = self.frames.top
+        if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
+            return
+        asked = {self.key(u, p): p for p in places if self.key(u, p) not in frame.memo}
+        operands = [[self._at_place(s, p) for s in u.src] for p in asked.values()]
+        frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
 
     def _fetch(self, item: Fetch) -> None:
         places = self.places(item.ranges)
@@ -290,7 +315,7 @@ class Emitter:
         if u.op is Op.RANGE:
             return self._range(u, place)
         if u.op is Op.RARE:
-            return rare(self, u, [self._at_place(s, place) for s in u.src])
+            return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
         if u.op is Op.LOAD:
             return self.memory.load(u, place)
         if u.op is Op.REDUCE:

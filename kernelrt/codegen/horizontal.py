@@ -1,21 +1,23 @@
 """Accumulators of a reduction: where they start, and how they become one number.
 
-All functions take the REDUCE node for its reducer and type.
+All functions but :func:`any_lane` take the REDUCE node for its reducer and type.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.llvm import Value
+from kernelrt.ir.ops import Op
 from kernelrt.ir.reducers import start
 
 if TYPE_CHECKING:
     from kernelrt.codegen.llvm import Text
     from kernelrt.ir.uop import UOp
 
-__all__ = ["across", "identity", "merge", "widen"]
+__all__ = ["across", "any_lane", "identity", "merge", "widen"]
 
 
 def identity(b: Text, u: UOp, lanes: int) -> Value:
@@ -80,3 +82,19 @@ def _halve(b: Text, u: UOp, group: int, x: Value, y: Value | None) -> Value:
     low = [s + i for s in starts for i in range(half)]
     high = [s + half + i for s in starts for i in range(half)]
     return alu(b, u.arg, u.dtype, [b.shuffle(x, y, low), b.shuffle(x, y, high)])
+
+
+def any_lane(b: Text, masks: list[Value]) -> Value:
+    """Whether any lane of any of `masks` holds."""
+    widest = max(mask.lanes for mask in masks)
+    wide = [m for m in masks if m.lanes == widest]
+    narrow = [m for m in masks if m.lanes < widest]
+    folded = [any_lane(b, narrow)] if narrow else []
+    while len(wide) > 1:
+        pairs = [wide[i : i + 2] for i in range(0, len(wide), 2)]
+        wide = [alu(b, Op.OR, dt.bool_, p) if len(p) == 2 else p[0] for p in pairs]
+    some = wide[0]
+    if widest > 1:
+        mask = (b.type_of(some), some.text)
+        some = Value(b.call(f"llvm.vector.reduce.or.v{widest}i1", "i1", mask), 1, dt.bool_)
+    return alu(b, Op.OR, dt.bool_, [some, *folded]) if folded else some

@@ -16,7 +16,7 @@ log2      1.01            1.1
 log10     0.93            1.0
 log1p     1.18            1.1
 sin, cos  1.61            0.81
-tan       1.37            1.2
+tan       1.84            1.7
 asin      1.31            1.4
 acos      1.26            1.2
 atan      1.39            1.5
@@ -27,7 +27,7 @@ tanh      2.00            2.00
 asinh     1.34            1.2
 acosh     1.90            1.9
 atanh     1.22            1.1
-erf       1.51            1.79
+erf       1.52            1.73
 erfc      1.44            1.5
 lgamma    0.51            1.6
 pow       1.18 (samples)  1.54

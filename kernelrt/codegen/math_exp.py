@@ -51,9 +51,8 @@ class _Constants:
         Coefficients, from that of r**2 on, of e**r - 1 = r + ... for abs(r) <= ln 2 / 2.
     saturated : float
         tanh is 1 from here on.
-    half_expm1 : tuple of float
-        Coefficients, from that of r**2 on, of (e**(2 r) - 1) / 2 = r + ... for
-        abs(r) <= ln 2 / 4.
+    twice_expm1 : tuple of float
+        Coefficients, from that of r**2 on, of e**(2 r) - 1 = 2 r + ... for abs(r) <= ln 2 / 4.
     """
 
     log2e: float
@@ -66,7 +65,7 @@ class _Constants:
     expm1_highest: float
     expm1: tuple[float, ...]
     saturated: float
-    half_expm1: tuple[float, ...]
+    twice_expm1: tuple[float, ...]
 
 
 # The polynomials are minimax fits of relative error (Remez exchange in 160-bit arithmetic); each
@@ -93,7 +92,7 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
         expm1=floats("0x1.fffffep-2 0x1.5554b4p-3 0x1.5556f6p-5 0x1.12253ep-7 0x1.6b9722p-10"),
         saturated=10.0,
         # relative error 2**-26.1
-        half_expm1=floats("0x1.fffffep-1 0x1.5554b4p-1 0x1.5556f2p-2 0x1.122562p-3 0x1.6b9ccep-5"),
+        twice_expm1=floats("0x1.fffffep+0 0x1.5554b4p+0 0x1.5556f2p-1 0x1.122562p-2 0x1.6b9ccep-4"),
     ),
     dt.float64: _Constants(
         log2e=float.fromhex("0x1.71547652b82fep+0"),
@@ -124,11 +123,11 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
         ),
         saturated=22.0,
         # relative error 2**-61.6
-        half_expm1=floats(
-            "0x1p+0 0x1.5555555555559p-1 0x1.5555555555559p-2 0x1.111111110f71dp-3"
-            " 0x1.6c16c16c16ea8p-5 0x1.a01a01af98ce8p-7 0x1.a01a019b62936p-9"
-            " 0x1.71ddf933525e7p-11 0x1.27e4ffa5a2832p-13 0x1.af5d27d9363adp-16"
-            " 0x1.1f2e2630297e7p-18"
+        twice_expm1=floats(
+            "0x1p+1 0x1.5555555555559p+0 0x1.5555555555559p-1 0x1.111111110f71dp-2"
+            " 0x1.6c16c16c16ea8p-4 0x1.a01a01af98ce8p-6 0x1.a01a019b62936p-8"
+            " 0x1.71ddf933525e7p-10 0x1.27e4ffa5a2832p-12 0x1.af5d27d9363adp-15"
+            " 0x1.1f2e2630297e7p-17"
         ),
     ),
 }
@@ -206,20 +205,20 @@ def tanh(x: UOp) -> UOp:
 
     With h = (e**(-2 a) - 1) / 2, which lies in (-1/2, 0], tanh a = -h / (1 + h). It is computed
     as h * (h / (1 + h)) - h, where what the division rounds off weighs little as long as h is
-    small. e**(-2 a) - 1 is q 2**n + (2**n - 1) with q from a polynomial without constant term,
+    small. h is q 2**(n - 1) + (2**(n - 1) - 1/2) with q from a polynomial without constant term,
     so nothing cancels near 0. The sign is that of x throughout, also for zeros.
     """
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     a = at_most(x.alu(Op.ABS), k.saturated)
-    rounder = form.rounder + form.bias
+    rounder = form.rounder + form.bias - 1
     shifted = fma(a, -2 * k.log2e, rounder)
     n = shifted - rounder
     # In one step r is exact where n is -1 or -2. What ln 2 lacks matters in float64 only: float32
     # happens to hold ln 2 to five more bits.
     r = fma(n, -k.ln2[0] / 2, negated(a))
     z = r * r
-    p = in_halves(r, z, k.half_expm1)
-    q = fma(p, z, r) if x.dtype is dt.float32 else r + fma(n, -k.ln2[1] / 2, p * z)
+    p = in_halves(r, z, k.twice_expm1)
+    q = fma(p, z, r + r) if x.dtype is dt.float32 else (r + r) + fma(n, -k.ln2[1], p * z)
     scale = power_of_two(shifted)
-    h = fma(scale, q, fma(scale, 0.5, -0.5))
+    h = fma(scale, q, scale - 0.5)
     return with_sign_of(fma(h, h / (h + 1.0), negated(h)), x)

@@ -29,6 +29,7 @@ __all__ = [
     "at_least",
     "at_most",
     "bits_of",
+    "either_polynomial",
     "exact_product",
     "exact_sum",
     "floats",
@@ -111,6 +112,26 @@ def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
     total = x.const_like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = fma(total, x, c)
+    return total
+
+
+def either_polynomial(
+    choice: UOp, x: UOp, yes: tuple[float, ...], no: tuple[float, ...]
+) -> UOp:
+    """The polynomial of the coefficients `yes` where `choice` holds, of `no` elsewhere.
+
+    Choosing coefficients takes less than a second polynomial: processors have more units for it
+    than for multiplications.
+    """
+
+    def chosen(k: int) -> UOp:
+        both = (c[k] if k < len(c) else 0.0 for c in (yes, no))
+        return choice.where(*(x.const_like(c) for c in both))
+
+    degree = max(len(yes), len(no)) - 1
+    total = chosen(degree)
+    for k in reversed(range(degree)):
+        total = fma(total, x, chosen(k))
     return total
 
 

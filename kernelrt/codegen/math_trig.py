@@ -22,6 +22,7 @@ from kernelrt.codegen.math_parts import (
     fma,
     from_bits,
     negated,
+    ordered_sum,
     polynomial,
     rarely,
     sign_bit,
@@ -166,16 +167,14 @@ def _cos(_x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
 def _tan(x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
     """In even quarters tan r, in odd ones -1 / tan r.
 
-    What rounding takes from tan r, a sum, is put back into its inverse.
+    What rounding takes from tan r, a sum, is taken off its inverse as if that were about 1: where
+    it is not, tan r is small and what rounding takes is nothing beside its inverse.
     """
     z = r * r
     p = polynomial(z, _CONSTANTS[r.dtype].tan)
-    rest = fma(z * r, p, fma(low, z, low))
-    even = r + rest
-    lost = (r - even) + rest
+    even, lost = ordered_sum(r, fma(z * r, p, fma(low, z, low)))
     inverse = r.const_like(1.0) / even
-    error = fma(negated(lost), inverse, fma(negated(even), inverse, 1.0))
-    odd = fma(error, inverse, inverse)
+    odd = inverse - lost
     turned = sign_bit(x) ^ (quadrant << (x.dtype.bits - 1))
     return from_bits(bits_of(_is_odd(quadrant).where(odd, even)) ^ turned, x.dtype)
 

@@ -1,20 +1,24 @@
 """Values that few elements need, as functions beside the kernel.
 
-A whole vector branches: where no lane wants the rare value, it is not computed. Lanes that do not
-want it keep the usual one, so that no element depends on its neighbours.
+Whole vectors branch: where no lane of several wants the rare value, it is not computed. Lanes that
+do not want it keep the usual one, so that no element depends on its neighbours.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.alu import alu
+from kernelrt.codegen.horizontal import any_lane
 from kernelrt.codegen.llvm import Text, Value, register_type, vector
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.codegen.emitter import Emitter
     from kernelrt.ir.uop import UOp
 
@@ -25,31 +29,33 @@ __all__ = ["rare"]
 _SELDOM = '!1 = !{!"branch_weights", i32 1, i32 1000000}'
 
 
-def rare(emitter: Emitter, u: UOp, operands: list[Value]) -> Value:
-    """The value of a RARE node of which `operands` are the condition, the usual value, the inputs.
+def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Value]:
+    """The values of a RARE node at some places, with one branch for all of them.
 
-    The branch is part of the kernel; the arithmetic behind it is one function, called.
+    `operands` are for each place the condition, the usual value and the inputs. The branch is part
+    of the kernel; the arithmetic behind it is one function, called for each place.
     """
     b = emitter.text
-    (condition, usual, *inputs), lanes = b.align(operands)
-    name = f"krt.rare.{fingerprint(u.arg)}.{lanes}"
-    b.define(name, lambda: _function(b, u, name, lanes))
     b.define("!1", lambda: _SELDOM)
-    some = condition
-    if lanes > 1:
-        mask = (b.type_of(condition), condition.text)
-        some = Value(b.call(f"llvm.vector.reduce.or.v{lanes}i1", "i1", mask), 1, condition.dtype)
-    ty, chosen = b.type_of(usual), ""
+    aligned = [b.align(values) for values in operands]
+    some = any_lane(b, [condition for (condition, *_), _ in aligned])
+    chosen: list[Value] = []
 
     def body() -> None:
-        nonlocal chosen
-        passed = ", ".join(f"{b.type_of(v)} {v.text}" for v in inputs)
-        value = Value(b.emit(f"call {ty} @{name}({passed})"), lanes, u.dtype)
-        chosen = alu(b, Op.WHERE, u.dtype, [condition, value, usual]).text
+        for (condition, usual, *inputs), lanes in aligned:
+            name = f"krt.rare.{fingerprint(u.arg)}.{lanes}"
+            b.define(name, functools.partial(_function, b, u, name, lanes))
+            passed = ", ".join(f"{b.type_of(v)} {v.text}" for v in inputs)
+            call = b.emit(f"call {b.type_of(usual)} @{name}({passed})")
+            found = Value(call, lanes, u.dtype)
+            chosen.append(alu(b, Op.WHERE, u.dtype, [condition, found, usual]))
 
     before, after = emitter.frames.branch_if(some, body, ", !prof !1")
-    out = b.emit(f"phi {ty} [ {usual.text}, %{before} ], [ {chosen}, %{after} ]")
-    return Value(out, lanes, u.dtype)
+    out = []
+    for ((_, usual, *_), lanes), other in zip(aligned, chosen, strict=True):
+        arms = f"[ {usual.text}, %{before} ], [ {other.text}, %{after} ]"
+        out.append(Value(b.emit(f"phi {b.type_of(usual)} {arms}"), lanes, u.dtype))
+    return out
 
 
 def _function(b: Text, u: UOp, name: str, lanes: int) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.blocking import outside
 from kernelrt.codegen.counting import PAGE, Counter, Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
@@ -210,7 +211,7 @@ class Chooser:
         self.info = info
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.near, self.cache = target.l1_bytes, target.l2_bytes
-        self.costs = costs_of(target)
+        self.target, self.costs = target, costs_of(target)
         self.count = Counter(info, target, self.lanes)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
         self._cycles = Total({nest: nest.walked for nest in self.nests}, self.count.cycles)
@@ -299,7 +300,10 @@ class Chooser:
         if r is None:
             yield Tile()
             return
-        vectors = self._vectors(sum(self.info.weight([s.src[2]], self.costs) for s in stores))
+        values = [s.src[2] for s in stores]
+        vectors = self._vectors(sum(self.info.weight([v], self.costs) for v in values))
+        if not self.nests:
+            vectors = max(vectors, abreast(self.info, values, self.target))
         size = extent(r)
         lanes = min(self.lanes, size)
         factor = lanes * max(1, min(vectors, size // lanes))
