@@ -10,6 +10,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.powers import short_power
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, functions
@@ -236,17 +237,14 @@ class ElementwiseMethods(FunctionMethods):
         x, _ = self._unify(("exponent", exponent))
         if not x.dtype.is_float:
             return self._of(functions.whole_power(x, int(exponent)))
-        if exponent in (2, 3):
-            square = x.alu(Op.MUL, x)
-            return self._of(square if exponent == 2 else square.alu(Op.MUL, x))
-        if exponent == 1:
-            return self._of(x)
-        if exponent == 0.5:
+        if exponent == 0.5:  # as in PyTorch; that of a tensor is C's, which differs at infinity
             return self._of(x).sqrt()
-        if exponent == -1:
-            return self._of(x).reciprocal()
-        e = build.full(exponent, x.dtype, x.shape)
-        return self._of(functions.power(x, e))
+        # To the power 0 there is a gradient, of zeros.
+        one = build.full(1, x.dtype, x.shape)
+        short = short_power(x, exponent, one) if exponent else None
+        if short is None:
+            short = functions.power(x, build.full(exponent, x.dtype, x.shape))
+        return self._of(short)
 
     def __neg__(self) -> Self:
         return self.neg()

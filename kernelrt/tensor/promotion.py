@@ -143,7 +143,7 @@ def element(value: float, dtype: DType, name: str) -> bool | float:
         return value
     if dtype.is_bool:
         return bool(value)
-    if not (dtype.min - 1 < value < dtype.max + 1):
+    if not dt.has_whole(dtype, value):
         raise _misfit(value, dtype, name)
     return int(value)
 
