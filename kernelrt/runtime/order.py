@@ -21,6 +21,7 @@ from kernelrt.runtime.ops import (
 )
 from kernelrt.schedule.arena import plan_arena
 from kernelrt.schedule.hazards import Access, dependencies, reached
+from kernelrt.schedule.steps import verify_steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,7 @@ __all__ = [
     "lasting",
     "protect",
     "unwritten",
+    "verify",
 ]
 
 
@@ -100,6 +102,16 @@ def edges(ops: Sequence[PreparedOp], layout: Layout) -> list[tuple[int, ...]]:
         tuple(sorted({*found, *(index[d] for d in op.dependencies)}))
         for op, found in zip(ops, hazards, strict=True)
     ]
+
+
+def verify(
+    ops: Sequence[PreparedOp],
+    deps: Sequence[Sequence[int]],
+    layout: Layout,
+    places: Mapping[Intermediate, int],
+) -> None:
+    """Check what was decided here; SpecError where it does not hold."""
+    verify_steps([_access(op, layout) for op in ops], deps, places, lambda k: ops[k].label)
 
 
 def arena(
