@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from kernelrt._modes import undisturbed
 from kernelrt._node import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
@@ -150,7 +151,7 @@ def backward(
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        now = _uninterrupted(tensor, differentiate)
+        now = _uninterrupted(tensor, differentiate, backward)
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
@@ -159,18 +160,16 @@ def backward(
     hints.tell()
 
 
-def _uninterrupted(tensor: TensorBase, differentiate: Callable[[], _R]) -> _R:
+def _uninterrupted(
+    tensor: TensorBase, differentiate: Callable[[], _R], named: Callable[..., object]
+) -> _R:
     """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
 
     Gradients read what the values of `tensor` do, and before they are there nobody knows of that.
     """
     with state.enable_grad():
         _ = tensor.uop  # commits what it must
-    while True:
-        writes = state.local.writes
-        found = differentiate()
-        if state.local.writes == writes:
-            return found
+    return undisturbed(differentiate, named)
 
 
 def _collect(
@@ -338,5 +337,5 @@ def grad(
         ]  # fmt: skip
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        out: list[Any] = _uninterrupted(output, differentiate)
+        out: list[Any] = _uninterrupted(output, differentiate, grad)
     return tuple(out) if several else out[0]
