@@ -17,9 +17,9 @@ from kernelrt.ir.shape import broadcast, format_shape, format_size, is_static, s
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import lacking, whole
 from kernelrt.tensor.hints import tell_widening
-from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.promotion import joint_type
 from kernelrt.tensor.rules import unwindow
 
@@ -33,7 +33,7 @@ PerAxis: TypeAlias = int | Sequence[int]
 
 
 @operations()
-class ContractionMethods(IndexingMethods):
+class ContractionMethods(PartMethods):
     """Matrix products and convolutions."""
 
     __slots__ = ()

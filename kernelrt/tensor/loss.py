@@ -11,9 +11,9 @@ from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
-from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.pooling import PoolingMethods
+from kernelrt.tensor.positions import check_labels
 from kernelrt.tensor.reduction import log_total, normalize
 
 if TYPE_CHECKING:
