@@ -12,7 +12,8 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
-from kernelrt.tensor.base import TensorBase, put_all
+from kernelrt.tensor.assign import put_all
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 

@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["FunctionMethods"]
 
 
 @operations()
-class FunctionMethods(TensorBase):
+class FunctionMethods(OperandMethods):
     """Functions of one element that keep the shape."""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ import pytest
 import kernelrt as krt
 from kernelrt._modes import computed, undisturbed, wrote
 from kernelrt.errors import GradientError, PlanBusyError
-from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.operation import operation
 
 
