@@ -151,6 +151,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._locks", ["kernelrt/_locks.pyx"], **settings),
         Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
+        Extension("kernelrt._status", ["kernelrt/_status.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),

@@ -47,6 +47,7 @@ from kernelrt.errors import (
 from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.comparison import where
 from kernelrt.tensor.creation import (
     arange,
     empty,
@@ -62,9 +63,8 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
-from kernelrt.tensor.elementwise import where
 from kernelrt.tensor.gradient import grad
-from kernelrt.tensor.movement import cat, meshgrid, stack
+from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
     kaiming_normal,
     kaiming_uniform,

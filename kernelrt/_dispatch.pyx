@@ -9,7 +9,8 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from kernelrt._krt cimport *
-from kernelrt._ops cimport Ops, address_of, integer
+from kernelrt._ops cimport Edits, Exchange, Ops, address_of, integer
+from kernelrt._status cimport raise_status
 
 import atexit
 import os
@@ -34,57 +35,6 @@ cdef int64_t LOCK_SLICE_NS = 50_000_000
 
 cdef bint costs_are_set = False  # by set_thread_costs
 
-
-cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
-                      object cause, object name=None, object index_error=None) except -1:
-    """The one place where a krt_status becomes an exception."""
-    if status == KRT_OK:
-        return 0
-    if status == KRT_NO_MEMORY:
-        raise errors.OutOfMemoryError("no memory for the tables of a plan")
-    if status == KRT_INVALID:
-        raise errors.PlanBuildError(
-            f"op {fault.op}: {fault.field.decode()}: {fault.reason.decode()}"
-        )
-    if status == KRT_BUSY:
-        raise errors.PlanBusyError(
-            "the plan is in use by the code that this call interrupts: it comes from one of the "
-            "plan's own custom functions, a handler of a signal or a finalizer; execute a "
-            "replica() there, or make the call once the plan is done"
-        )
-    if status == KRT_DEADLOCK:
-        raise errors.PlanBusyError(
-            "the plan is in use by a thread that waits for a plan which this thread is executing; "
-            "execute a replica() in custom functions, or move the calls out of the plans"
-        )
-    if status == KRT_FORKED:
-        raise errors.ForkError(
-            "this process was forked by a signal handler while several threads executed the plan; "
-            "they do not exist in the child, so this run has no result here; execute it again"
-        )
-    if status == KRT_NO_STACK:
-        raise errors.OutOfMemoryError(
-            "too little is left of this thread's stack for the arrays of the plan's kernels, and "
-            "the system gives no other thread to call them on; start the thread with more stack, "
-            "as by threading.stack_size(1 << 20), or end other threads"
-        )
-    if status == KRT_OUT_OF_BOUNDS:
-        index_error.op = op
-        raise index_error from cause  # an interrupt that came at the same time
-    if status == KRT_CUSTOM_FAILED:
-        if not isinstance(cause, Exception):
-            raise cause  # Ctrl-C, sys.exit and the like are no failures of the function
-        error = errors.CustomFunctionError(
-            f"the custom function of {name} raised {type(cause).__name__}: {cause}"
-        )
-        error.op = op
-        raise error from cause
-    if status == KRT_INTERRUPTED:
-        raise cause
-    raise SystemError(f"unexpected status {<int> status} from the C core")
-
-
-# ---- Exit -----------------------------------------------------------------------------------
 
 # At exit compiled code is freed, so nobody may be executing it without the GIL by then. The
 # interpreter waits until they are out; executions that begin later keep the GIL, and daemon
@@ -187,58 +137,6 @@ cdef krt_status check_signals(void *self) noexcept with gil:
     except BaseException as error:
         plan.error = error
         return KRT_INTERRUPTED
-
-
-cdef class Edits:
-    """Changes of a plan, taken apart and converted before the first of them is made."""
-
-    cdef krt_edit *items
-    cdef size_t n
-
-    def __init__(self, tuple pointers, tuple values, tuple chunks):
-        cdef size_t count = len(pointers) + len(values) + len(chunks)
-        self.items = <krt_edit *> PyMem_Calloc(count + 1, sizeof(krt_edit))
-        if self.items == NULL:
-            raise errors.OutOfMemoryError("no memory to change a plan")
-        for op, n in chunks:
-            self.add(KRT_SET_CHUNKS, op, 0, integer(op, "chunks", n))
-        for op, slot, value in values:
-            self.add(KRT_SET_VALUE, op, slot, integer(op, "value", value))
-        for op, slot, address in pointers:
-            self.add(KRT_SET_POINTER, op, slot, <int64_t> address_of(op, "address", address))
-
-    def __dealloc__(self):
-        PyMem_Free(self.items)
-
-    cdef int add(self, krt_edit_kind kind, size_t op, size_t slot, int64_t value) except -1:
-        cdef krt_edit *edit = self.items + self.n
-        edit.kind = kind
-        edit.op = op
-        edit.slot = slot
-        edit.value = value
-        self.n += 1
-        return 0
-
-
-cdef class Exchange:
-    """Kernels for the places of others, taken apart before the first of them is put there."""
-
-    cdef size_t *where
-    cdef Ops ops
-
-    def __init__(self, items):
-        cdef list rows = sorted(items, key=lambda item: item[0])
-        cdef size_t i
-        self.where = <size_t *> PyMem_Calloc(<size_t> len(rows) + 1, sizeof(size_t))
-        if self.where == NULL:
-            raise errors.OutOfMemoryError("no memory to change a plan")
-        for i in range(<size_t> len(rows)):
-            self.where[i] = <size_t> integer(i, "op", rows[i][0])
-        self.ops = Ops([(KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, ())
-                        for _, fn, vals, chunks, core_slot, cost_ns in rows])
-
-    def __dealloc__(self):
-        PyMem_Free(self.where)
 
 
 cdef class PlanCore:

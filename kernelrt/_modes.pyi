@@ -48,6 +48,12 @@ class Operation(Generic[_P, _R]):
     def __init__(self, function: Callable[_P, _R]) -> None: ...
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
+def undisturbed(function: Callable[[], _R], named: Callable[..., object]) -> _R:
+    """What `function` gives when this thread has written no memory meanwhile; else done again.
+
+    PlanBusyError, which says the name of `named`, where that does not come to an end.
+    """
+
 class Mode(Generic[_T]):
     """Sets `field` to `value` within a ``with`` block, or while a function that it decorates runs.
 

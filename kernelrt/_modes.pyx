@@ -139,22 +139,37 @@ cdef class Operation:
 cdef PyObject *done_whole(
     PyObject *operation, PyObject **args, size_t nargsf, PyObject *names
 ) except NULL:
-    cdef unsigned long writes, values
-    cdef object found
     # What stands before the arguments must not change between two calls.
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
+    # What reads memory that is written is computed before; from where nothing was, the operation
+    # has taken nothing but the memory itself.
+    return repeated((<Operation> operation).function, args, n, names, False, <object> operation)
+
+
+cdef PyObject *repeated(
+    object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
+) except NULL:
+    """What `function` gives when no write came in between; one that matters, or `any_write`."""
+    cdef unsigned long writes, values
+    cdef object found
     for _ in range(MOST_TIMES):
         writes, values = krt_writes, krt_computed
-        found = PyObject_Vectorcall((<Operation> operation).function, args, n, names)
-        # What reads memory that is written is computed before; from where nothing was, the
-        # operation has taken nothing but the memory itself.
-        if krt_writes == writes or krt_computed == values:
+        found = PyObject_Vectorcall(function, args, n, names)
+        if krt_writes == writes or (krt_computed == values and not any_write):
             Py_INCREF(found)
             return <PyObject *> found
     raise errors.PlanBusyError(
-        f"{(<object> operation).__qualname__} was interrupted {MOST_TIMES} times by code that "
-        "writes to memory; let the handler of the signal come less often"
+        f"{named.__qualname__} was interrupted {MOST_TIMES} times by code that writes to memory; "
+        "let the handler of the signal come less often"
     )
+
+
+def undisturbed(function, named):
+    cdef PyObject *found = repeated(function, NULL, 0, NULL, True, named)
+    try:
+        return <object> found
+    finally:
+        Py_XDECREF(found)
 
 
 cdef int _let_call(Operation one) except -1:

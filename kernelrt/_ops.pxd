@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t
 
-from kernelrt._krt cimport krt_op
+from kernelrt._krt cimport krt_edit, krt_edit_kind, krt_op
 
 
 cdef class Ops:
@@ -18,6 +18,22 @@ cdef class Ops:
 
     cdef int allocate(self, list rows) except -1
     cdef int fill(self, list rows) except -1
+
+
+cdef class Edits:
+    """Changes of a plan, taken apart and converted before the first of them is made."""
+
+    cdef krt_edit *items
+    cdef size_t n
+
+    cdef int add(self, krt_edit_kind kind, size_t op, size_t slot, int64_t value) except -1
+
+
+cdef class Exchange:
+    """Kernels for the places of others, taken apart before the first of them is put there."""
+
+    cdef size_t *where
+    cdef Ops ops
 
 
 cdef int64_t integer(size_t op, str field, value) except? -7

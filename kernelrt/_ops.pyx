@@ -1,11 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Takes op tuples apart into the C structures that krt_plan_create reads."""
+"""Takes op tuples, and changes of them, apart into the C structures that the core reads."""
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 
-from kernelrt._krt cimport KRT_CUSTOM, KRT_KERNEL, krt_kernel, krt_kind, krt_op
+from kernelrt._krt cimport (
+    KRT_CUSTOM, KRT_KERNEL, KRT_SET_CHUNKS, KRT_SET_POINTER, KRT_SET_VALUE, krt_edit, krt_edit_kind,
+    krt_kernel, krt_kind, krt_op,
+)
 
 from kernelrt import errors
 
@@ -119,3 +122,49 @@ cdef void *address_of(size_t op, str field, value) except? NULL:
         raise errors.PlanBuildError(
             f"op {op}: {field}: must be {what}, not {value!r}"
         ) from None
+
+
+cdef class Edits:
+    """Changes of a plan, taken apart and converted before the first of them is made."""
+
+    def __init__(self, tuple pointers, tuple values, tuple chunks):
+        cdef size_t count = len(pointers) + len(values) + len(chunks)
+        self.items = <krt_edit *> PyMem_Calloc(count + 1, sizeof(krt_edit))
+        if self.items == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        for op, n in chunks:
+            self.add(KRT_SET_CHUNKS, op, 0, integer(op, "chunks", n))
+        for op, slot, value in values:
+            self.add(KRT_SET_VALUE, op, slot, integer(op, "value", value))
+        for op, slot, address in pointers:
+            self.add(KRT_SET_POINTER, op, slot, <int64_t> address_of(op, "address", address))
+
+    def __dealloc__(self):
+        PyMem_Free(self.items)
+
+    cdef int add(self, krt_edit_kind kind, size_t op, size_t slot, int64_t value) except -1:
+        cdef krt_edit *edit = self.items + self.n
+        edit.kind = kind
+        edit.op = op
+        edit.slot = slot
+        edit.value = value
+        self.n += 1
+        return 0
+
+
+cdef class Exchange:
+    """Kernels for the places of others, taken apart before the first of them is put there."""
+
+    def __init__(self, items):
+        cdef list rows = sorted(items, key=lambda item: item[0])
+        cdef size_t i
+        self.where = <size_t *> PyMem_Calloc(<size_t> len(rows) + 1, sizeof(size_t))
+        if self.where == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        for i in range(<size_t> len(rows)):
+            self.where[i] = <size_t> integer(i, "op", rows[i][0])
+        self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, ())
+                        for _, fn, vals, chunks, core_slot, cost_ns in rows])
+
+    def __dealloc__(self):
+        PyMem_Free(self.where)

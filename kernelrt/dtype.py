@@ -38,6 +38,7 @@ __all__ = [
     "float32",
     "float64",
     "from_numpy",
+    "has_whole",
     "holds",
     "int8",
     "int16",
@@ -48,10 +49,12 @@ __all__ = [
     "parse",
     "promote",
     "to_numpy",
+    "truncated",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
+    "wrapped",
 ]
 
 
@@ -106,6 +109,11 @@ class DType:
         return self.kind is Kind.UINT
 
     @property
+    def is_signed(self) -> bool:
+        """Whether the highest bit of this integer is a sign."""
+        return self.kind is Kind.INT
+
+    @property
     def is_bool(self) -> bool:
         """Whether this is the boolean type."""
         return self.kind is Kind.BOOL
@@ -125,6 +133,15 @@ class DType:
         if self.kind is Kind.BOOL:
             return 1
         return (1 << (self.bits - (1 if self.kind is Kind.INT else 0))) - 1
+
+    @property
+    def of_nan(self) -> int:
+        """What NaN becomes as this integer, which is an index of no axis.
+
+        The least one of a signed type, as in NumPy and PyTorch on x86-64, and the greatest one of
+        an unsigned type.
+        """
+        return int(self.min if self.is_signed else self.max)
 
     @property
     def is_narrow(self) -> bool:
@@ -252,12 +269,44 @@ def _promote2(a: DType, b: DType) -> DType:
     return int64
 
 
+def wrapped(value: int, dtype: DType) -> int:
+    """`value` as the integers of `dtype` have it, which go round in a circle.
+
+    Examples
+    --------
+    >>> wrapped(200, int8), wrapped(-1, uint8)
+    (-56, 255)
+    """
+    number = value & ((1 << dtype.bits) - 1)
+    return number - (1 << dtype.bits) if dtype.is_signed and number > dtype.max else number
+
+
+def truncated(value: float, dtype: DType) -> int:
+    """`value` as an integer of `dtype`: without its fraction, or the one next to it.
+
+    Examples
+    --------
+    >>> truncated(-3.5, int8), truncated(300.0, int8), truncated(math.nan, uint8)
+    (-3, 127, 255)
+    """
+    return dtype.of_nan if value != value else math.trunc(max(dtype.min, min(value, dtype.max)))
+
+
+def has_whole(dtype: DType, value: float) -> bool:
+    """Whether `value` without its fraction is an integer of `dtype`."""
+    return dtype.min - 1 < value < dtype.max + 1
+
+
 def nearest(value: float, dtype: DType) -> float:
-    """`value` rounded to the precision of a floating type."""
+    """`value` rounded to the precision of a floating type.
+
+    Integers are rounded as the integers they are. To bfloat16 all go by way of float32, as in
+    PyTorch: integers as data do so too; what casts float64 as data rounds once.
+    """
     try:
-        value = float(value)
         if dtype is float64:
-            return value
+            return float(value)
+        value = _as_exact(value) if isinstance(value, int) else float(value)
         single = float(struct.unpack("<f", struct.pack("<f", value))[0])
         if dtype is float16:
             return float(struct.unpack("<e", struct.pack("<e", value))[0])
@@ -268,6 +317,16 @@ def nearest(value: float, dtype: DType) -> float:
         bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
         return float(struct.unpack("<f", struct.pack("<I", bits))[0])
     return single
+
+
+def _as_exact(number: int) -> float:
+    """A float64 that rounds to narrower types as `number` does: inexact ones end in 1."""
+    excess = abs(number).bit_length() - float64.digits
+    if excess <= 0:
+        return float(number)
+    digits = abs(number) >> excess
+    digits |= digits << excess != abs(number)
+    return math.copysign(math.ldexp(digits, excess), number)
 
 
 def holds(dtype: DType, value: bool | float) -> bool:

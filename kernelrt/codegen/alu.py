@@ -43,7 +43,7 @@ def _by_kind(
         elif kind.is_bool:
             word = boolean or unsigned or signed
         else:
-            word = (unsigned or signed) if kind.is_unsigned else signed
+            word = signed if kind.is_signed else unsigned or signed
         return b.emit(f"{word} {b.type_of(v[0])} {v[0].text}, {v[1].text}")
 
     return rule
@@ -75,7 +75,7 @@ def _neg(b: Text, dtype: DType, v: list[Value]) -> str:
 def _abs(b: Text, dtype: DType, v: list[Value]) -> str:
     if dtype.is_float:
         return _intrinsic("fabs")(b, dtype, v)
-    if dtype.is_unsigned or dtype.is_bool:
+    if not dtype.is_signed:
         return v[0].text
     ty = b.type_of(v[0])
     return b.call(f"llvm.abs.{_suffix(v[0])}", ty, (ty, v[0].text), ("i1", "false"))
@@ -132,7 +132,7 @@ def _extreme(predicate: str) -> _Rule:
         x, y = v
         ty = b.type_of(x)
         if not dtype.is_float:
-            word = unsigned if dtype.is_unsigned or dtype.is_bool else signed
+            word = signed if dtype.is_signed else unsigned
             return _select(b, b.emit(f"icmp {word} {ty} {x.text}, {y.text}"), x, y)
         if _is_plain_constant(y):
             return _select(b, b.emit(f"fcmp {ordered} {ty} {y.text}, {x.text}"), y, x)
@@ -167,7 +167,7 @@ def _safe_divisor(b: Text, dtype: DType, x: Value, y: Value) -> tuple[str, str]:
     ty = b.type_of(y)
     zero = b.constant(0, dtype, y.lanes).text
     bad = b.emit(f"icmp eq {ty} {y.text}, {zero}")
-    if not dtype.is_unsigned:
+    if dtype.is_signed:
         minus = b.constant(-1, dtype, y.lanes).text
         least = b.constant(int(dtype.min), dtype, y.lanes).text
         a = b.emit(f"icmp eq {ty} {y.text}, {minus}")
@@ -264,7 +264,7 @@ def _shift(left: bool) -> _Rule:
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
         x, y = v
         ty = b.type_of(x)
-        word = "shl" if left else "lshr" if dtype.is_unsigned else "ashr"
+        word = "shl" if left else "ashr" if dtype.is_signed else "lshr"
         number = _integer_constant(y)
         if number is not None and 0 <= number < dtype.bits:
             return b.emit(f"{word} {ty} {x.text}, {y.text}")
@@ -288,7 +288,7 @@ def _compare(flt: str, signed: str, unsigned: str) -> _Rule:
         ty = b.type_of(v[0])
         if kind.is_float:
             return b.emit(f"fcmp {flt} {ty} {v[0].text}, {v[1].text}")
-        word = unsigned if kind.is_unsigned or kind.is_bool else signed
+        word = signed if kind.is_signed else unsigned
         return b.emit(f"icmp {word} {ty} {v[0].text}, {v[1].text}")
 
     return rule
@@ -306,28 +306,29 @@ def _cast(b: Text, dtype: DType, v: list[Value]) -> str:
     if src.is_float:
         return _cast_to_int(b, x, dst, here, there)
     if dst.is_float:
-        word = "uitofp" if src.is_unsigned or src.is_bool else "sitofp"
+        word = "sitofp" if src.is_signed else "uitofp"
         text = b.emit(f"{word} {here} {x.text} to {there}")
         return _round_narrow(b, text, dst, x.lanes)
     if dst.bits == src.bits and not src.is_bool:
         return x.text
     if dst.bits < src.bits:
         return b.emit(f"trunc {here} {x.text} to {there}")
-    word = "zext" if src.is_unsigned or src.is_bool else "sext"
+    word = "sext" if src.is_signed else "zext"
     return b.emit(f"{word} {here} {x.text} to {there}")
 
 
 def _cast_to_int(b: Text, x: Value, dst: DType, here: str, there: str) -> str:
-    """Without the fraction and saturating; NaN becomes a number that no axis has.
+    """Without the fraction and saturating, as :func:`kernelrt.dtype.truncated` has it.
 
-    That is the least one of a signed type, as in NumPy and PyTorch on x86-64, and the greatest one
-    of an unsigned type. LLVM's own ``fptosi.sat`` makes NaN 0, and goes lane by lane on x86.
+    LLVM's own ``fptosi.sat`` makes NaN 0, and goes lane by lane on x86.
     """
-    kind = dt.float64 if x.dtype is dt.float64 else dt.float32  # what narrow ones are held in
+    kind = x.dtype.accumulator  # what narrow ones are held in
     mask = vector("i1", x.lanes)
     low, high = int(dst.min), int(dst.max)
     least, beyond = (b.constant(float(n), kind, x.lanes).text for n in (low, high + 1))
-    word, enters, leaves = ("fptoui", "ogt", "uge") if dst.is_unsigned else ("fptosi", "oge", "oge")
+    word = "fptosi" if dst.is_signed else "fptoui"
+    # NaN is never above the least number, and beyond the greatest where it is to become that.
+    enters, leaves = "oge", "uge" if dst.of_nan == high else "oge"
     whole = b.emit(f"{word} {here} {x.text} to {there}")
     above = b.emit(f"fcmp {enters} {here} {x.text}, {least}")
     raised = b.emit(

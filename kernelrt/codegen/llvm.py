@@ -43,11 +43,7 @@ def memory_type(dtype: DType) -> str:
 
 def register_type(dtype: DType) -> str:
     """LLVM type of one element in a register."""
-    if dtype is dt.bool_:
-        return "i1"
-    if dtype.is_narrow:
-        return "float"
-    return _MEMORY[dtype]
+    return "i1" if dtype is dt.bool_ else _MEMORY[dtype.accumulator]
 
 
 def vector(scalar: str, lanes: int) -> str:

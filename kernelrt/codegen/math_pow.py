@@ -26,6 +26,7 @@ from kernelrt.codegen.math_parts import (
     sign_bit,
 )
 from kernelrt.ir.ops import Op
+from kernelrt.ir.powers import short_power
 from kernelrt.ir.uop import const
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def power(x: UOp, y: UOp) -> UOp:
     base needs an integer exponent, and keeps its sign if that is odd.
     """
     exponent = _constant(y)
-    if exponent in _SHORT:
-        return _short(x, exponent)
+    short = None if exponent is None else _short(x, exponent)
+    if short is not None:
+        return short
     magnitude = _magnitude_float32 if x.dtype is dt.float32 else _magnitude_float64
     out = magnitude(x.alu(Op.ABS), y)
     below = (x < 0.0) & x.ne(-math.inf)
@@ -87,9 +89,6 @@ def _is_fraction(y: UOp) -> bool:
     return y.op is Op.CONST and math.isfinite(y.arg) and not float(y.arg).is_integer()
 
 
-_SHORT: Final = frozenset({-1.0, 0.0, 0.5, 1.0, 2.0, 3.0})
-
-
 def _constant(y: UOp) -> float | None:
     """The number that `y` is, perhaps in another type."""
     while y.op is Op.CAST and y.src[0].dtype.is_float:
@@ -97,15 +96,13 @@ def _constant(y: UOp) -> float | None:
     return float(y.arg) if y.op is Op.CONST else None
 
 
-def _short(x: UOp, exponent: float | None) -> UOp:
-    """Exponents for which a power is one or two roundings of arithmetic."""
+def _short(x: UOp, exponent: float) -> UOp | None:
+    """Exponents for which a power is one or two roundings of arithmetic, or a root."""
     if exponent == 0.5:
         # pow gives +0 for -0 and +inf for -inf, where a root gives -0 and NaN.
         root = x.alu(Op.SQRT) + 0.0
         return x.eq(-math.inf).where(const(math.inf, x.dtype), root)
-    if exponent == -1.0:
-        return x.const_like(1.0) / x
-    return {0.0: x.const_like(1.0), 1.0: x, 2.0: x * x}.get(exponent or 0.0, x * x * x)
+    return short_power(x, exponent, x.const_like(1.0))
 
 
 def _magnitude_float32(a: UOp, y: UOp) -> UOp:

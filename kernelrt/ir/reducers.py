@@ -1,15 +1,17 @@
-"""Where reductions begin, and what is left of no elements."""
+"""Where reductions begin, what is left of no elements, and what changes none."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
+    from kernelrt.ir.uop import UOp
 
-__all__ = ["IN_ORDER", "of_nothing", "start"]
+__all__ = ["IN_ORDER", "is_identity", "of_nothing", "start", "starts_with_nothing"]
 
 #: A sum of at most so many terms of which an array's element is made adds up one term after the
 #: other, whatever the kernel: those that compute a row again have the same bits.
@@ -27,3 +29,17 @@ def start(reducer: Op, dtype: DType) -> int | float:
     For sums of floats that is -0.0: 0.0 would turn a sum of -0.0 into 0.0.
     """
     return -0.0 if reducer is Op.ADD and dtype.is_float else of_nothing(reducer, dtype)
+
+
+def starts_with_nothing(reducer: Op, dtype: DType) -> bool:
+    """Whether a loop that is never gone through leaves what a reduction of no elements gives."""
+    return _same_number(start(reducer, dtype), of_nothing(reducer, dtype))
+
+
+def is_identity(value: UOp, reducer: Op) -> bool:
+    """Whether a CONST leaves any element as it is."""
+    return _same_number(value.arg, start(reducer, value.dtype))
+
+
+def _same_number(a: float, b: float) -> bool:
+    return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)

@@ -24,7 +24,7 @@ from kernelrt.ir.uop import UOp, const
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["RULES", "less", "simplify", "simplify_all", "upper"]
+__all__ = ["RULES", "in_range", "less", "simplify", "simplify_all", "upper"]
 
 #: Sums of more terms are not multiplied out, and those of more than the second not ordered.
 _TERMS, _LONGEST = 32, 64
@@ -97,6 +97,11 @@ def less(a: UOp, b: UOp) -> bool:
         return False
     difference = upper(a) - b
     return difference.exact and simplify(_expand(difference)).vmax < 0
+
+
+def in_range(index: UOp, size: UOp) -> bool:
+    """Whether a check of `index` against the size of an axis can never fail."""
+    return index.vmin >= 0 and less(index, size)
 
 
 def _expand(u: UOp) -> UOp:
@@ -392,7 +397,7 @@ def _fixed_range(u: UOp) -> UOp | None:
 def _bound(u: UOp) -> UOp | None:
     """A check that can never fail is no check."""
     index, size = u.src[0], u.src[1]
-    if index.vmin >= 0 and less(index, size):
+    if in_range(index, size):
         return u.src[3] if len(u.src) > 3 else index
     return None
 

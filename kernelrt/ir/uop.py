@@ -166,13 +166,11 @@ _name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
 def const(value: bool | float, dtype: DType) -> UOp:
     """A scalar constant: floats are rounded to `dtype`, integers wrap to its width."""
     if dtype.is_float:
-        return UOp(Op.CONST, dtype, (), dt.nearest(float(value), dtype))
+        float(value)  # OverflowError for what no type has
+        return UOp(Op.CONST, dtype, (), dt.nearest(value, dtype))
     if dtype.is_bool:
         return UOp(Op.CONST, dtype, (), bool(value))
-    number = int(value) & ((1 << dtype.bits) - 1)
-    if not dtype.is_unsigned and number >> (dtype.bits - 1):
-        number -= 1 << dtype.bits
-    return UOp(Op.CONST, dtype, (), number)
+    return UOp(Op.CONST, dtype, (), dt.wrapped(int(value), dtype))
 
 
 def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the public noun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import sys
 import warnings
@@ -15,6 +14,7 @@ from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarnin
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
+from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import (
     Array,
     Spec,
@@ -24,13 +24,12 @@ from kernelrt.jit.signature import (
     spec_of,
 )  # fmt: skip
 from kernelrt.jit.tracing import Call, Traced, trace
-from kernelrt.nn import Module
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
 from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.trace import forbid, lineage_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
@@ -88,8 +87,7 @@ class JitFunction(JitCore, Generic[R]):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
-        self._signature = _signature_of(fn)
-        self._optional = _optional_of(self._signature)
+        self._parameters = Parameters(fn)
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._keep_grads = keep_grads
@@ -97,14 +95,14 @@ class JitFunction(JitCore, Generic[R]):
         self._serials = itertools.count()
         self._traced = 0
         self._widened: set[str] = set()
-        self._name = _name_of(fn)
+        self._name = name_of(fn)
         self._attribute = self._name
         self._key = f"_jit_{self._name}"
         self.instance: object = None
         """The object that a jitted method is bound to."""
         self._method: JitFunction[R] | None = None
         self._require_empty((tracing.active,))
-        self._name_parameters(_names_of(self._signature))
+        self._name_parameters(self._parameters.passed_either_way())
 
     # ---- calling
 
@@ -217,8 +215,8 @@ class JitFunction(JitCore, Generic[R]):
     ) -> tuple[_Variant, list[Any], Replay]:
         """Give the plan for these arguments, made if need be, their leaves, and what runs it."""
         if kwargs:
-            args, kwargs = self._positional(args, kwargs)
-        names = [*self._names(len(args)), *kwargs]
+            args, kwargs = self._parameters.positional(self._name, args, kwargs)
+        names = [*self._parameters.names(len(args)), *kwargs]
         values = (*args, *kwargs.values())
         template, named = flatten_arguments(list(zip(names, values, strict=True)))
         leaf_names = tuple(name for name, _ in named)
@@ -227,7 +225,8 @@ class JitFunction(JitCore, Generic[R]):
         actual = tuple(spec_of(leaf) for leaf in leaves)
         specs = actual
         if self._dynamic:
-            specs = generalize(self._dynamic, call.leaves, actual, self._optional - {*names})
+            missing = self._parameters.optional - {*names}
+            specs = generalize(self._dynamic, call.leaves, actual, missing)
         variant = self._known(call, specs, leaves)
         # No lock is held while the function runs: it may wait for a thread that calls another.
         made = self._make(call, specs, leaves) if variant is None else None
@@ -304,30 +303,6 @@ class JitFunction(JitCore, Generic[R]):
                 "arguments: a size that was kept from another trace, or a Variable of its own; "
                 "pass the size as a tensor, or the array that has it with dynamic="
             )
-
-    def _positional(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Pass by position what can be, so that both ways of calling share a plan."""
-        if self._signature is None:
-            return args, dict(kwargs)
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self._name}(): {error}") from None
-        return bound.args, bound.kwargs
-
-    def _names(self, count: int) -> list[str]:
-        """Names of the first `count` positional parameters."""
-        names: list[str] = []
-        parameters = {} if self._signature is None else self._signature.parameters
-        for parameter in parameters.values():
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
-            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                names.append(parameter.name)
-        names += [f"argument {i}" for i in range(len(names), count)]
-        return names[:count]
 
     def _reason(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> str:
         """Say what is new in comparison with the most similar plan."""
@@ -466,37 +441,6 @@ def _named(module: object, path: str) -> object:
 
 def _jitted_method(instance: object, name: str) -> object:
     return getattr(instance, name)
-
-
-def _signature_of(fn: Callable[..., object]) -> inspect.Signature | None:
-    """What arguments are called; of a module, what its forward calls them."""
-    try:
-        return inspect.signature(fn.forward if isinstance(fn, Module) else fn)
-    except (TypeError, ValueError):  # some builtins have none
-        return None
-
-
-def _optional_of(signature: inspect.Signature | None) -> frozenset[str]:
-    """Arguments that a call may leave out."""
-    parameters = () if signature is None else signature.parameters.values()
-    return frozenset(p.name for p in parameters if p.default is not p.empty)
-
-
-def _names_of(signature: inspect.Signature | None) -> Iterator[str]:
-    """What can be passed by position and by name; nothing where only the position counts."""
-    for parameter in () if signature is None else signature.parameters.values():
-        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
-            yield parameter.name
-        elif parameter.kind is parameter.POSITIONAL_ONLY:
-            yield ""
-        else:
-            return
-
-
-def _name_of(fn: Callable[..., object]) -> str:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return getattr(fn, "__name__", None) or type(fn).__name__
 
 
 @overload

@@ -281,6 +281,7 @@ class ExecutionPlanBuilder:
         self._check_written(ops, layout)
         keep = {own for i in self._outputs if (own := layout.root_of(i).own) is not None}
         places, size = order.arena(ops, deps, layout, keep, reuse=reuse_memory)
+        order.verify(ops, deps, layout, places)
         return self.assemble(layout, ops, deps, places, size)
 
     def assemble(

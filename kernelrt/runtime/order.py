@@ -20,7 +20,8 @@ from kernelrt.runtime.ops import (
     written,
 )
 from kernelrt.schedule.arena import plan_arena
-from kernelrt.schedule.hazards import Access, dependencies
+from kernelrt.schedule.hazards import Access, dependencies, reached
+from kernelrt.schedule.steps import verify_steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +38,7 @@ __all__ = [
     "lasting",
     "protect",
     "unwritten",
+    "verify",
 ]
 
 
@@ -102,6 +104,16 @@ def edges(ops: Sequence[PreparedOp], layout: Layout) -> list[tuple[int, ...]]:
     ]
 
 
+def verify(
+    ops: Sequence[PreparedOp],
+    deps: Sequence[Sequence[int]],
+    layout: Layout,
+    places: Mapping[Intermediate, int],
+) -> None:
+    """Check what was decided here; SpecError where it does not hold."""
+    verify_steps([_access(op, layout) for op in ops], deps, places, lambda k: ops[k].label)
+
+
 def arena(
     ops: Sequence[PreparedOp],
     deps: Sequence[Sequence[int]],
@@ -138,7 +150,7 @@ def protect(
     fallible = [i for i, op in enumerate(ops) if can_fail(op)]
     if not any(lasting(op, layout) for op in ops[: max(fallible, default=-1) + 1]):
         return ops, False
-    first = _with_ancestors(fallible, deps)
+    first = set(reached(fallible, deps))
     early = {b for i in first for b in lasting(ops[i], layout)}
     order = [ops[i] for i in sorted(first)]
     order += [op for i, op in enumerate(ops) if i not in first]
@@ -177,17 +189,6 @@ def _touched(op: PreparedOp, index: int, layout: Layout) -> Region:
     """The bytes of a buffer that `op` may touch."""
     whole = layout.region(index)
     return whole.part(0, largest(op.nbytes)) if isinstance(op, PreparedCopy) else whole
-
-
-def _with_ancestors(roots: list[int], deps: Sequence[tuple[int, ...]]) -> set[int]:
-    found = set(roots)
-    stack = list(roots)
-    while stack:
-        for d in deps[stack.pop()]:
-            if d not in found:
-                found.add(d)
-                stack.append(d)
-    return found
 
 
 def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[int, int]:

@@ -7,6 +7,7 @@ is that part among zeros. Written out they are full of checks in the inner loop.
 from __future__ import annotations
 
 from kernelrt.ir import Op, UOp, const
+from kernelrt.ir.constants import full, is_zeros
 from kernelrt.ir.shape import is_static
 
 __all__ = ["joined_pads", "window_of_padded"]
@@ -62,32 +63,21 @@ def _pieces(u: UOp) -> tuple[int, list[_Piece]] | None:
     for s in u.src:
         size = s.shape[u.arg]
         assert isinstance(size, int)
-        if not _is_zeros(s):
+        if not is_zeros(s):
             out.append((start, start + size, s))
         start += size
     return u.arg, out
 
 
-def _is_zeros(u: UOp) -> bool:
-    while u.op in (Op.EXPAND, Op.RESHAPE):
-        u = u.src[0]
-    return u.op is Op.CONST and not u.arg and str(u.arg)[0] != "-"
-
-
 def _zeros(u: UOp, axis: int, size: int) -> UOp:
     shape = tuple(size if a == axis else d for a, d in enumerate(u.shape))
-    return _full_zero(u, shape)
-
-
-def _full_zero(u: UOp, shape: tuple[int | UOp, ...]) -> UOp:
-    one = UOp(Op.RESHAPE, u.dtype, (const(0, u.dtype),), (1,) * len(shape))
-    return UOp(Op.EXPAND, u.dtype, (one,), shape)
+    return full(const(0, u.dtype), shape)
 
 
 def _plus_zero(x: UOp) -> UOp:
-    if not x.dtype.is_float or (x.op is Op.ADD and any(map(_is_zeros, x.src))):
+    if not x.dtype.is_float or (x.op is Op.ADD and any(map(is_zeros, x.src))):
         return x
-    return UOp(Op.ADD, x.dtype, (x, _full_zero(x, x.shape)))
+    return UOp(Op.ADD, x.dtype, (x, full(const(0, x.dtype), x.shape)))
 
 
 def window_of_padded(u: UOp) -> UOp | None:

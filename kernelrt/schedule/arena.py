@@ -13,7 +13,7 @@ from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.schedule.types import Intermediate, root
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kernelrt.schedule.types import Item
 
@@ -50,8 +50,8 @@ def plan_arena(
     """Byte offsets of the intermediates that items use, and the bytes needed in all.
 
     Bytes pass from one intermediate to another only when the dependencies alone make every
-    item that touches the first run before the item that first writes the second. So items may
-    run in any order, or at once, as far as the dependencies allow.
+    item that touches the first run before all that touch the second. So items may run in any
+    order, or at once, as far as the dependencies allow.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def plan_arena(
         ):
             offsets[holder] = stop - sizes[holder]
         return offsets, sum(sizes.values())
-    followers = _followers([users[h][0] for h in ordered], deps)
+    followers = _followers(_begin(ordered, users, deps), deps)
     # All other bytes so far wait for the first that may have them: its number, then as in idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
@@ -98,25 +98,48 @@ def plan_arena(
     return offsets, total
 
 
-def _followers(firsts: Sequence[int], deps: Sequence[Sequence[int]]) -> list[int]:
-    """For each item, as bits, the intermediates whose first user always runs after it.
+def _begin(
+    ordered: Sequence[Intermediate],
+    users: Mapping[Intermediate, Sequence[int]],
+    deps: Sequence[Sequence[int]],
+) -> list[list[int]]:
+    """For each intermediate the users that wait for no other: several, where each writes a part."""
+    out: list[list[int]] = []
+    for holder in ordered:
+        known = set(users[holder])
+        out.append([n for n in users[holder] if known.isdisjoint(deps[n])])
+    return out
+
+
+def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) -> list[int]:
+    """For each item, as bits, the intermediates all of whose users always run after it.
 
     Parameters
     ----------
-    firsts : sequence of int
-        The first user of each intermediate.
+    begin : sequence of sequence of int
+        The users of each intermediate that the others wait for.
     deps : sequence of sequence of int
         For each item, the items it waits for.
     """
     begun = [0] * len(deps)
-    for number, first in enumerate(firsts):
-        begun[first] |= 1 << number
+    # An intermediate with several has a bit for each of them, above the bits of all.
+    several: list[tuple[int, int]] = []
+    width = len(begin)
+    for number, firsts in enumerate(begin):
+        if len(firsts) > 1:
+            several.append((1 << number, ((1 << len(firsts)) - 1) << width))
+        for n, first in enumerate(firsts):
+            begun[first] |= 1 << (number if len(firsts) == 1 else width + n)
+        width += len(firsts) if len(firsts) > 1 else 0
     out = [0] * len(deps)
     small = len(deps) <= _CLOSURE_LIMIT
     for item in range(len(deps) - 1, -1, -1):
         bits = begun[item] | (out[item] if small else 0)
         for d in deps[item]:
             out[d] |= bits
+    for item, bits in enumerate(out) if several else ():
+        whole = sum(bit for bit, parts in several if bits & parts == parts)
+        out[item] = bits & ((1 << len(begin)) - 1) | whole
     return out
 
 

@@ -11,13 +11,12 @@ kernel that computes the value if that kernel
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
-from kernelrt.schedule.hazards import Touches
+from kernelrt.schedule.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.inplace import reads_beside
 
 if TYPE_CHECKING:
@@ -43,30 +42,21 @@ class Graph:
     Attributes
     ----------
     drafts : list of Draft or None
-        None where a draft turned out to be needless.
+        Each after what it reads; None where a draft turned out to be needless.
     after : list of set of int
         For each draft, those that must come later.
     """
 
-    def __init__(self, drafts: Sequence[Draft]) -> None:
+    def __init__(self, drafts: Sequence[Draft], waits: Sequence[Sequence[int]]) -> None:
         self.drafts: list[Draft | None] = list(drafts)
         self.after: list[set[int]] = [set() for _ in drafts]
+        for n, before in enumerate(waits):
+            for earlier in before:
+                self.after[earlier].add(n)
 
     def reaches(self, start: int, goals: Iterable[int]) -> bool:
         """Whether any of `goals` must come after `start`."""
-        wanted = set(goals)
-        if start in wanted:
-            return True
-        seen: set[int] = set()
-        stack = [start]
-        while stack:
-            for n in self.after[stack.pop()]:
-                if n in wanted:
-                    return True
-                if n not in seen:
-                    seen.add(n)
-                    stack.append(n)
-        return False
+        return not set(goals).isdisjoint(reached([start], self.after))
 
     def remove(self, n: int) -> None:
         """Drop a draft that nothing comes after."""
@@ -84,7 +74,7 @@ def settle(
     Parameters
     ----------
     drafts : sequence of Draft
-        What computes every value; none writes a commit target.
+        What computes every value, operands first; none writes a commit target.
     commits : sequence of Commit
         In the caller's order.
     outputs : set of UOp
@@ -104,22 +94,23 @@ class _Settling:
         self._outputs = outputs
         self._count = len(drafts)
         copies = [CopyDraft(c.target, c.source) for c in commits]
-        self._graph = Graph([*drafts, *copies])
         self._where = where
+        steps = [
+            Access(self._regions(d.reads), self._regions(d.writes), d.fails) for d in drafts
+        ]
+        steps += [Access([where[c.source]], [where[c.target]], lasts=True) for c in commits]
+        self._waits = dependencies(steps)
+        self._graph = Graph([*drafts, *copies], self._waits)
         self._touches = Touches()
-        for n, draft in enumerate(drafts):
-            self._touches.add(n, self._regions(draft.reads), self._regions(draft.writes))
+        for n, step in enumerate(steps[: len(drafts)]):
+            self._touches.add(n, step.reads, step.writes)
         # Commits by number, as writers of their targets.
         self._targets = Touches()
         for k, commit in enumerate(commits):
             self._targets.add(k, (), (self._where[commit.target],))
-        self._failing = [n for n, draft in enumerate(drafts) if draft.fails]
         self._taken: dict[UOp, UOp] = {}
 
     def run(self) -> Graph:
-        self._order_by_values()
-        for k, commit in enumerate(self._commits):
-            self._order_copy(k, commit)
         for k, commit in enumerate(self._commits):
             self._take_in(k, commit)
         return self._graph
@@ -140,31 +131,10 @@ class _Settling:
         """Commits, by number, that change any byte of `target`."""
         return self._targets.writers(self._where[target])
 
-    def _order_by_values(self) -> None:
-        """Each value is written before it is read; a scatter's base before its updates."""
-        writers: dict[UOp, list[int]] = {}
-        for n in range(self._count):
-            for buffer in self._draft(n).writes:
-                writers.setdefault(buffer, []).append(n)
-        for buffer, chain in writers.items():
-            for first, second in itertools.pairwise(chain):
-                self._graph.after[first].add(second)
-            for reader in self._readers(buffer):
-                if reader not in chain:
-                    self._graph.after[chain[-1]].add(reader)
-
     def _draft(self, n: int) -> Draft:
         draft = self._graph.drafts[n]
         assert draft is not None
         return draft
-
-    def _order_copy(self, k: int, commit: Commit) -> None:
-        me = self._count + k
-        before = set(self._readers(commit.target)) | set(self._failing)
-        before |= set(self._writers(commit.source))
-        before |= {self._count + j for j in self._committing(commit.target) if j < k}
-        for n in before:
-            self._graph.after[n].add(me)
 
     # Taking a commit into the kernel that computes it
 
@@ -179,8 +149,8 @@ class _Settling:
         base = writers[0] if len(writers) > 1 else None
         if not self._reads_only_where_it_writes(writer, base, commit):
             return
-        others = {n for n in self._readers(commit.target) if n not in (writer, base)}
-        others |= set(self._failing)
+        # What the copy waits for: readers of the old value, whatever may fail.
+        others = set(self._waits[self._count + k]) - {writer, base}
         if self._graph.reaches(writer, others):
             return
         draft = self._draft(writer)

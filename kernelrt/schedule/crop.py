@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt.ir import Dim, Op, UOp, const, toposort
+from kernelrt.ir.constants import full
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import difference, is_static, same, total
 from kernelrt.schedule.indexing import groups_of_axes
@@ -179,8 +180,7 @@ class _Cropper:
                 return None
             start, stop = max(lo - before, 0), min(hi - before, size)
             if start >= stop:
-                zero = UOp(Op.RESHAPE, x.dtype, (const(0, x.dtype),), (1,) * len(shape))
-                return UOp(Op.EXPAND, x.dtype, (zero,), shape)
+                return full(const(0, x.dtype), shape)
             inner.append((start, stop))
             widths.append((max(before - lo, 0), max(hi - before - size, 0)))
         source = self.crop(x.src[0], tuple(inner), depth)

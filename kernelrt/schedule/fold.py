@@ -37,7 +37,7 @@ def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
     if kind.is_float:
         if kind.is_narrow:
             return None
-        found = _fold_float(op, dt.to_numpy(kind), values)
+        found = _fold_float(op, kind, values)
     else:
         found = _fold_int(op, kind, values)
     if found is None:
@@ -46,23 +46,10 @@ def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
 
 
 def _cast(x: UOp, dtype: DType) -> UOp | None:
-    value = x.arg
-    if dtype.is_bool:
-        return const(bool(value), dtype)
-    if not x.dtype.is_float:
-        if dtype.is_narrow:
-            return None
-        return const(_round(value, dtype) if dtype.is_float else int(value), dtype)
-    if dtype.is_float:
-        return None if dtype.is_narrow else const(_round(value, dtype), dtype)
-    if not math.isfinite(value) or not dtype.min <= math.trunc(value) <= dtype.max:
+    if dtype.is_narrow:
         return None
-    return const(math.trunc(value), dtype)
-
-
-def _round(value: _Number, dtype: DType) -> float:
-    with np.errstate(all="ignore"):
-        return float(dt.to_numpy(dtype).type(value))
+    cuts_off = x.dtype.is_float and dtype.is_int
+    return const(dt.truncated(x.arg, dtype) if cuts_off else x.arg, dtype)
 
 
 def _power(base: float, exponent: float) -> float:
@@ -99,12 +86,13 @@ _ROUNDED_ONCE: dict[Op, Callable[..., _Number]] = {
 }  # fmt: skip
 
 
-def _fold_float(op: Op, kind: np.dtype[Any], values: list[_Number]) -> _Number | None:
+def _fold_float(op: Op, kind: DType, values: list[_Number]) -> _Number | None:
     with np.errstate(all="ignore"):
         if op in _FLOAT:
-            return _FLOAT[op](*(kind.type(v) for v in values)).item()
+            number = dt.to_numpy(kind).type
+            return _FLOAT[op](*(number(v) for v in values)).item()
         if op in _ROUNDED_ONCE:
-            return float(kind.type(_ROUNDED_ONCE[op](*(np.float64(v) for v in values))))
+            return dt.nearest(_ROUNDED_ONCE[op](*(np.float64(v) for v in values)), kind)
     return None
 
 

@@ -14,12 +14,13 @@ from kernelrt.device.region import Region, RegionMap, region_of
 from kernelrt.schedule.types import KernelItem, Part, is_lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from kernelrt.ir import UOp
     from kernelrt.schedule.types import Item
 
-__all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent", "waves"]
+__all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent", "reached",
+           "waves"]  # fmt: skip
 
 
 def extent(buffer: UOp) -> Region:
@@ -135,6 +136,19 @@ def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
         touches.forget_covered(step.writes)
         touches.add(number, step.reads, step.writes)
     return tuple(out)
+
+
+def reached(starts: Iterable[int], edges: Sequence[Collection[int]]) -> Iterator[int]:
+    """`starts`, and all that `edges` lead to from there, each once."""
+    stack = list(dict.fromkeys(starts))
+    seen = set(stack)
+    yield from stack
+    while stack:
+        for n in edges[stack.pop()]:
+            if n not in seen:
+                seen.add(n)
+                stack.append(n)
+                yield n
 
 
 def waves(deps: Sequence[Sequence[int]]) -> list[list[int]]:

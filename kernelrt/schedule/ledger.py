@@ -6,11 +6,12 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import NoReturn
 
     from kernelrt.schedule.types import Intermediate
 
-__all__ = ["Order", "Span", "Storage"]
+__all__ = ["Ledger", "Order", "Span", "Storage"]
 
 #: Up to this many items it is written down for each which ones come before it, as bits.
 _CLOSURE_LIMIT: Final = 8192
@@ -126,3 +127,44 @@ class Order:
             seen.update(new)
             stack += new
         return sorted(rest)
+
+
+class Ledger:
+    """Accesses of items, in the order of the list, which dependencies must force.
+
+    Parameters
+    ----------
+    deps : sequence
+        For each item those that it waits for.
+    unforced : callable
+        Called with an item, an earlier one that it does not always run after, and what that one
+        did; raises.
+    """
+
+    def __init__(
+        self, deps: Sequence[Sequence[int]], unforced: Callable[[int, int, str], NoReturn]
+    ) -> None:
+        self.order = Order(deps)
+        self._unforced = unforced
+        self._storages: dict[int, Storage] = {}
+
+    def storage(self, key: object) -> Storage:
+        """The bytes of the storage that is `key`, which must stay alive."""
+        return self._storages.setdefault(id(key), Storage())
+
+    def read(self, item: int, slot: int, spans: Iterable[Span]) -> None:
+        """Note that `item` reads what lies there."""
+        for span in spans:
+            if span.writer >= 0 and not self.order.waits(item, span.writer):
+                self._unforced(item, span.writer, "writes")
+            span.readers = (item, slot), span.readers
+
+    def replace(self, item: int, old: Span) -> None:
+        """Note that `item` writes over `old`, other accesses of its own apart."""
+        if old.writer not in (-1, item) and not self.order.waits(item, old.writer):
+            self._unforced(item, old.writer, "writes")
+        readers = old.readers
+        while readers is not None:
+            (reader, _), readers = readers
+            if reader != item and not self.order.waits(item, reader):
+                self._unforced(item, reader, "reads")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const, substitute, toposort
+from kernelrt.ir.constants import is_plus_zero
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.reducers import of_nothing, start, starts_with_nothing
 from kernelrt.ir.shape import as_dim, as_uop
-from kernelrt.ir.symbolic import less
+from kernelrt.ir.symbolic import in_range
 from kernelrt.schedule.cost import elements
 from kernelrt.schedule.demand import POINTWISE, Held, Key, Use, Value, picks_in
 from kernelrt.schedule.gates import conjuncts
@@ -103,9 +104,9 @@ class _Lowering:
     def _join(self, root: UOp) -> list[UOp]:
         axis = root.arg
         out: list[UOp] = []
-        for part, start, index in self._group.parts:
+        for part, before, index in self._group.parts:
             value = self._value(part, index)
-            there = (*index[:axis], index[axis] + as_uop(start), *index[axis + 1 :])
+            there = (*index[:axis], index[axis] + as_uop(before), *index[axis + 1 :])
             at = self._indexer.flat(there, root.shape)
             if elements(part.shape):
                 out.append(UOp(Op.STORE, root.dtype, (self._places[root], at, value)))
@@ -287,7 +288,7 @@ class _Lowering:
         (use,) = value.uses
         place = self._operand(use)
         size = self._indexer.simplify(node.src[1])
-        if place.vmin >= 0 and less(place, size):
+        if in_range(place, size):
             return place
         gate = self._gate(value.gate, place)
         if gate is not None:
@@ -304,12 +305,11 @@ class _Lowering:
         if own:
             reduced = UOp(Op.REDUCE, node.dtype, (reduced, *own), reducer)
         empty = [loop.src[0] for loop in own if loop.src[0].vmin <= 0]
-        if reducer is Op.ADD and node.dtype.is_float and empty:
-            # Float sums start at -0.0, which is what would be left of no elements.
-            some = functools.reduce(operator.and_, [const(0, s.dtype).alu(Op.LT, s) for s in empty])
-            nothing = some.alu(Op.WHERE, const(-0.0, node.dtype), const(0.0, node.dtype))
-            return reduced.alu(Op.ADD, nothing)
-        return reduced
+        if not empty or starts_with_nothing(reducer, node.dtype):
+            return reduced
+        some = functools.reduce(operator.and_, [const(0, s.dtype).alu(Op.LT, s) for s in empty])
+        numbers = (const(f(reducer, node.dtype), node.dtype) for f in (start, of_nothing))
+        return reduced.alu(reducer, some.where(*numbers))
 
     def _gather(self, node: UOp, index: Index, value: Value) -> UOp:
         picks = [self._pick(pick, index) for pick in node.src[1:]]
@@ -391,7 +391,7 @@ def _long_enough(size: UOp, condition: UOp) -> UOp:
 
 def _zero_unless(condition: UOp, value: UOp) -> UOp:
     """`value` where `condition` holds, else 0."""
-    if value.op is Op.CONST and not value.arg and str(value.arg)[0] != "-":
+    if is_plus_zero(value):
         return value
     if condition.op is Op.CONST:
         return value if condition.arg else const(0, value.dtype)

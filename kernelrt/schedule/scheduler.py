@@ -9,7 +9,8 @@ from kernelrt.device.region import RegionMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.spec import verify_kernel, verify_tensor
+from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.blocks import block_contractions
 from kernelrt.schedule.commits import Commit, settle

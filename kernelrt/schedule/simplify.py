@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
+from kernelrt.ir.constants import full, is_zeros, uniform
 from kernelrt.ir.ops import ALU, COMMUTATIVE, COMPARE
-from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.powers import short_power
+from kernelrt.ir.reducers import is_identity, of_nothing
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
 from kernelrt.schedule.adjoint import joined_pads, window_of_padded
@@ -24,32 +26,11 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["TABLE", "simplify_graph", "uniform"]
-
-_SAME_VALUES = frozenset(
-    {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW, Op.DETACH}
-)
-
+__all__ = ["TABLE", "simplify_graph"]
 
 def simplify_graph(roots: Iterable[UOp]) -> list[UOp]:
     """Equal graphs with fewer nodes."""
     return rewrite(roots, TABLE)
-
-
-def uniform(node: UOp) -> UOp | None:
-    """The CONST that every element of `node` equals, where that is plain to see."""
-    while node.op in _SAME_VALUES:
-        node = node.src[0]
-    return node if node.op is Op.CONST else None
-
-
-def _full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
-    if not shape:
-        return value
-    ones = UOp(Op.RESHAPE, value.dtype, (value,), (1,) * len(shape))
-    if all(d == 1 for d in shape):
-        return ones
-    return UOp(Op.EXPAND, value.dtype, (ones,), shape)
 
 
 def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
@@ -61,7 +42,7 @@ def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
 
 def _move_constant(u: UOp) -> UOp | None:
     value = uniform(u)
-    return None if value is None else _full(value, u.shape)
+    return None if value is None else full(value, u.shape)
 
 
 def _reshape(u: UOp) -> UOp | None:
@@ -108,10 +89,7 @@ def _pad(u: UOp) -> UOp | None:
             for (a, b), (lo, hi) in zip(x.arg, u.arg, strict=True)
         )
         return UOp(Op.PAD, u.dtype, x.src, widths)
-    value = uniform(x)
-    if value is not None and _is_plus_zero(value):
-        return _full(value, u.shape)
-    return None
+    return full(const(0, u.dtype), u.shape) if is_zeros(x) else None
 
 
 def _flip(u: UOp) -> UOp | None:
@@ -147,7 +125,7 @@ def _reduce_nothing(u: UOp) -> UOp | None:
     reducer, axes = u.arg
     x = u.src[0]
     if any(x.shape[a] == 0 for a in axes):
-        return _full(const(of_nothing(reducer, u.dtype), u.dtype), u.shape)
+        return full(const(of_nothing(reducer, u.dtype), u.dtype), u.shape)
     real = tuple(a for a in axes if x.shape[a] != 1)
     if real and len(real) == len(axes):
         return None
@@ -177,7 +155,7 @@ def _reduce_expanded(u: UOp) -> UOp | None:
     narrow = inner if inner.shape == shape else UOp(Op.EXPAND, x.dtype, (inner,), shape)
     out = UOp(Op.REDUCE_AXIS, u.dtype, (narrow,), u.arg)
     if reducer is Op.ADD:
-        return UOp(Op.MUL, u.dtype, (out, _full(const(count, u.dtype), out.shape)))
+        return UOp(Op.MUL, u.dtype, (out, full(const(count, u.dtype), out.shape)))
     return out
 
 
@@ -224,7 +202,7 @@ def _fold(u: UOp) -> UOp | None:
             return None
         values.append(value)
     found = fold(u.op, u.dtype, values)
-    return None if found is None else _full(found, u.shape)
+    return None if found is None else full(found, u.shape)
 
 
 def _is_checked(node: UOp) -> bool:
@@ -232,28 +210,16 @@ def _is_checked(node: UOp) -> bool:
     return any(n.op is Op.BOUND for n in toposort([node]))
 
 
-def _is_plus_zero(value: UOp) -> bool:
-    return not value.arg and math.copysign(1.0, value.arg) > 0
-
-
-def _is_minus_zero(value: UOp) -> bool:
-    return not value.arg and math.copysign(1.0, value.arg) < 0
-
-
 def _add(u: UOp) -> UOp | None:
     for x, other in (u.src, u.src[::-1]):
         value = uniform(other)
-        if value is not None and not value.arg and (not u.dtype.is_float or _is_minus_zero(value)):
+        if value is not None and is_identity(value, Op.ADD):
             return x
     return None
 
 
 def _sub(u: UOp) -> UOp | None:
-    x, other = u.src
-    value = uniform(other)
-    if value is not None and not value.arg and (not u.dtype.is_float or _is_plus_zero(value)):
-        return x
-    return None
+    return u.src[0] if is_zeros(u.src[1]) else None
 
 
 def _mul(u: UOp) -> UOp | None:
@@ -264,7 +230,7 @@ def _mul(u: UOp) -> UOp | None:
         if value.arg == 1:
             return x
         if value.arg == 0 and not u.dtype.is_float and not _is_checked(x):
-            return _full(value, u.shape)
+            return full(value, u.shape)
         if value.arg == -1 and u.dtype.is_float:
             return UOp(Op.NEG, u.dtype, (x,))
     return None
@@ -284,7 +250,7 @@ def _div(u: UOp) -> UOp | None:
     inverse = 1.0 / number
     if not 2.0**-120 < abs(inverse) < 2.0**120:
         return None
-    return UOp(Op.MUL, u.dtype, (x, _full(const(inverse, u.dtype), u.shape)))
+    return UOp(Op.MUL, u.dtype, (x, full(const(inverse, u.dtype), u.shape)))
 
 
 def _idiv(u: UOp) -> UOp | None:
@@ -297,11 +263,7 @@ def _pow(u: UOp) -> UOp | None:
     value = uniform(other)
     if value is None or not u.dtype.is_float:
         return None
-    if value.arg == 0:
-        return _full(const(1, u.dtype), u.shape)
-    if value.arg == 2:
-        return UOp(Op.MUL, u.dtype, (x, x))
-    return x if value.arg == 1 else None
+    return short_power(x, value.arg, full(const(1, u.dtype), u.shape))
 
 
 def _involution(u: UOp) -> UOp | None:
@@ -340,7 +302,7 @@ def _compare(u: UOp) -> UOp | None:
             condition = chosen.src[0]
             return condition if yes.arg else UOp(Op.NOT, u.dtype, (condition,))
         if not _is_checked(chosen.src[0]):
-            return _full(yes, u.shape)
+            return full(yes, u.shape)
     return None
 
 
@@ -357,8 +319,8 @@ def _cast(u: UOp) -> UOp | None:
     # From a float an integer saturates, from an integer it wraps.
     if x.dtype.is_float and u.dtype.is_int and not dt.contains(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
-    if u.dtype.is_narrow and source.is_int and not dt.contains(dt.float32, source):
-        return None  # an integer becomes a narrow float by way of float32, which rounds twice
+    if u.dtype.is_narrow and source.is_int and not dt.contains(u.dtype.accumulator, source):
+        return None  # an integer becomes a narrow float by way of a wide one, which rounds twice
     return UOp(Op.CAST, u.dtype, x.src)
 
 
@@ -375,7 +337,7 @@ def _pull_expand(u: UOp) -> UOp | None:
     if inner is None:
         return None
     src = tuple(
-        s.src[0] if (value := uniform(s)) is None else _full(value, inner) for s in u.src
+        s.src[0] if (value := uniform(s)) is None else full(value, inner) for s in u.src
     )
     return UOp(Op.EXPAND, u.dtype, (UOp(u.op, u.dtype, src, u.arg),), u.shape)
 

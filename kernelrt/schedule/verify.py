@@ -18,13 +18,14 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary
 from kernelrt.schedule.hazards import Extents
 from kernelrt.schedule.inplace import reads_beside
-from kernelrt.schedule.ledger import Order, Span, Storage
+from kernelrt.schedule.ledger import Ledger, Span
 from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part, is_lasting, root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.schedule.ledger import Storage
     from kernelrt.schedule.types import Schedule
 
 __all__ = ["verify_schedule"]
@@ -161,9 +162,10 @@ class _Verifier:
             self._targets.setdefault(target, []).append(number)
             self._changing.add(where[target], None)
         self._written: dict[UOp, int] = {}
-        self._storages: dict[int, Storage] = {}
         self._places: dict[UOp, _Place] = {}
         self._slots: dict[UOp, _Slots] = {}
+        # What is looked at, for the ledger's complaints.
+        self._about = ""
         self._failing = [
             k for k, item in enumerate(made.items)
             if isinstance(item, KernelItem) and item.may_fail
@@ -173,7 +175,7 @@ class _Verifier:
         """Check everything."""
         self._check_deps()
         self._check_arena()
-        self._order = Order(self._made.deps)
+        self._ledger = Ledger(self._made.deps, self._unforced)
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)
@@ -187,6 +189,10 @@ class _Verifier:
 
     def _fault(self, k: int, reason: str) -> NoReturn:
         raise SpecError(f"schedule: {self._label(k)}: {reason}")
+
+    def _unforced(self, k: int, earlier: int, does: str) -> NoReturn:
+        other = self._label(earlier)
+        self._fault(k, f"{self._about} and does not wait for {other} which {does} it")
 
     def _label(self, k: int) -> str:
         item = self._items[k]
@@ -287,9 +293,7 @@ class _Verifier:
         storage, offset = region.storage, 0
         if own is not None and own in self._made.arena_offsets:
             storage, offset = _ARENA, self._made.arena_offsets[own]
-        bytes_of = self._storages.get(id(storage))
-        if bytes_of is None:
-            bytes_of = self._storages[id(storage)] = Storage()
+        bytes_of = self._ledger.storage(storage)
         still = own is None and not self._changing.meeting(region)
         return _Place(bytes_of, offset + region.start, offset + region.stop, own, still)
 
@@ -300,7 +304,8 @@ class _Verifier:
         if place.still and not renewed:
             return
         stop = place.stop if nbytes is None else place.start + nbytes
-        for span in place.storage.spans(place.start, stop):
+        spans = place.storage.spans(place.start, stop)
+        for span in spans:
             writer = span.writer
             if place.own is not None and span.value is not place.own:
                 self._fault(
@@ -314,12 +319,8 @@ class _Verifier:
                     k, f"reads the old content of {_name(buffer)}, which {self._label(writer)} "
                     "has replaced"
                 )  # fmt: skip
-            if writer >= 0 and not self._order.waits(k, writer):
-                self._fault(
-                    k, f"reads {_name(buffer)} and does not wait for {self._label(writer)} "
-                    "which writes it"
-                )  # fmt: skip
-            span.readers = (k, slot), span.readers
+        self._about = f"reads {_name(buffer)}"
+        self._ledger.read(k, slot, spans)
 
     def _write(self, k: int, slot: int, buffer: UOp, nbytes: int | None = None) -> None:
         place = self._place(buffer)
@@ -340,11 +341,8 @@ class _Verifier:
     def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: Span) -> None:
         if span.writer == k:
             self._fault(k, f"writes bytes of {_name(buffer)} through two slots")
-        if span.writer >= 0 and not self._order.waits(k, span.writer):
-            self._fault(
-                k, f"writes bytes of {_name(buffer)} and does not wait for "
-                f"{self._label(span.writer)} which writes them too"
-            )  # fmt: skip
+        self._about = f"writes bytes of {_name(buffer)}"
+        self._ledger.replace(k, span)
         readers = span.readers
         while readers is not None:
             (reader, through), readers = readers
@@ -353,11 +351,6 @@ class _Verifier:
                     self._fault(
                         k, f"writes bytes of {_name(buffer)} that it reads through slot {through}"
                     )
-            elif not self._order.waits(k, reader):
-                self._fault(
-                    k, f"writes bytes of {_name(buffer)} and does not wait for "
-                    f"{self._label(reader)} which reads them"
-                )  # fmt: skip
             elif span.value is not None and span.value is root(buffer).arg:
                 self._fault(
                     k, f"writes {_name(buffer)}, which {self._label(reader)} has read already"
@@ -375,7 +368,7 @@ class _Verifier:
         room = self._where[buffer].nbytes
         if nbytes != room:
             self._fault(k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}")
-        for other in self._order.missing(k, self._failing):
+        for other in self._ledger.order.missing(k, self._failing):
             self._fault(
                 k, f"commits to {_name(buffer)} without waiting for {self._label(other)} which "
                 "may fail"

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle, become, exchange
-from kernelrt._handle import put_all as settle
 from kernelrt._memory import Memory
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
     Kept,
     Leaf,
@@ -23,23 +23,12 @@ from kernelrt.tensor.marks import (
     Stale,
     detach,
     has_history,
-    is_kept,
     lineage,
     mark,
     origins,
 )
-from kernelrt.tensor.promotion import (
-    Weak,
-    as_scalar,
-    check_fits,
-    constant,
-    element,
-    operand,
-    result_type,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -49,7 +38,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
 
-__all__ = ["Operand", "TensorBase", "assign_all", "is_parameter", "put_all", "storage_node"]
+__all__ = ["Operand", "TensorBase", "is_parameter", "storage_node"]
 
 #: What may stand beside a tensor in an elementwise operation.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
@@ -472,75 +461,6 @@ class TensorBase(ArrayHandle):
     def grad(self) -> None:
         self.grad = None
 
-    # ---- operands
-
-    def _lift(self, value: object, name: str, *, like: bool = False) -> Self:
-        """`value` as a tensor; arrays are copied.
-
-        With `like` a number has this tensor's type, and its digits, where it promotes to that.
-        """
-        if isinstance(value, TensorBase):
-            return value  # type: ignore[return-value]
-        from kernelrt.tensor.creation import from_data
-
-        number = as_scalar(value) if like else None
-        if number is not None and dt.of_scalar(number, self.dtype) is self.dtype:
-            return from_data(type(self), element(number, self.dtype, name), name, self.dtype)
-        return from_data(type(self), value, name)
-
-    def _as_number(self, value: object, name: str) -> UOp | float | None:
-        """What counts as a Python number in promotion, or its node; None for a tensor."""
-        found = operand(self, value, name)
-        if isinstance(found, Weak):
-            return found.node
-        return None if isinstance(found, UOp) else found
-
-    def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
-        """`operands`, (name, value) each, in one type and one shape.
-
-        Python's integers wrap to the type, which sums, products and bits do not mind; with
-        `exact` they must fit.
-        """
-        values = [operand(self, value, name) for name, value in operands]
-        dtype = result_type(values)
-        if exact:
-            for (name, _), value in zip(operands, values, strict=True):
-                check_fits(value, dtype, name)
-        return build.align(
-            *(
-                v.cast(dtype) if isinstance(v, UOp | Weak) else constant(v, dtype, name)
-                for (name, _), v in zip(operands, values, strict=True)
-            )
-        )
-
-    def _unify(self, *others: tuple[str, object], exact: bool = False) -> list[UOp]:
-        """This tensor and `others` in one type and one shape."""
-        if len(others) == 1:
-            other = others[0][1]
-            kind = type(other)
-            if kind is float or kind is int:
-                return self._beside(cast("float", other), others[0][0], exact)
-            if kind is type(self):
-                a, b = self.uop, cast("TensorBase", other).uop
-                # Equal tuples of numbers, of which a shape nearly always consists.
-                if a.dtype is b.dtype and a.shape == b.shape and is_static(a.shape):
-                    return [a, b]
-        return self._promote(("self", self), *others, exact=exact)
-
-    def _beside(self, number: float, name: str, exact: bool) -> list[UOp]:
-        """This tensor and `number`, which is remembered for the next tensor like this one."""
-        a = self.uop
-        key = a.dtype, a.shape, type(number), number, exact
-        found = _numbers.get(key)
-        if found is None:
-            x, found = self._promote(("self", self), (name, number), exact=exact)
-            if x is not a or number == 0:  # the zeros are equal, but not the same
-                return [x, found]
-            if len(_numbers) >= _MOST_NUMBERS:
-                _numbers.clear()
-            _numbers[key] = found
-        return [a, found]
-
     def __hash__(self) -> int:
         return id(self)
 
@@ -557,11 +477,6 @@ def _marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
     return detach(node) if lineage(node) or origins(node)[1] else node
 
 
-#: Numbers as nodes, by type and shape of the tensor beside them.
-_numbers: dict[tuple[object, ...], UOp] = {}
-_MOST_NUMBERS = 512
-
-
 def is_parameter(tensor: TensorBase) -> bool:
     """Whether gradients are collected for `tensor`, or were until it was frozen.
 
@@ -569,90 +484,6 @@ def is_parameter(tensor: TensorBase) -> bool:
     """
     trace = state.local.trace
     return tensor._is_parameter if trace is None else trace.is_parameter(tensor)
-
-
-def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
-    """Give each target the value that its source has before any of them changes.
-
-    One by one, the second source would be computed on its own if it reads the first target.
-    """
-    pairs = list(pairs)
-    if state.local.trace is None:
-        _store(pairs)
-    done = False
-    while not done:
-        writes = state.local.writes
-        nodes = [source.uop for _, source in pairs]
-        done = put_all(
-            [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
-        )
-
-
-def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
-    """Give storage to lazy targets whose old value takes part in a new one.
-
-    Else a loop that updates one would heap up assignments, and what reads it would compute all of
-    them again in each turn, by another plan. What is merely replaced is never computed.
-    """
-    lazy = [
-        (t, node) for t, _ in pairs
-        if t._address is None and t._born is None and (node := t._uop) is not None
-    ]  # fmt: skip
-    if not lazy:
-        return
-    sources = [node for _, source in pairs if (node := source._uop) is not None]
-    read = dict.fromkeys(toposort(sources, stop=is_kept))
-    found = [t for t, node in lazy if node in read]
-    if found and not any(node.op is Op.VAR or not is_static(node.shape) for node in read):
-        from kernelrt.tensor.realize import materialize
-
-        materialize(found)
-
-
-def put_all(
-    pairs: Iterable[tuple[TensorBase, UOp]],
-    gradients: Iterable[tuple[TensorBase, TensorBase]] = (),
-    found: Iterable[tuple[TensorBase, UOp, object]] = (),
-    *,
-    writes: int,
-) -> bool:
-    """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
-
-    Outside of a trace all of that is one step, which is interrupted before or after. Nothing
-    happens, and the answer is False, where a tensor has not the node and the ``grad`` any more
-    that were `found`, or memory was written since there were `writes`, before the nodes were taken.
-    """
-    trace = state.local.trace
-    if state.local.writes != writes:
-        return False  # before a trace records anything
-    ready = []
-    for tensor, node in pairs:
-        buffer = tensor._buffer
-        if buffer is None and trace is not None and tensor._born is not trace:
-            trace.admit(tensor)
-            buffer = tensor._buffer
-        if buffer is not None and buffer.readonly:
-            raise ShapeError(
-                "value: the tensor shares read-only memory and cannot be assigned to; copy "
-                "it first with kernelrt.tensor"
-            )
-        value = node if tensor._leaf is None else mark(node, tensor._leaf)
-        if buffer is not None and trace is not None:
-            trace.record(tensor, value)
-            writes = state.local.writes
-        else:
-            ready.append((tensor, value))
-    with state.lock:
-        if state.changing is not None:
-            from kernelrt.tensor.realize import check_settled
-
-            check_settled([t for t, _ in ready if t._memory is not None])
-        together = tuple(id(t) for t, _ in ready)
-        unit = dict.fromkeys(together, together) if len(together) > 1 else {}
-        return settle(
-            ready, list(gradients), list(found), state.pending, state.births, state.steady,
-            state.units, unit, writes,
-        )  # fmt: skip
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:

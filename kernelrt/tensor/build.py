@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.shape import (
     as_dim,
     as_uop,
@@ -22,6 +23,7 @@ from kernelrt.ir.shape import (
     same,
     total,
 )  # fmt: skip
+from kernelrt.ir.symbolic import in_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +84,8 @@ def write(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
     """The storage of `buffer`, and `value` as it is written there: a commit of a schedule."""
     return memory(buffer), reshape(value, (buffer.size,))
 
-_PASSES_CONST = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP})
+#: A DETACH may be the mark of a leaf, to which gradients flow.
+_SAME_HISTORY = SAME_VALUES - {Op.DETACH}
 
 
 def same_shape(a: Shape, b: Shape) -> bool:
@@ -97,10 +100,11 @@ def has_zero(shape: Iterable[Dim]) -> bool:
 
 def const_value(u: UOp) -> Number | None:
     """The number that every element of `u` is, where that is plain to see."""
-    while u.op in _PASSES_CONST:
-        u = u.src[0]
-    value: Number = u.arg
-    return value if u.op is Op.CONST else None
+    found = uniform(u, _SAME_HISTORY)
+    if found is None:
+        return None
+    value: Number = found.arg
+    return value
 
 
 # ---- movement
@@ -215,9 +219,8 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
 
     `from_end` says that `size` was added to numbers below 0, for whoever reads the error.
     """
-    if index.vmin >= 0 and isinstance(size, int) and index.vmax < size:
-        return index
-    return UOp(Op.BOUND, index.dtype, (index, as_uop(size)), from_end)
+    end = as_uop(size)
+    return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
 
 
 def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:

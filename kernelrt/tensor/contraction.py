@@ -13,8 +13,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.hints import tell_widening
-from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.promotion import joint_type
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["ContractionMethods"]
 
 
 @operations()
-class ContractionMethods(IndexingMethods):
+class ContractionMethods(PartMethods):
     """Matrix products."""
 
     __slots__ = ()

@@ -98,7 +98,7 @@ def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
     if not array.size:
         return
     least, most = array.min().item(), array.max().item()
-    if not (dtype.min - 1 < least and most < dtype.max + 1):
+    if not (dt.has_whole(dtype, least) and dt.has_whole(dtype, most)):
         raise DTypeError(
             f"{name}: {dtype.name} goes from {dtype.min} to {dtype.max}, the numbers from "
             f"{least} to {most}; choose a wider dtype, or cast() a tensor of them"

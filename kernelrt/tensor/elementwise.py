@@ -1,67 +1,38 @@
-"""Operations on each element: arithmetic, bits, comparison, choice."""
+"""Arithmetic on each element."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.powers import short_power
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, functions
-from kernelrt.tensor.base import Operand, TensorBase
-from kernelrt.tensor.operation import operation, operations
-from kernelrt.tensor.promotion import as_scalar, check_size, element
-from kernelrt.tensor.unary import FunctionMethods
+from kernelrt.tensor.comparison import ComparisonMethods
+from kernelrt.tensor.operation import operations
+from kernelrt.tensor.promotion import as_scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.dtype import DType
-    from kernelrt.tensor.tensor import Tensor
+    from kernelrt.tensor.base import Operand
 
-__all__ = ["ElementwiseMethods", "Number", "where"]
+__all__ = ["ElementwiseMethods", "Number"]
 
 Number: TypeAlias = bool | int | float
 
 
 @operations()
-class ElementwiseMethods(FunctionMethods):
-    """Arithmetic, comparisons and logic that keep the shape."""
+class ElementwiseMethods(ComparisonMethods):
+    """Arithmetic that keeps the shape."""
 
     __slots__ = ()
-
-    def cast(self, dtype: object) -> Self:
-        """This tensor converted to `dtype`.
-
-        Integers wrap. Floats become integers without their fraction, and the least or greatest one
-        where they lie beyond it. NaN becomes an integer that is no index of any axis: the least one
-        of a signed type, the greatest one of an unsigned type.
-
-        From a wider type to float16 or bfloat16 every number is rounded; their own results are
-        where they are stored (see :mod:`kernelrt.dtype`), or by ``x.float().cast(x.dtype)``.
-
-        Examples
-        --------
-        >>> import kernelrt as krt
-        >>> a, b = krt.tensor([3.0, 0.001], dtype="bfloat16")
-        >>> x = a + b
-        >>> (x.float().cast(x.dtype) - a).item()
-        0.0
-        """
-        wanted = dt.parse(dtype)
-        if wanted is self.dtype:
-            return self
-        if wanted.is_bool:
-            node = self.uop
-            return self._of(node.ne(build.full(0, node.dtype, node.shape)))
-        return self._of(self.uop.cast(wanted))
-
-    # ---- arithmetic
 
     def _binary(self, op: Op, other: Operand) -> Self:
         a, b = self._unify(("other", other), exact=True)
@@ -236,17 +207,14 @@ class ElementwiseMethods(FunctionMethods):
         x, _ = self._unify(("exponent", exponent))
         if not x.dtype.is_float:
             return self._of(functions.whole_power(x, int(exponent)))
-        if exponent in (2, 3):
-            square = x.alu(Op.MUL, x)
-            return self._of(square if exponent == 2 else square.alu(Op.MUL, x))
-        if exponent == 1:
-            return self._of(x)
-        if exponent == 0.5:
+        if exponent == 0.5:  # as in PyTorch; that of a tensor is C's, which differs at infinity
             return self._of(x).sqrt()
-        if exponent == -1:
-            return self._of(x).reciprocal()
-        e = build.full(exponent, x.dtype, x.shape)
-        return self._of(functions.power(x, e))
+        # To the power 0 there is a gradient, of zeros.
+        one = build.full(1, x.dtype, x.shape)
+        short = short_power(x, exponent, one) if exponent else None
+        if short is None:
+            short = functions.power(x, build.full(exponent, x.dtype, x.shape))
+        return self._of(short)
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -317,12 +285,6 @@ class ElementwiseMethods(FunctionMethods):
                 low = build.broadcast_to(low.cast(node.dtype), node.shape)
         return self._of(functions.clamped(node, low, high, closed=closed))
 
-    def _is_beyond(self, number: object, *, below: bool) -> bool:
-        """Whether every integer of this tensor's type lies above, or below, a whole number."""
-        if not self.dtype.is_int or not isinstance(number, int | np.integer):
-            return False
-        return bool(number < self.dtype.min if below else number > self.dtype.max)
-
     clip = clamp
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
@@ -350,166 +312,7 @@ class ElementwiseMethods(FunctionMethods):
         total, a, b, factor = nodes
         return self._of(build.multiply_add(build.mul(a, factor), b, total).cast(narrow))
 
-    # ---- bits and logic
-
-    def _bits(self, op: Op, other: Operand) -> Self:
-        a, b = self._unify(("other", other), exact=op in (Op.SHL, Op.SHR))
-        if a.dtype.is_float:
-            raise DTypeError(
-                f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
-            )
-        return self._of(a.alu(op, b))
-
-    def __and__(self, other: Operand) -> Self:
-        return self._bits(Op.AND, other)
-
-    def __or__(self, other: Operand) -> Self:
-        return self._bits(Op.OR, other)
-
-    def __xor__(self, other: Operand) -> Self:
-        return self._bits(Op.XOR, other)
-
-    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
-
-    def __lshift__(self, other: Operand) -> Self:
-        return self._bits(Op.SHL, other)
-
-    def __rshift__(self, other: Operand) -> Self:
-        return self._bits(Op.SHR, other)
-
-    def __invert__(self) -> Self:
-        if self.dtype.is_float:
-            raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
-        return self._unary(Op.NOT)
-
-    def logical_not(self) -> Self:
-        """Whether each element is zero."""
-        return ~self.cast(dt.bool_)
-
-    def logical_and(self, other: Operand) -> Self:
-        """Whether both elements are not zero."""
-        return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
-
-    def logical_or(self, other: Operand) -> Self:
-        """Whether one of the elements is not zero."""
-        return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
-
-    # ---- comparison
-
-    def _compare(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
-        for above, below in ((True, False), (False, True)):
-            if self._is_beyond(other, below=below):
-                holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
-                return self._of(build.full(holds, dt.bool_, self.dims))
-        a, b = self._unify(("other", other), exact=True)
-        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
-
-    def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        return self._compare(Op.EQ, other)  # type: ignore[arg-type]
-
-    def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        return self._compare(Op.NE, other)  # type: ignore[arg-type]
-
-    __hash__ = TensorBase.__hash__
-
-    def __lt__(self, other: Operand) -> Self:
-        return self._compare(Op.LT, other)
-
-    def __le__(self, other: Operand) -> Self:
-        return self._compare(Op.LE, other)
-
-    def __gt__(self, other: Operand) -> Self:
-        return self._compare(Op.LT, other, reverse=True)
-
-    def __ge__(self, other: Operand) -> Self:
-        return self._compare(Op.LE, other, reverse=True)
-
-    def eq(self, other: Operand) -> Self:
-        """Elementwise equality."""
-        return self == other
-
-    def ne(self, other: Operand) -> Self:
-        """Elementwise inequality."""
-        return self != other
-
-    def lt(self, other: Operand) -> Self:
-        """Whether ``self < other``."""
-        return self < other
-
-    def le(self, other: Operand) -> Self:
-        """Whether ``self <= other``."""
-        return self <= other
-
-    def gt(self, other: Operand) -> Self:
-        """Whether ``self > other``."""
-        return self > other
-
-    def ge(self, other: Operand) -> Self:
-        """Whether ``self >= other``."""
-        return self >= other
-
-    def isnan(self) -> Self:
-        """Whether each element is NaN."""
-        x = self.uop
-        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
-
-    def isinf(self) -> Self:
-        """Whether each element is infinite."""
-        if not self.dtype.is_float:
-            return self._of(build.full(False, dt.bool_, self.dims))
-        return self.abs().eq(math.inf)
-
-    def isfinite(self) -> Self:
-        """Whether each element is neither infinite nor NaN."""
-        if not self.dtype.is_float:
-            return self._of(build.full(True, dt.bool_, self.dims))
-        return self.abs() < math.inf
-
-    def where(self, condition: Operand, other: Operand) -> Self:
-        """This tensor's element where `condition` holds, else that of `other`."""
-        return self._select(condition, self, other)
-
-    def masked_fill(self, mask: Operand, value: Operand) -> Self:
-        """`value` where `mask` holds, this tensor's element elsewhere; the type stays.
-
-        Raises
-        ------
-        DTypeError
-            `value` is a number that the type of this tensor does not have.
-        """
-        number = as_scalar(value)
-        if number is not None:
-            value = element(number, self.dtype, "value")
-        else:
-            check_size(value, self.dtype, "value")
-            value = self._lift(value, "value").cast(self.dtype)
-        return self._select(mask, value, self)
-
-    @operation
-    def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
-        mask = self._lift(condition, "condition")
-        if not mask.dtype.is_bool:
-            raise DTypeError(
-                f"condition: expected bools, not {mask.dtype.name}; compare, as in x != 0"
-            )
-        a, b = self._promote(("input", yes), ("other", no), exact=True)
-        return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
-
 
 def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
     """Whether this is a number that a narrow type need not hold."""
     return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
-
-
-def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name
-    """`input` where `condition` holds, else `other`, broadcast and promoted.
-
-    Raises
-    ------
-    DTypeError
-        `condition` is not of type bool.
-    """
-    for value in (condition, input, other):
-        if isinstance(value, ElementwiseMethods):
-            return cast("Tensor", value._select(condition, input, other))
-    raise DTypeError("where: expected at least one Tensor among condition, input and other")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from kernelrt._modes import undisturbed
 from kernelrt._node import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
-from kernelrt.tensor.base import TensorBase, put_all
+from kernelrt.tensor.assign import put_all
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
@@ -150,7 +152,7 @@ def backward(
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        now = _uninterrupted(tensor, differentiate)
+        now = _uninterrupted(tensor, differentiate, backward)
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
@@ -159,18 +161,16 @@ def backward(
     hints.tell()
 
 
-def _uninterrupted(tensor: TensorBase, differentiate: Callable[[], _R]) -> _R:
+def _uninterrupted(
+    tensor: TensorBase, differentiate: Callable[[], _R], named: Callable[..., object]
+) -> _R:
     """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
 
     Gradients read what the values of `tensor` do, and before they are there nobody knows of that.
     """
     with state.enable_grad():
         _ = tensor.uop  # commits what it must
-    while True:
-        writes = state.local.writes
-        found = differentiate()
-        if state.local.writes == writes:
-            return found
+    return undisturbed(differentiate, named)
 
 
 def _collect(
@@ -338,5 +338,5 @@ def grad(
         ]  # fmt: skip
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        out: list[Any] = _uninterrupted(output, differentiate)
+        out: list[Any] = _uninterrupted(output, differentiate, grad)
     return tuple(out) if several else out[0]

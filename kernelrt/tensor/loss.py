@@ -11,10 +11,10 @@ from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
-from kernelrt.tensor.indexing import check_labels
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.pooling import PoolingMethods
-from kernelrt.tensor.reduction import log_total, normalize
+from kernelrt.tensor.positions import check_labels
+from kernelrt.tensor.totals import log_total, normalize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,7 +173,7 @@ class LossMethods(PoolingMethods):
 
     @operation
     def _normalized(self, axes: tuple[int, ...], eps: float) -> tuple[Self, Self, Self]:
-        """What :func:`~kernelrt.tensor.reduction.normalize` gives, as tensors."""
+        """What :func:`~kernelrt.tensor.totals.normalize` gives, as tensors."""
         out, mean, variance = normalize(self._wide("batch_norm"), axes, eps)
         return self._of(out), self._of(mean), self._of(variance)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.operands import OperandMethods
 
 __all__ = ["Weak", "as_scalar", "check_fits", "check_size", "constant", "element", "expression",
            "is_number", "joint_type", "operand", "result_type"]  # fmt: skip
@@ -70,7 +70,7 @@ def joint_type(nodes: Iterable[UOp]) -> DType:
 _Value: TypeAlias = "UOp | Weak | bool | int | float"
 
 
-def operand(tensor: TensorBase, value: object, name: str) -> _Value:
+def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
     """`value` in the form that promotion looks at."""
     number = as_scalar(value)
     if number is not None:
@@ -143,7 +143,7 @@ def element(value: float, dtype: DType, name: str) -> bool | float:
         return value
     if dtype.is_bool:
         return bool(value)
-    if not (dtype.min - 1 < value < dtype.max + 1):
+    if not dt.has_whole(dtype, value):
         raise _misfit(value, dtype, name)
     return int(value)
 

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Final
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
-from kernelrt._handle import ArrayHandle, exchange
+from kernelrt._handle import ArrayHandle
 from kernelrt._modes import computed, wrote
 from kernelrt._node import survey
 from kernelrt.device import registry
-from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import HOST, Region, RegionMap, region_of, taken_region
+from kernelrt.device.region import region_of
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, state
-from kernelrt.tensor.marks import Stale, is_kept, mark, strip
+from kernelrt.tensor.marks import strip
 from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt._eager import Reset
+    from kernelrt.device.buffer import Buffer
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
 
-__all__ = ["Written", "before_writes", "check_settled", "flush", "is_changing", "materialize",
+__all__ = ["before_writes", "check_settled", "flush", "is_changing", "materialize",
            "prepare", "realize"]  # fmt: skip
 
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
@@ -101,20 +101,7 @@ def is_changing(tensor: TensorBase) -> bool:
             if known is None:
                 state.steady[0] = known = set()
             pending = list(state.pending.values())
-        return _reads(node, _written(pending), known)
-
-
-def _reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:
-    """Whether the value or the history of `root` reads `written`; nodes in `steady` do not."""
-    known = set() if steady is None else steady
-    found = []
-    for node in toposort([root], stop=known.__contains__):
-        source = _leaf_of(node.arg.storage) if is_kept(node) else node
-        if source.op is Op.BUFFER and _overlaps(source.arg, written):
-            return True
-        found.append(node)
-    known.update(found)
-    return False
+        return reads(node, memory_of(pending), known)
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -204,10 +191,10 @@ def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
     apart = {id(t): t for t in tensors if id(t) in state.pending}
     early = list(apart)
     while early:
-        before = _written(_due(apart))
+        before = memory_of(_due(apart))
         early = [
             key for key, t in apart.items()
-            if _overlaps(t._memory, before) or _reads(t._entered(), before)
+            if overlaps(t._memory, before) or reads(t._entered(), before)
         ]  # fmt: skip
         for key in early:
             del apart[key]
@@ -290,12 +277,12 @@ def _carry_out(units: list[_Unit]) -> list[_Unit]:
     except (Warning, PlanBusyError):
         raise
     except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
-        written = _written([t for unit in units for t, _ in unit])
-        failing = _failing(_readers(_lazy(), written))
+        written = memory_of([t for unit in units for t, _ in unit])
+        failing = _failing(readers_of(_lazy(), written))
         rest = []
         for unit in units:
-            touched = _written([t for t, _ in unit])
-            if failing and not any(_reads(node, touched) for node in failing):
+            touched = memory_of([t for t, _ in unit])
+            if failing and not any(reads(node, touched) for node in failing):
                 rest.append(unit)
             else:
                 _give_up(unit)
@@ -353,7 +340,7 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
     changing = state.changing
     if changing is not None:
         nodes = [node for t in tensors if (node := t._uop) is not None]
-        if any(_reads(node, changing) for node in nodes):
+        if any(reads(node, changing) for node in nodes):
             raise PlanBusyError(BUSY)
 
 
@@ -369,7 +356,7 @@ def _check_unneeded(written: Written) -> None:
         node = tensor._uop
         if node is None or not changing.regions.meeting(region_of(tensor._memory)):
             continue
-        if _reads(node, written):
+        if reads(node, written):
             raise PlanBusyError(NEEDED)
 
 
@@ -381,16 +368,16 @@ def _attempt(
     chosen = {id(t): t for t in targets}
     written = None
     if commits or more is not None:
-        written = _written(commits, more)
+        written = memory_of(commits, more)
         _check_unneeded(written)
         wrote()
-        found = _readers(_lazy(), written)
+        found = readers_of(_lazy(), written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     if not _compute(list(chosen.values()), commits, readers):
         return False
     if written is not None:
-        _expire(written)
+        expire(written)
     return True
 
 
@@ -417,7 +404,7 @@ def _compute(
     before = state.changing
     try:
         if commits:
-            state.changing = _written(commits) if before is None else before
+            state.changing = memory_of(commits) if before is None else before
         try:
             outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
         except IndexBoundsError:
@@ -475,139 +462,3 @@ def _lazy() -> list[tuple[TensorBase, UOp]]:
         (t, node) for t in state.watched.members()
         if not t.is_realized and (node := t._uop) is not None and is_static(t.dims)
     ]  # fmt: skip
-
-
-def _readers(
-    tensors: Sequence[tuple[TensorBase, UOp]], written: Written
-) -> list[TensorBase]:
-    """Those of `tensors`, with their nodes, whose expressions read one of the buffers.
-
-    What reads no memory that was ever written is remembered, so that a graph that grows from call
-    to call, as a sum of losses does, is not walked again each time.
-    """
-    history, version = _ever_written(written)
-    roots = [node for _, node in tensors]
-    # What is known of a node is asked once: interrupting code may note another version there.
-    steady: set[UOp] = set()
-
-    def ends(node: UOp) -> bool:
-        if node.cached_steady == version:
-            steady.add(node)
-            return True
-        return is_kept(node)
-
-    reads: dict[UOp, bool] = {}
-    for node in toposort(roots, stop=ends):
-        if node in steady:
-            reads[node] = False
-            continue
-        source = _leaf_of(node.arg.storage) if is_kept(node) else node
-        if source.op is Op.BUFFER:
-            reads[node] = _overlaps(source.arg, written)
-            lasts = not _may_change(source.arg, history)
-        else:
-            reads[node] = any(reads[s] for s in node.src)
-            lasts = steady.issuperset(node.src)
-        if lasts:
-            steady.add(node)
-            node.cached_steady = version
-    return [t for t, root in tensors if reads[root]]
-
-
-class _History:
-    """All memory that was written while there were lazy tensors.
-
-    Each state of it has a version. Interrupting code may let it grow at any time: regions come
-    before the version that counts them, and spans are known only behind that.
-    """
-
-    most = 4096
-    _versions = itertools.count(1)
-
-    def __init__(self) -> None:
-        self.regions: RegionMap[None] = RegionMap()
-        self.known: set[tuple[int, int]] = set()
-        self.version = next(self._versions)
-
-    def note(self, spans: set[tuple[int, int]]) -> int:
-        """Let it have `spans`, too; gives its version."""
-        if spans <= self.known:
-            return self.version
-        for start, stop in spans - self.known:
-            self.regions.add(Region(HOST, start, stop), None)
-        self.version = version = next(self._versions)
-        self.known.update(spans)
-        return version
-
-
-#: The only element.
-_history = [_History()]
-
-
-def _ever_written(written: Written) -> tuple[_History, int]:
-    """Note that `written` is written; all that ever was, and its version."""
-    history = _history[0]
-    if len(history.known) > history.most and not written.spans <= history.known:
-        _history[0] = history = _History()
-    return history, history.note(written.spans)
-
-
-def _may_change(buffer: object, history: _History) -> bool:
-    region = taken_region(buffer) if isinstance(buffer, Buffer) else None
-    # Memory that is yet to come may be memory that was written.
-    return region is None or bool(history.regions.meeting(region))
-
-
-def _leaf_of(storage: UOp) -> UOp:
-    """The BUFFER below a storage node."""
-    while storage.src:
-        storage = storage.src[0]
-    return storage
-
-
-class Written:
-    """Memory that is written; its first and last addresses, and what finds it by others."""
-
-    __slots__ = ("regions", "spans")
-
-    def __init__(self, buffers: Iterable[Buffer]) -> None:
-        self.regions: RegionMap[None] = RegionMap()
-        self.spans: set[tuple[int, int]] = set()
-        for buffer in buffers:
-            region = region_of(buffer)
-            self.regions.add(region, None)
-            self.spans.add((region.start, region.stop))
-
-
-def _written(tensors: Sequence[TensorBase], more: Written | None = None) -> Written:
-    """The memory of `tensors`, and `more`."""
-    if more is not None and not tensors:
-        return more
-    found = Written(b for t in tensors if (b := t._memory) is not None)
-    if more is not None:
-        for start, stop in more.spans:
-            found.regions.add(Region(HOST, start, stop), None)
-        found.spans |= more.spans
-    return found
-
-
-def _overlaps(buffer: object, written: Written) -> bool:
-    region = taken_region(buffer) if isinstance(buffer, Buffer) else None
-    return region is not None and bool(written.regions.meeting(region))
-
-
-def _expire(written: Written) -> None:
-    """Give up the histories that went over `written`, which changed."""
-    for tensor in state.watched.members():
-        node = tensor._uop
-        if node is None or not tensor.is_realized:
-            continue
-        if not is_kept(node) or (
-            _history_reads(node.src[0], written)
-            and exchange(tensor, node, mark(node.arg.storage, Stale()))
-        ):
-            state.watched.discard(tensor)
-
-
-def _history_reads(node: UOp, written: Written) -> bool:
-    return any(n.op is Op.BUFFER and _overlaps(n.arg, written) for n in toposort([node]))

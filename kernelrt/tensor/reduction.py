@@ -12,15 +12,26 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
-from kernelrt.tensor.functions import sign
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.movement import MovementMethods
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.totals import (
+    float_count,
+    guarded_root_rule,
+    kept,
+    log_softmax_rule,
+    log_total,
+    mean_of,
+    norm,
+    norm_rule,
+    softmax_rule,
+    var_rule,
+)
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
-__all__ = ["Dims", "Extremum", "ReductionMethods", "log_total", "normalize"]
+__all__ = ["Dims", "Extremum", "ReductionMethods"]
 
 Dims: TypeAlias = int | Sequence[int] | None
 _T = TypeVar("_T")
@@ -78,7 +89,7 @@ class ReductionMethods(MovementMethods):
                 "as in x.float()"
             )
         axes = axes_of(dim, self.ndim)
-        out = _mean(node.cast(node.dtype.accumulator), axes).cast(node.dtype)
+        out = mean_of(node.cast(node.dtype.accumulator), axes).cast(node.dtype)
         return self._of(out if keepdim else _drop(out, axes))
 
     def var(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
@@ -94,21 +105,21 @@ class ReductionMethods(MovementMethods):
         """The variance in the type of sums; axes keep size 1."""
         x = self._wide(name)
         axes = axes_of(dim, self.ndim)
-        count = _float_count(x, axes, real(correction, "correction"))
-        mean = _mean(x, axes)
+        count = float_count(x, axes, real(correction, "correction"))
+        mean = mean_of(x, axes)
         deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
-        squares = _kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
+        squares = kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
         # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
         # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
-        rest = _kept(deviation, Op.ADD, axes)
+        rest = kept(deviation, Op.ADD, axes)
         # Where the squares overflow, what it corrects may be infinite, too.
         over = squares.eq(build.full(math.inf, x.dtype, squares.shape))
         rest = build.where(over, 0, rest)
-        size = build.broadcast_to(_float_count(x, axes), rest.shape)
+        size = build.broadcast_to(float_count(x, axes), rest.shape)
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
         out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
-        return custom(out, _var_rule, x, parts=(mean, shift, count))
+        return custom(out, var_rule, x, parts=(mean, shift, count))
 
     def _wide(self, name: str) -> UOp:
         """The elements, which must be floats, in the type that sums of them have."""
@@ -126,7 +137,7 @@ class ReductionMethods(MovementMethods):
         The gradient of equal elements, which have none, is 0.
         """
         variance = self._variance(dim, correction, "std")
-        root = custom(variance.alu(Op.SQRT), _guarded_root_rule, variance)
+        root = custom(variance.alu(Op.SQRT), guarded_root_rule, variance)
         return self._kept_or_dropped(root, dim, keepdim)
 
     # ---- extrema
@@ -268,7 +279,7 @@ class ReductionMethods(MovementMethods):
         axes = axes_of(dim, self.ndim)
         # The square of one element could overflow or vanish.
         alone = p != 0 and same(build.volume(x.shape, axes), 1)
-        out = custom(_norm(x, 1 if alone else p, axes), _norm_rule, x, arg=(p, alone))
+        out = custom(norm(x, 1 if alone else p, axes), norm_rule, x, arg=(p, alone))
         return self._kept_or_dropped(out, dim, keepdim)
 
     # ---- softmax
@@ -282,10 +293,10 @@ class ReductionMethods(MovementMethods):
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """``exp(self)`` over its sum along `dim`."""
         x, axes, kind = self._softmax_input(dim, dtype)
-        top = _kept(detach(x), Op.MAX, axes)
+        top = kept(detach(x), Op.MAX, axes)
         powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
-        total = build.expand(_kept(powers, Op.ADD, axes), x.shape)
-        return self._of(custom(powers.alu(Op.DIV, total), _softmax_rule, x, arg=axes).cast(kind))
+        total = build.expand(kept(powers, Op.ADD, axes), x.shape)
+        return self._of(custom(powers.alu(Op.DIV, total), softmax_rule, x, arg=axes).cast(kind))
 
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """The logarithm of :meth:`softmax` without overflow."""
@@ -293,7 +304,7 @@ class ReductionMethods(MovementMethods):
         top, rest = log_total(x, axes)
         below = x.alu(Op.SUB, build.expand(top, x.shape))
         out = below.alu(Op.SUB, build.expand(rest, x.shape))
-        return self._of(custom(out, _log_softmax_rule, x, arg=axes).cast(kind))
+        return self._of(custom(out, log_softmax_rule, x, arg=axes).cast(kind))
 
     def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...], DType]:
         x = self if dtype is None else self.cast(dtype)
@@ -380,129 +391,7 @@ def _drop(x: UOp, axes: tuple[int, ...]) -> UOp:
     return build.reshape(x, tuple(d for a, d in enumerate(x.shape) if a not in axes))
 
 
-def _kept(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
-    """`x` reduced over `axes`, which stay with size 1."""
-    return build.reshape(build.reduce(x, op, axes), build.keep_axes(x.shape, axes))
-
-
-def _float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
-    """How many elements of `x` one reduction over `axes` takes, less `less`, and at least 0."""
-    count = build.sub(build.scalar(build.volume(x.shape, axes), x.dtype), less)
-    value = build.const_value(count)
-    if value is None:
-        return count.alu(Op.MAX, build.zeros_like(count)) if less > 0 else count
-    return count if value >= 0 else build.zeros_like(count)
-
-
-def _mean(x: UOp, axes: tuple[int, ...]) -> UOp:
-    total = _kept(x, Op.ADD, axes)
-    count = build.broadcast_to(_float_count(x, axes), total.shape)
-    return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
-
-
-def _norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
-    """The `p`-norm of `x` over `axes`, which keep size 1; `p` is finite."""
-    size = x.alu(Op.ABS)
-    if p == 0:
-        return _kept(x.ne(build.zeros_like(x)).cast(x.dtype), Op.ADD, axes)
-    if p == 1:
-        return _kept(size, Op.ADD, axes)
-    if p == 2:
-        return _kept(x.alu(Op.MUL, x), Op.ADD, axes).alu(Op.SQRT)
-    total = _kept(size.alu(Op.POW, build.full(p, x.dtype, x.shape)), Op.ADD, axes)
-    return total.alu(Op.POW, build.full(1 / p, x.dtype, total.shape))
-
-
-def _norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (p, alone) = node.arg.inputs, node.arg.arg
-    g, norm = (build.expand(u, x.shape) for u in (g, node))
-    if p == 0:
-        return build.zeros_like(x)
-    if p == 1:
-        return build.mul(g, sign(x))
-    if alone:
-        return build.mul(g, build.where(x.ne(x), x, sign(x)))
-    if p == 2:
-        return _unless_zero(norm, build.mul(x, g.alu(Op.DIV, norm)))
-    # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.
-    share = x.alu(Op.ABS).alu(Op.DIV, norm).alu(Op.POW, build.full(p - 1, x.dtype, x.shape))
-    slope = build.mul(g, build.mul(sign(x), share))
-    return _unless_zero(norm, _unless_zero(x, slope) if p < 1 else slope)
-
-
-def _unless_zero(x: UOp, value: UOp) -> UOp:
-    return build.where(x.eq(build.zeros_like(x)), 0, value)
-
-
-def _guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # A root of 0 is not divided by: the derivative of what is not chosen would be no number.
-    root = build.where(node.eq(build.zeros_like(node)), 1, node)
-    return _unless_zero(node, build.div(build.mul(g, 0.5), root))
-
-
-def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
-    """The greatest element over `axes`, and ``log(sum(exp(x - greatest)))``; axes keep size 1.
-
-    The two are kept apart, as their sum would lose the digits of the second where the first is
-    large. `guard` makes infinities right: the greatest then counts as 0.
-    """
-    top = _kept(detach(x), Op.MAX, axes)
-    if guard:
-        infinite = top.alu(Op.ABS).eq(build.full(math.inf, x.dtype, top.shape))
-        top = build.where(infinite, 0, top)
-    powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
-    total = _kept(powers, Op.ADD, axes).alu(Op.LOG)
-    return top, custom(total, _log_total_rule, x, parts=(top,))
-
-
-def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (top,) = node.arg.inputs, node.arg.parts
-    below = x.alu(Op.SUB, build.expand(top, x.shape))
-    share = below.alu(Op.SUB, build.expand(node, x.shape)).alu(Op.EXP)
-    return build.mul(build.expand(g, x.shape), share)
-
-
 def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (place,) = node.arg.inputs, node.arg.parts
     chosen = build.iota_along(x.shape, node.arg.arg).eq(place)
     return build.where(chosen, build.expand(g, x.shape), 0)
-
-
-def _softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    inner = build.expand(_kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
-    return build.mul(node, build.sub(g, inner))
-
-
-def _log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    total = build.expand(_kept(g, Op.ADD, node.arg.arg), node.shape)
-    return build.sub(g, build.mul(node.alu(Op.EXP), total))
-
-
-def _var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
-    share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
-    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
-    deviation = deviation.alu(Op.SUB, build.expand(shift, x.shape))
-    return build.mul(build.expand(share, x.shape), deviation)
-
-
-def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
-    """`x` less its mean over `axes`, over its standard deviation; also mean and variance.
-
-    The variance divides by the count. Mean and variance keep the axes with size 1.
-    """
-    mean = _mean(x, axes)
-    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
-    variance = _mean(deviation.alu(Op.MUL, deviation), axes)
-    root = build.add(variance, eps).alu(Op.SQRT)
-    scale = build.full(1, x.dtype, root.shape).alu(Op.DIV, root)
-    out = deviation.alu(Op.MUL, build.expand(scale, x.shape))
-    return custom(out, _normalize_rule, x, parts=(scale,), arg=axes), mean, variance
-
-
-def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    (scale,), axes = node.arg.parts, node.arg.arg
-    mean = build.expand(_mean(g, axes), node.shape)
-    slope = build.expand(_mean(build.mul(g, node), axes), node.shape)
-    inner = build.sub(build.sub(g, mean), build.mul(node, slope))
-    return build.mul(build.expand(scale, node.shape), inner)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
     from kernelrt.tensor.marks import Leaf
-    from kernelrt.tensor.realize import Written
+    from kernelrt.tensor.written import Written
 
 __all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
            "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip

@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
@@ -18,10 +18,36 @@ __all__ = ["FunctionMethods"]
 
 
 @operations()
-class FunctionMethods(TensorBase):
+class FunctionMethods(OperandMethods):
     """Functions of one element that keep the shape."""
 
     __slots__ = ()
+
+    def cast(self, dtype: object) -> Self:
+        """This tensor converted to `dtype`.
+
+        Integers wrap. Floats become integers without their fraction, and the least or greatest one
+        where they lie beyond it. NaN becomes an integer that is no index of any axis: the least one
+        of a signed type, the greatest one of an unsigned type.
+
+        From a wider type to float16 or bfloat16 every number is rounded; their own results are
+        where they are stored (see :mod:`kernelrt.dtype`), or by ``x.float().cast(x.dtype)``.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> a, b = krt.tensor([3.0, 0.001], dtype="bfloat16")
+        >>> x = a + b
+        >>> (x.float().cast(x.dtype) - a).item()
+        0.0
+        """
+        wanted = dt.parse(dtype)
+        if wanted is self.dtype:
+            return self
+        if wanted.is_bool:
+            node = self.uop
+            return self._of(node.ne(build.full(0, node.dtype, node.shape)))
+        return self._of(self.uop.cast(wanted))
 
     def _unary(self, op: Op) -> Self:
         return self._of(self.uop.alu(op))

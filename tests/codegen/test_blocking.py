@@ -21,7 +21,7 @@ from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Op, Variable, toposort
-from kernelrt.ir.spec import verify_kernel
+from kernelrt.ir.kernel_spec import verify_kernel
 from tests.codegen.conftest import runner
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.

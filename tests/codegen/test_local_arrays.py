@@ -15,8 +15,8 @@ from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const
+from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.local import LOCAL_BYTES
-from kernelrt.ir.spec import verify_kernel
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),

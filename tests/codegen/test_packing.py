@@ -11,7 +11,7 @@ from kernelrt.codegen import LLVMRenderer, renderer
 from kernelrt.codegen.packing import pack
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
-from kernelrt.ir.spec import verify_kernel
+from kernelrt.ir.kernel_spec import verify_kernel
 
 #: Rows, columns and depth; rows of the operand that lie 4096 bytes apart meet in the cache.
 WIDE = (40, 1024, 64)

@@ -67,6 +67,49 @@ def test_integers_become_narrow_floats_as_in_steps(dtype: str, kind: str) -> Non
     assert fused.tolist() == steps.tolist()
 
 
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+#: Beside the ends of integer types, and where float32 and float64 end to have all of them.
+ENDS = [float(s * 2**k + d) for s in (1, -1) for k in (7, 8, 15, 16, 31, 32) for d in (-1, 0, 0.5)]
+ENDS += [float(s * 2**k) for s in (1, -1) for k in (24, 53, 63, 64, 65)]
+
+
+@pytest.mark.parametrize("to", [*INTEGERS, "bool"])
+@pytest.mark.parametrize("of", FLOATS)
+def test_floats_become_integers(of: str, to: str) -> None:
+    numbers = [*SPECIAL, *ENDS, 5e-324]
+    data = krt.tensor(numbers, dtype=of).realize().cast(to).tolist()
+    # One graph: of many that are alike constants become data.
+    folded = krt.stack([krt.full((), v, dtype=of).cast(to) for v in numbers]).tolist()
+    assert folded == data
+
+
+@pytest.mark.parametrize("to", [*INTEGERS, *FLOATS, "bool"])
+@pytest.mark.parametrize("of", INTEGERS)
+def test_integers_become_numbers(of: str, to: str) -> None:
+    info = np.iinfo(of)
+    numbers = {s * (2**k) + d + t for s in (1, -1) for k in range(0, 64, 3)
+               for d in (-1, 0, 1) for t in (0, (2**k) >> 24, (2**k) >> 53)}  # fmt: skip
+    numbers = sorted(n for n in numbers | {info.min, info.max} if info.min <= n <= info.max)
+    data = krt.tensor(np.array(numbers, of)).realize().cast(to).tolist()
+    folded = krt.stack([krt.full((), n, dtype=of).cast(to) for n in numbers]).tolist()
+    assert folded == data
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_short_powers_are_those_of_data(dtype: str) -> None:
+    data = np.random.default_rng(3).normal(size=200).astype(dtype)
+    data = np.concatenate([data, np.array(SPECIAL, dtype)])
+    x = krt.tensor(data)
+    exponents = [-1.0, 0.0, 1.0, 2.0, 3.0]
+    constants, arrays = zip(*(forms(e, dtype, data.size) for e in exponents), strict=True)
+    # One graph each, in which constants stay such.
+    plain, constant, computed = (
+        krt.stack([x.pow(e) for e in kind]).numpy() for kind in (exponents, constants, arrays)
+    )
+    assert same(plain, constant)
+    np.testing.assert_allclose(computed, plain, rtol=4 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("least", [0, 1])
 def test_sums_keep_the_sign_of_zero_whatever_the_bounds(least: int) -> None:
     n = krt.Variable("n", least, 9)

@@ -10,7 +10,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.tensor import realize, state
-from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.assign import assign_all
 
 
 def table():

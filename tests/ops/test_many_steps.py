@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import kernelrt as krt
-from kernelrt.tensor import realize, state
+from kernelrt.tensor import state, written
 
 if TYPE_CHECKING:
     import pytest
@@ -22,7 +22,7 @@ class Looked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        may_change, overlaps = realize._may_change, realize._overlaps
+        may_change, overlaps = written._may_change, written.overlaps
 
         def counting(inner):
             def call(*args):
@@ -31,8 +31,8 @@ class Looked:
 
             return call
 
-        monkeypatch.setattr(realize, "_may_change", counting(may_change))
-        monkeypatch.setattr(realize, "_overlaps", counting(overlaps))
+        monkeypatch.setattr(written, "_may_change", counting(may_change))
+        monkeypatch.setattr(written, "overlaps", counting(overlaps))
 
 
 def stepper():
@@ -49,7 +49,7 @@ def stepper():
 def costs(monkeypatch, body, steps=40) -> list[int]:
     # Memory that earlier tests wrote, and lazy tensors that they left, are looked at, too.
     gc.collect()
-    monkeypatch.setattr(realize, "_history", [realize._History()])
+    monkeypatch.setattr(written, "_history", [written._History()])
     looked, out = Looked(monkeypatch), []
     for i in range(steps):
         before = looked.count

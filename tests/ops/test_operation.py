@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.errors import GradientError
-from kernelrt.tensor.base import assign_all
+from kernelrt._modes import computed, undisturbed, wrote
+from kernelrt.errors import GradientError, PlanBusyError
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.operation import operation
 
 
 @pytest.mark.parametrize(
@@ -101,3 +103,30 @@ def test_what_another_thread_leaves_pending_does_not_repeat_a_swap_in_a_trace():
 
     swap(krt.ones(1))
     assert (a.item(), b.item(), c.item()) == (10, 1, 3)
+
+
+def test_what_is_written_to_meanwhile_is_done_again():
+    calls = []
+
+    def disturbed(times, values):
+        calls.append(times)
+        if len(calls) <= times:
+            wrote()
+            if values:
+                computed()
+        return len(calls)
+
+    # An operation minds no write before which nothing had to be computed; a gradient minds each.
+    for values, expected in ((False, 1), (True, 4)):
+        calls.clear()
+        assert operation(disturbed)(3, values) == expected
+        calls.clear()
+        assert undisturbed(lambda v=values: disturbed(3, v), disturbed) == 4
+    for do in (
+        lambda: operation(disturbed)(10**9, True),
+        lambda: undisturbed(lambda: disturbed(10**9, False), disturbed),
+    ):
+        calls.clear()
+        with pytest.raises(PlanBusyError, match=r"disturbed was interrupted 100 times"):
+            do()
+        assert len(calls) == 100

@@ -7,7 +7,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.tensor import execute, state
-from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.assign import assign_all
 
 STEPS = 12
 

@@ -226,3 +226,25 @@ def test_dependencies_of_random_plans_order_all_that_meets_and_checks_before_com
         met, held = met + pairs, held + writes
     assert met > 1000
     assert held > 100
+
+
+def test_bytes_pass_on_only_to_what_is_written_behind_in_all_its_parts():
+    arrays = [np.arange(16) + n for n in range(5)]
+    data = [Buffer.wrap(a.copy()) for a in arrays]
+    builder = ExecutionPlanBuilder()
+    a, b, c, d, out = (builder.add_buffer(x) for x in data)
+    first = builder.add_intermediate(16, data[0].dtype)
+    builder.add_copy(first, a)
+    builder.add_copy(b, first)
+    # The left half waits for that, the right half for nothing.
+    second = builder.add_intermediate(16, data[0].dtype)
+    builder.add_copy(builder.add_view(second, 0, 8), b, 64)
+    builder.add_copy(builder.add_view(second, 64, 8), c, 64)
+    builder.add_copy(out, second)
+    builder.add_copy(d, second)
+    builder.set_output_buffer(out)
+    plan = builder.build()
+    starts = [plan.buffers[i].address for i in (first, second)]
+    assert abs(starts[0] - starts[1]) >= 128
+    plan.execute()
+    np.testing.assert_array_equal(data[4].numpy(), np.r_[arrays[0][:8], arrays[2][:8]])

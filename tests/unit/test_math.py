@@ -13,7 +13,7 @@ from support.math_truth import BINARY, HAS_WIDE, NUMPY, TRUTH, UNARY, promised, 
 from kernelrt import dtype as dt
 from kernelrt.codegen.math import MATH, decompose
 from kernelrt.ir import Op, UOp, const, rewrite, toposort
-from kernelrt.ir.spec import verify_kernel
+from kernelrt.ir.kernel_spec import verify_kernel
 
 Array = np.ndarray
 WIDE = [dt.float32, dt.float64]

@@ -10,7 +10,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.integers import EXACT, exact
-from kernelrt.ir.reducers import of_nothing, start
+from kernelrt.ir.reducers import is_identity, of_nothing, start, starts_with_nothing
 from kernelrt.ir.span import span
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.fold import fold
@@ -106,6 +106,26 @@ def test_sizes_and_their_bounds_agree_with_python() -> None:
             assert (low, high) == (min(wanted), max(wanted))
 
 
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=str)
+def test_integers_are_rounded_once(dtype: dt.DType) -> None:
+    bits = (1 << np.arange(63, dtype=np.int64))[:, None]
+    data = np.unique([bits + (bits >> 24) + d for d in (-1, 0, 1)])
+    data = np.concatenate([data, -data])
+    wanted = data.astype(dt.to_numpy(dtype)).tolist()
+    assert [dt.nearest(n, dtype) for n in data.tolist()] == wanted
+    assert [const(n, dtype).arg for n in data.tolist()] == wanted
+    folded = [fold(Op.CAST, dtype, [const(n, dt.int64)]) for n in data.tolist()]
+    assert [f.arg for f in folded if f is not None] == wanted
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_go_round_in_a_circle(dtype: dt.DType) -> None:
+    numbers = np.array([0, 1, -1, 127, 128, -129, 1 << 31, 1 << 62, -(1 << 63)], np.int64)
+    wanted = numbers.astype(dt.to_numpy(dtype)).tolist()
+    assert [dt.wrapped(n, dtype) for n in numbers.tolist()] == wanted
+    assert dt.wrapped(1 << 80, dtype) == 0
+
+
 @pytest.mark.parametrize("reducer", [Op.ADD, Op.MUL], ids=lambda op: op.name)
 def test_reductions_of_nothing_are_those_of_numpy(reducer: Op) -> None:
     for dtype in (*INTEGERS, *FLOATS):
@@ -122,3 +142,10 @@ def test_what_a_reduction_starts_with_changes_no_element(reducer: Op) -> None:
             found = NUMPY[reducer](kind(start(reducer, dtype)), value)
             assert found == value
             assert np.signbit(found) == np.signbit(value)
+
+
+def test_only_sums_of_floats_start_with_another_zero() -> None:
+    for reducer, dtype in itertools.product((Op.ADD, Op.MUL, Op.MAX, Op.MIN), dt.ALL):
+        assert starts_with_nothing(reducer, dtype) is not (reducer is Op.ADD and dtype.is_float)
+        assert is_identity(const(start(reducer, dtype), dtype), reducer)
+    assert not is_identity(const(0.0, dt.float32), Op.ADD)

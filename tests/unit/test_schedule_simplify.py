@@ -153,8 +153,16 @@ def test_folding(op: Op, kind: dt.DType, values: tuple[float, ...], expected: fl
 def test_folding_leaves_alone_what_kernels_decide() -> None:
     assert fold(Op.ADD, dt.float16, [const(1.0, dt.float16)] * 2) is None
     assert fold(Op.ADD, dt.bool_, [const(True, dt.bool_)] * 2) is None
-    assert fold(Op.CAST, dt.int8, [const(300.0, dt.float32)]) is None
-    assert fold(Op.CAST, dt.int8, [const(-3.7, dt.float32)]) is const(-3, dt.int8)
+    assert fold(Op.CAST, dt.bfloat16, [const(0.1, dt.float64)]) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "wanted"),
+    [(300.0, dt.int8, 127), (-3.7, dt.int8, -3), (float("nan"), dt.int8, -128),
+     (float("nan"), dt.uint8, 255), (-float("inf"), dt.uint8, 0), (-0.5, dt.uint8, 0)],
+)  # fmt: skip
+def test_folding_cuts_off_and_saturates(number: float, kind: dt.DType, wanted: int) -> None:
+    assert fold(Op.CAST, kind, [const(number, dt.float32)]) is const(wanted, kind)
 
 
 def test_deep_graphs_do_not_recurse() -> None:

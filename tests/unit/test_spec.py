@@ -6,8 +6,9 @@ from support.graphs import Memory, iota, mul, reduce, reshape, softmax, windows
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.kernel_spec import KERNEL, verify_kernel
 from kernelrt.ir.local import LOCAL_BYTES
-from kernelrt.ir.spec import KERNEL, TENSOR, verify_kernel, verify_tensor
+from kernelrt.ir.tensor_spec import TENSOR, verify_tensor
 from kernelrt.schedule import schedule
 
 MEM = Memory(5)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.nn.optim.hyper import Hyperparameter, decays, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer, counts_state
-from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.assign import assign_all
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator

@@ -9,7 +9,7 @@ import numpy as np
 from kernelrt.errors import ShapeError
 from kernelrt.nn.optim.hyper import Hyperparameter, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer, ones_state
-from kernelrt.tensor.base import assign_all
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:

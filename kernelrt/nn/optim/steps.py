@@ -11,7 +11,8 @@ from kernelrt._node import survey
 from kernelrt._recent import touch
 from kernelrt.device.buffer import Buffer
 from kernelrt.tensor import Tensor, Trace, execute, state
-from kernelrt.tensor.realize import MOST_PASSES, Written, before_writes
+from kernelrt.tensor.realize import MOST_PASSES, before_writes
+from kernelrt.tensor.written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

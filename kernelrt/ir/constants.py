@@ -1,0 +1,62 @@
+"""Numbers in graphs: what is one number throughout, which zero it is, and how it is spread."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from kernelrt.ir.uop import Dim
+
+__all__ = ["SAME_VALUES", "full", "is_minus_zero", "is_plus_zero", "is_zeros", "uniform"]
+
+#: Ops whose result has no values but those of their operand.
+SAME_VALUES: Final = frozenset(
+    {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW, Op.DETACH}
+)
+
+
+def uniform(node: UOp, through: Collection[Op] = SAME_VALUES) -> UOp | None:
+    """The CONST that every element of `node` equals, where that is plain to see.
+
+    Parameters
+    ----------
+    node : UOp
+        Of the tensor stage.
+    through : collection of Op
+        Which ops of one operand are looked through.
+    """
+    while node.op in through:
+        node = node.src[0]
+    return node if node.op is Op.CONST else None
+
+
+def full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
+    """A scalar node, spread over `shape`."""
+    if not shape:
+        return value
+    ones = UOp(Op.RESHAPE, value.dtype, (value,), (1,) * len(shape))
+    if all(d == 1 for d in shape):
+        return ones
+    return UOp(Op.EXPAND, value.dtype, (ones,), shape)
+
+
+def is_plus_zero(value: UOp) -> bool:
+    """Whether this is the CONST 0 of an integer type or bool, or 0.0."""
+    return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) > 0
+
+
+def is_minus_zero(value: UOp) -> bool:
+    """Whether this is the CONST -0.0."""
+    return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) < 0
+
+
+def is_zeros(node: UOp) -> bool:
+    """Whether every element of `node` is plainly 0 or 0.0."""
+    value = uniform(node)
+    return value is not None and is_plus_zero(value)

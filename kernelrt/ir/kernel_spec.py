@@ -1,0 +1,230 @@
+"""What is legal in a kernel AST, as a table of op -> rules, and of the AST as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.errors import SpecError
+from kernelrt.ir.local import LOCAL_BYTES, local_bytes
+from kernelrt.ir.node_spec import (
+    ELEMENTWISE,
+    Check,
+    apply_table,
+    at_least,
+    constant,
+    is_of,
+    keeps_type,
+    operands,
+    variable,
+)
+from kernelrt.ir.ops import REDUCERS, Op
+from kernelrt.ir.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["KERNEL", "verify_kernel"]
+
+
+def verify_kernel(sink: UOp) -> None:
+    """Check a kernel AST.
+
+    Raises
+    ------
+    SpecError
+        Naming the node and the rule that it breaks.
+    """
+    if sink.op is not Op.SINK:
+        raise SpecError(f"kernel stage: {sink!r} is the root; it must be a SINK")
+    nodes = list(toposort([sink]))
+    for node in nodes:
+        apply_table(KERNEL, "kernel", node)
+    _closed_ranges(nodes)
+    _local_arrays(nodes)
+    _distinct_numbers(nodes)
+
+
+def _param(u: UOp) -> str | None:
+    slot, size = u.arg
+    if isinstance(slot, int) and isinstance(size, int) and slot >= 0 and size >= 0:
+        return None
+    return f"its arg {u.arg!r} must be (slot, size), neither negative"
+
+
+def _range(u: UOp) -> str | None:
+    size = u.src[0]
+    if size.dtype is not dt.int64 or not isinstance(u.arg, int) or u.arg < 0:
+        return "takes an int64 size and a number from 0"
+    return None
+
+
+def _address(u: UOp) -> str | None:
+    if u.src[0].op is not Op.PARAM and (u.op is Op.STORE or u.src[0].op is not Op.LOCAL):
+        wanted = "a PARAM" if u.op is Op.STORE else "a PARAM or a LOCAL"
+        return f"{u.op.name} goes through {u.src[0]!r}; it must be {wanted}"
+    if u.src[1].dtype is not dt.int64:
+        return f"its index is {u.src[1].dtype.name}; it must be int64"
+    return None
+
+
+def _rare(u: UOp) -> str | None:
+    condition, usual, *inputs = u.src
+    if not condition.dtype.is_bool:
+        return f"its condition is {condition.dtype.name}; it must be bool"
+    body = u.arg
+    if type(body) is not type(u):
+        return f"its arg {body!r} must be the rare value, over VARs that stand for its inputs"
+    if u.dtype is not usual.dtype or u.dtype is not body.dtype:
+        return f"is {u.dtype.name} over {usual.dtype.name} and {body.dtype.name}; types must agree"
+    for n in toposort([body]):
+        if n.op is Op.VAR:
+            name, *_ = n.arg
+            if name not in range(len(inputs)) or inputs[name].dtype is not n.dtype:
+                return f"the rare value reads {n!r}, which is none of its {len(inputs)} inputs"
+        elif n.op not in ELEMENTWISE and n.op is not Op.CONST:
+            return f"the rare value holds {n!r}; it is arithmetic on its inputs alone"
+    return None
+
+
+def _gate(u: UOp) -> str | None:
+    if len(u.src) > 2 and not u.src[2].dtype.is_bool:
+        return f"its gate is {u.src[2].dtype.name}; it must be bool"
+    return None
+
+
+def _stores_type(u: UOp) -> str | None:
+    if u.src[0].dtype is u.src[2].dtype is u.dtype:
+        return None
+    return f"puts {u.src[2].dtype.name} into memory of {u.src[0].dtype.name}"
+
+
+def _store_mode(u: UOp) -> str | None:
+    if u.arg not in (None, Op.ADD):
+        return f"its mode {u.arg!r} must be None or Op.ADD"
+    if u.arg is None and len(u.src) > 3:
+        return "names loops; repeating it changes nothing, so it is under those that it varies with"
+    if any(r.op is not Op.RANGE for r in u.src[3:]):
+        return "is repeated over something that is no RANGE"
+    return None
+
+
+def _reduce(u: UOp) -> str | None:
+    if u.arg not in REDUCERS:
+        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN"
+    return _closes(u)
+
+
+def _closes(u: UOp) -> str | None:
+    if any(r.op is not Op.RANGE for r in u.src[1:]):
+        return "closes over something that is no RANGE"
+    if len(set(u.src[1:])) < len(u.src[1:]):
+        return "closes over a RANGE twice"
+    return None
+
+
+def _bound(u: UOp) -> str | None:
+    if u.src[0].dtype is not dt.int64 or u.src[1].dtype is not dt.int64:
+        return "index and size must be int64"
+    status = u.src[2]
+    if status.op is not Op.PARAM or status.dtype is not dt.int64:
+        return "its status word must be an int64 PARAM"
+    if not (isinstance(u.arg, tuple) and list(map(type, u.arg)) == [int, bool]):
+        return f"its arg {u.arg!r} must be its number and whether -1 is the last element"
+    if u.dtype is not (u.src[3] if len(u.src) > 3 else u.src[0]).dtype:
+        return f"is {u.dtype.name}; it has the type of the value that is checked"
+    return None
+
+
+def _sink(u: UOp) -> str | None:
+    if all(s.op is Op.STORE for s in u.src):
+        return None
+    return "holds something that is no STORE"
+
+
+KERNEL: Mapping[Op, tuple[Check, ...]] = {
+    **ELEMENTWISE,
+    Op.CONST: (operands(0), constant),
+    Op.VAR: (operands(0), is_of(dt.int64), variable),
+    Op.PARAM: (operands(0), _param),
+    Op.RANGE: (operands(1), is_of(dt.int64), _range),
+    Op.RARE: (at_least(2), _rare),
+    Op.LOAD: (operands(2, 3), keeps_type, _address, _gate),
+    Op.REDUCE: (at_least(2), keeps_type, _reduce),
+    Op.LOCAL: (at_least(2), keeps_type, _closes),
+    Op.BOUND: (operands(3, 4), _bound),
+    Op.STORE: (at_least(3), _address, _stores_type, _store_mode),
+    Op.SINK: (at_least(1), _sink),
+}
+
+
+_CLOSING = (Op.REDUCE, Op.LOCAL)
+
+
+def _closed_ranges(nodes: list[UOp]) -> None:
+    """Ranges of a REDUCE or LOCAL occur nowhere outside it, and no two of these share one.
+
+    A STORE that adds names every other range below it.
+    """
+    owner: dict[UOp, UOp] = {}
+    for node in nodes:
+        for r in node.src[1:] if node.op in _CLOSING else ():
+            if r in owner:
+                raise SpecError(
+                    f"kernel stage: {node!r}: RANGE {r.arg} also belongs to {owner[r]!r}; each "
+                    f"{node.op.name} closes over ranges of its own"
+                )
+            owner[r] = node
+    open_ranges: dict[UOp, frozenset[UOp]] = {}
+    nothing: frozenset[UOp] = frozenset()
+    for node in nodes:
+        inner = nothing.union(*(open_ranges[s] for s in node.src)) if node.src else nothing
+        if node in owner:
+            inner = frozenset({node})
+        elif node.op in _CLOSING:
+            inner -= frozenset(node.src[1:])
+        elif node.op is Op.STORE and inner:
+            loop = next(iter(inner))
+            raise SpecError(
+                f"kernel stage: {node!r}: RANGE {loop.arg} is used outside its {owner[loop]!r}"
+            )
+        open_ranges[node] = inner
+    for node in nodes:
+        if node.op is Op.STORE and node.arg is Op.ADD:
+            _names_its_loops(node, owner)
+
+
+def _local_arrays(nodes: list[UOp]) -> None:
+    """LOCALs are read by LOADs alone, and fit the memory that there is for them."""
+    for node in nodes:
+        for number, operand in enumerate(node.src):
+            if operand.op is Op.LOCAL and (node.op is not Op.LOAD or number):
+                raise SpecError(
+                    f"kernel stage: {node!r}: uses {operand!r} as a number; LOAD an element of it"
+                )
+    taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
+    if taken > LOCAL_BYTES:
+        raise SpecError(
+            f"kernel stage: its LOCALs take up to {taken} bytes; at most {LOCAL_BYTES} fit"
+        )
+
+
+def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:
+    named = set(store.src[3:])
+    for n in toposort(store.src[:3]):
+        if n.op is Op.RANGE and n not in owner and n not in named:
+            raise SpecError(
+                f"kernel stage: {store!r}: adds under RANGE {n.arg} and does not name it; name "
+                "every loop that it is repeated under"
+            )
+
+
+def _distinct_numbers(nodes: list[UOp]) -> None:
+    for op, kind in ((Op.RANGE, "RANGE number"), (Op.PARAM, "slot")):
+        seen: dict[Any, UOp] = {}
+        for node in nodes:
+            if node.op is op:
+                number = node.arg if op is Op.RANGE else node.arg[0]
+                if number in seen:
+                    raise SpecError(f"kernel stage: {node!r}: {kind} {number} is used twice")
+                seen[number] = node

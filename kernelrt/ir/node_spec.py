@@ -1,0 +1,161 @@
+"""Rules of one node: what both stages have in common.
+
+A rule looks at one node and says what is wrong with it, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import SpecError
+from kernelrt.ir.ops import COMPARE, FUNCTIONS, Op
+from kernelrt.ir.uop import UOp
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+
+__all__ = [
+    "ELEMENTWISE",
+    "Check",
+    "apply_table",
+    "at_least",
+    "constant",
+    "integer",
+    "is_of",
+    "keeps_type",
+    "operands",
+    "variable",
+]
+
+#: Says what is wrong with a node; None when it is legal.
+Check = Callable[[UOp], "str | None"]
+
+
+def apply_table(table: Mapping[Op, tuple[Check, ...]], stage: str, node: UOp) -> None:
+    """Raise SpecError where `node` breaks a rule of its op, or has none at that stage."""
+    checks = table.get(node.op)
+    if checks is None:
+        raise SpecError(f"{stage} stage: {node!r}: {node.op.name} does not occur at this stage")
+    for check in checks:
+        fault = check(node)
+        if fault is not None:
+            raise SpecError(f"{stage} stage: {node!r}: {fault}")
+
+
+def operands(*counts: int) -> Check:
+    """`counts` operands, any of them."""
+    def check(u: UOp) -> str | None:
+        if len(u.src) in counts:
+            return None
+        return f"takes {' or '.join(map(str, counts))} operands, has {len(u.src)}"
+
+    return check
+
+
+def at_least(count: int) -> Check:
+    """`count` operands or more."""
+    def check(u: UOp) -> str | None:
+        return None if len(u.src) >= count else f"takes {count} operands or more"
+
+    return check
+
+
+def is_of(dtype: DType) -> Check:
+    """The scalar type `dtype`."""
+    def check(u: UOp) -> str | None:
+        return None if u.dtype is dtype else f"is {u.dtype.name}; it must be {dtype.name}"
+
+    return check
+
+
+def _not_bool(u: UOp) -> str | None:
+    return f"{u.op.name} of bool is not defined; cast first" if u.src[0].dtype.is_bool else None
+
+
+def _float(u: UOp) -> str | None:
+    return None if u.dtype.is_float else f"{u.op.name} is for floats, not {u.dtype.name}"
+
+
+def _no_float(u: UOp) -> str | None:
+    return f"{u.op.name} is for integers and bool, not float" if u.dtype.is_float else None
+
+
+def integer(u: UOp) -> str | None:
+    """An integer type."""
+    return None if u.dtype.is_int else f"{u.op.name} is for integers, not {u.dtype.name}"
+
+
+def _one_type(u: UOp) -> str | None:
+    """Operands and result have one type; a comparison gives bool."""
+    types = {s.dtype for s in u.src}
+    if len(types) > 1:
+        return f"operands have types {', '.join(sorted(t.name for t in types))}; cast to one"
+    expected = dt.bool_ if u.op in COMPARE else u.src[0].dtype
+    return None if u.dtype is expected else f"is {u.dtype.name}; operands make {expected.name}"
+
+
+def _where(u: UOp) -> str | None:
+    condition, yes, no = u.src
+    if not condition.dtype.is_bool:
+        return f"its condition is {condition.dtype.name}; it must be bool"
+    if yes.dtype is not no.dtype or u.dtype is not yes.dtype:
+        return f"its branches are {yes.dtype.name} and {no.dtype.name}, itself {u.dtype.name}"
+    return None
+
+
+def _same_width(u: UOp) -> str | None:
+    if u.dtype.bits == u.src[0].dtype.bits:
+        return None
+    return f"BITCAST from {u.src[0].dtype.bits} to {u.dtype.bits} bits; widths must be equal"
+
+
+def keeps_type(u: UOp) -> str | None:
+    """The type of the first operand."""
+    if u.dtype is u.src[0].dtype:
+        return None
+    return f"is {u.dtype.name} over {u.src[0].dtype.name}; {u.op.name} keeps the type"
+
+
+def constant(u: UOp) -> str | None:
+    """A number of Python's that is of the type."""
+    wanted = float if u.dtype.is_float else bool if u.dtype.is_bool else int
+    return None if type(u.arg) is wanted else f"its value {u.arg!r} must be a {wanted.__name__}"
+
+
+def variable(u: UOp) -> str | None:
+    """A name and two bounds in order."""
+    ok = (
+        isinstance(u.arg, tuple)
+        and len(u.arg) == 3
+        and isinstance(u.arg[0], str)
+        and u.arg[1] <= u.arg[2]
+    )
+    return None if ok else f"its arg {u.arg!r} must be (name, min, max)"
+
+
+def _fma(u: UOp) -> str | None:
+    return _float(u) or _one_type(u)
+
+
+ELEMENTWISE: dict[Op, tuple[Check, ...]] = {
+    **dict.fromkeys((Op.NEG, Op.ABS), (operands(1), keeps_type, _not_bool)),
+    Op.NOT: (operands(1), keeps_type, _no_float),
+    **dict.fromkeys(
+        (Op.SQRT, *FUNCTIONS, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND),
+        (operands(1), keeps_type, _float),
+    ),
+    Op.CAST: (operands(1),),
+    Op.BITCAST: (operands(1), _same_width),
+    **dict.fromkeys(
+        (Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN), (operands(2), _one_type)
+    ),
+    **dict.fromkeys((Op.DIV, Op.POW, Op.ATAN2), (operands(2), _one_type, _float)),
+    **dict.fromkeys((Op.IDIV, Op.MOD), (operands(2), _one_type, _not_bool)),
+    **dict.fromkeys((Op.AND, Op.OR, Op.XOR), (operands(2), _one_type, _no_float)),
+    **dict.fromkeys((Op.SHL, Op.SHR), (operands(2), _one_type, integer)),
+    **dict.fromkeys((Op.LT, Op.LE, Op.EQ, Op.NE), (operands(2), _one_type)),
+    Op.WHERE: (operands(3), _where),
+    Op.FMA: (operands(3), _fma),
+}  # fmt: skip

@@ -1,0 +1,74 @@
+"""What the parameters of a jitted function are called, and how calls pass them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.nn import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["Parameters", "name_of"]
+
+
+class Parameters:
+    """The parameters of `fn`; of a module, those of its forward. Some builtins tell none."""
+
+    def __init__(self, fn: Callable[..., object]) -> None:
+        self._signature: inspect.Signature | None
+        try:
+            self._signature = inspect.signature(fn.forward if isinstance(fn, Module) else fn)
+        except (TypeError, ValueError):
+            self._signature = None
+        self._all = () if self._signature is None else tuple(self._signature.parameters.values())
+        self.optional = frozenset(p.name for p in self._all if p.default is not p.empty)
+        """Arguments that a call may leave out."""
+
+    def passed_either_way(self) -> Iterator[str]:
+        """What can be passed by position and by name; nothing where only the position counts."""
+        for parameter in self._all:
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                yield parameter.name
+            elif parameter.kind is parameter.POSITIONAL_ONLY:
+                yield ""
+            else:
+                return
+
+    def positional(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Pass by position what can be, so that both ways of calling share a plan.
+
+        Raises
+        ------
+        TypeError
+            The function, which errors call `name`, takes no such arguments.
+        """
+        if self._signature is None:
+            return args, dict(kwargs)
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        return bound.args, bound.kwargs
+
+    def names(self, count: int) -> list[str]:
+        """Names of the first `count` positional parameters."""
+        names: list[str] = []
+        for parameter in self._all:
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{parameter.name}[{i}]" for i in range(count - len(names))]
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+        names += [f"argument {i}" for i in range(len(names), count)]
+        return names[:count]
+
+
+def name_of(fn: Callable[..., object]) -> str:
+    """What errors call a function."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return getattr(fn, "__name__", None) or type(fn).__name__

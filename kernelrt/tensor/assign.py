@@ -1,0 +1,103 @@
+"""Assigning to several tensors in one step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt._handle import put_all as settle
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import state
+from kernelrt.tensor.marks import detach, is_kept, mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["assign_all", "put_all"]
+
+
+def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
+    """Give each target the value that its source has before any of them changes.
+
+    One by one, the second source would be computed on its own if it reads the first target.
+    """
+    pairs = list(pairs)
+    if state.local.trace is None:
+        _store(pairs)
+    done = False
+    while not done:
+        writes = state.local.writes
+        nodes = [source.uop for _, source in pairs]
+        done = put_all(
+            [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
+        )
+
+
+def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
+    """Give storage to lazy targets whose old value takes part in a new one.
+
+    Else a loop that updates one would heap up assignments, and what reads it would compute all of
+    them again in each turn, by another plan. What is merely replaced is never computed.
+    """
+    lazy = [
+        (t, node) for t, _ in pairs
+        if t._address is None and t._born is None and (node := t._uop) is not None
+    ]  # fmt: skip
+    if not lazy:
+        return
+    sources = [node for _, source in pairs if (node := source._uop) is not None]
+    read = dict.fromkeys(toposort(sources, stop=is_kept))
+    found = [t for t, node in lazy if node in read]
+    if found and not any(node.op is Op.VAR or not is_static(node.shape) for node in read):
+        from kernelrt.tensor.realize import materialize
+
+        materialize(found)
+
+
+def put_all(
+    pairs: Iterable[tuple[TensorBase, UOp]],
+    gradients: Iterable[tuple[TensorBase, TensorBase]] = (),
+    found: Iterable[tuple[TensorBase, UOp, object]] = (),
+    *,
+    writes: int,
+) -> bool:
+    """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
+
+    Outside of a trace all of that is one step, which is interrupted before or after. Nothing
+    happens, and the answer is False, where a tensor has not the node and the ``grad`` any more
+    that were `found`, or memory was written since there were `writes`, before the nodes were taken.
+    """
+    trace = state.local.trace
+    if state.local.writes != writes:
+        return False  # before a trace records anything
+    ready = []
+    for tensor, node in pairs:
+        buffer = tensor._buffer
+        if buffer is None and trace is not None and tensor._born is not trace:
+            trace.admit(tensor)
+            buffer = tensor._buffer
+        if buffer is not None and buffer.readonly:
+            raise ShapeError(
+                "value: the tensor shares read-only memory and cannot be assigned to; copy "
+                "it first with kernelrt.tensor"
+            )
+        value = node if tensor._leaf is None else mark(node, tensor._leaf)
+        if buffer is not None and trace is not None:
+            trace.record(tensor, value)
+            writes = state.local.writes
+        else:
+            ready.append((tensor, value))
+    with state.lock:
+        if state.changing is not None:
+            from kernelrt.tensor.realize import check_settled
+
+            check_settled([t for t, _ in ready if t._memory is not None])
+        together = tuple(id(t) for t, _ in ready)
+        unit = dict.fromkeys(together, together) if len(together) > 1 else {}
+        return settle(
+            ready, list(gradients), list(found), state.pending, state.births, state.steady,
+            state.units, unit, writes,
+        )  # fmt: skip

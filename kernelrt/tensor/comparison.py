@@ -1,0 +1,194 @@
+"""Operations on each element: bits, logic, comparison, choice."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Self, cast
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor import build
+from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.operation import operation, operations
+from kernelrt.tensor.promotion import as_scalar, check_size, element
+from kernelrt.tensor.unary import FunctionMethods
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["ComparisonMethods", "where"]
+
+
+@operations()
+class ComparisonMethods(FunctionMethods):
+    """Comparisons and logic that keep the shape."""
+
+    __slots__ = ()
+
+    # ---- bits and logic
+
+    def _bits(self, op: Op, other: Operand) -> Self:
+        a, b = self._unify(("other", other), exact=op in (Op.SHL, Op.SHR))
+        if a.dtype.is_float:
+            raise DTypeError(
+                f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
+            )
+        return self._of(a.alu(op, b))
+
+    def __and__(self, other: Operand) -> Self:
+        return self._bits(Op.AND, other)
+
+    def __or__(self, other: Operand) -> Self:
+        return self._bits(Op.OR, other)
+
+    def __xor__(self, other: Operand) -> Self:
+        return self._bits(Op.XOR, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHL, other)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHR, other)
+
+    def __invert__(self) -> Self:
+        if self.dtype.is_float:
+            raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
+        return self._unary(Op.NOT)
+
+    def logical_not(self) -> Self:
+        """Whether each element is zero."""
+        return ~self.cast(dt.bool_)
+
+    def logical_and(self, other: Operand) -> Self:
+        """Whether both elements are not zero."""
+        return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
+
+    def logical_or(self, other: Operand) -> Self:
+        """Whether one of the elements is not zero."""
+        return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
+
+    # ---- comparison
+
+    def _is_beyond(self, number: object, *, below: bool) -> bool:
+        """Whether every integer of this tensor's type lies above, or below, a whole number."""
+        if not self.dtype.is_int or not isinstance(number, int | np.integer):
+            return False
+        return bool(number < self.dtype.min if below else number > self.dtype.max)
+
+    def _compare(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        for above, below in ((True, False), (False, True)):
+            if self._is_beyond(other, below=below):
+                holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
+                return self._of(build.full(holds, dt.bool_, self.dims))
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return self._compare(Op.EQ, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return self._compare(Op.NE, other)  # type: ignore[arg-type]
+
+    __hash__ = TensorBase.__hash__
+
+    def __lt__(self, other: Operand) -> Self:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: Operand) -> Self:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: Operand) -> Self:
+        return self._compare(Op.LT, other, reverse=True)
+
+    def __ge__(self, other: Operand) -> Self:
+        return self._compare(Op.LE, other, reverse=True)
+
+    def eq(self, other: Operand) -> Self:
+        """Elementwise equality."""
+        return self == other
+
+    def ne(self, other: Operand) -> Self:
+        """Elementwise inequality."""
+        return self != other
+
+    def lt(self, other: Operand) -> Self:
+        """Whether ``self < other``."""
+        return self < other
+
+    def le(self, other: Operand) -> Self:
+        """Whether ``self <= other``."""
+        return self <= other
+
+    def gt(self, other: Operand) -> Self:
+        """Whether ``self > other``."""
+        return self > other
+
+    def ge(self, other: Operand) -> Self:
+        """Whether ``self >= other``."""
+        return self >= other
+
+    def isnan(self) -> Self:
+        """Whether each element is NaN."""
+        x = self.uop
+        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
+
+    def isinf(self) -> Self:
+        """Whether each element is infinite."""
+        if not self.dtype.is_float:
+            return self._of(build.full(False, dt.bool_, self.dims))
+        return self._unary(Op.ABS).eq(math.inf)
+
+    def isfinite(self) -> Self:
+        """Whether each element is neither infinite nor NaN."""
+        if not self.dtype.is_float:
+            return self._of(build.full(True, dt.bool_, self.dims))
+        return self._unary(Op.ABS) < math.inf
+
+    def where(self, condition: Operand, other: Operand) -> Self:
+        """This tensor's element where `condition` holds, else that of `other`."""
+        return self._select(condition, self, other)
+
+    def masked_fill(self, mask: Operand, value: Operand) -> Self:
+        """`value` where `mask` holds, this tensor's element elsewhere; the type stays.
+
+        Raises
+        ------
+        DTypeError
+            `value` is a number that the type of this tensor does not have.
+        """
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        else:
+            check_size(value, self.dtype, "value")
+            value = self._lift(value, "value").cast(self.dtype)
+        return self._select(mask, value, self)
+
+    @operation
+    def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
+        mask = self._lift(condition, "condition")
+        if not mask.dtype.is_bool:
+            raise DTypeError(
+                f"condition: expected bools, not {mask.dtype.name}; compare, as in x != 0"
+            )
+        a, b = self._promote(("input", yes), ("other", no), exact=True)
+        return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
+
+
+def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name
+    """`input` where `condition` holds, else `other`, broadcast and promoted.
+
+    Raises
+    ------
+    DTypeError
+        `condition` is not of type bool.
+    """
+    for value in (condition, input, other):
+        if isinstance(value, ComparisonMethods):
+            return cast("Tensor", value._select(condition, input, other))
+    raise DTypeError("where: expected at least one Tensor among condition, input and other")

@@ -1,0 +1,99 @@
+"""A tensor and what stands beside it, brought to one type and one shape."""
+
+from __future__ import annotations
+
+from typing import Final, Self, cast
+
+from kernelrt import dtype as dt
+from kernelrt.ir import UOp
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import build
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.promotion import (
+    Weak,
+    as_scalar,
+    check_fits,
+    constant,
+    element,
+    operand,
+    result_type,
+)
+
+__all__ = ["OperandMethods"]
+
+#: Numbers as nodes, by type and shape of the tensor beside them.
+_numbers: dict[tuple[object, ...], UOp] = {}
+_MOST_NUMBERS: Final = 512
+
+
+class OperandMethods(TensorBase):
+    """What operations make of their operands."""
+
+    __slots__ = ()
+
+    def _lift(self, value: object, name: str, *, like: bool = False) -> Self:
+        """`value` as a tensor; arrays are copied.
+
+        With `like` a number has this tensor's type, and its digits, where it promotes to that.
+        """
+        if isinstance(value, TensorBase):
+            return value  # type: ignore[return-value]
+        from kernelrt.tensor.creation import from_data
+
+        number = as_scalar(value) if like else None
+        if number is not None and dt.of_scalar(number, self.dtype) is self.dtype:
+            return from_data(type(self), element(number, self.dtype, name), name, self.dtype)
+        return from_data(type(self), value, name)
+
+    def _as_number(self, value: object, name: str) -> UOp | float | None:
+        """What counts as a Python number in promotion, or its node; None for a tensor."""
+        found = operand(self, value, name)
+        if isinstance(found, Weak):
+            return found.node
+        return None if isinstance(found, UOp) else found
+
+    def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
+        """`operands`, (name, value) each, in one type and one shape.
+
+        Python's integers wrap to the type, which sums, products and bits do not mind; with
+        `exact` they must fit.
+        """
+        values = [operand(self, value, name) for name, value in operands]
+        dtype = result_type(values)
+        if exact:
+            for (name, _), value in zip(operands, values, strict=True):
+                check_fits(value, dtype, name)
+        return build.align(
+            *(
+                v.cast(dtype) if isinstance(v, UOp | Weak) else constant(v, dtype, name)
+                for (name, _), v in zip(operands, values, strict=True)
+            )
+        )
+
+    def _unify(self, *others: tuple[str, object], exact: bool = False) -> list[UOp]:
+        """This tensor and `others` in one type and one shape."""
+        if len(others) == 1:
+            other = others[0][1]
+            kind = type(other)
+            if kind is float or kind is int:
+                return self._beside(cast("float", other), others[0][0], exact)
+            if kind is type(self):
+                a, b = self.uop, cast("TensorBase", other).uop
+                # Equal tuples of numbers, of which a shape nearly always consists.
+                if a.dtype is b.dtype and a.shape == b.shape and is_static(a.shape):
+                    return [a, b]
+        return self._promote(("self", self), *others, exact=exact)
+
+    def _beside(self, number: float, name: str, exact: bool) -> list[UOp]:
+        """This tensor and `number`, which is remembered for the next tensor like this one."""
+        a = self.uop
+        key = a.dtype, a.shape, type(number), number, exact
+        found = _numbers.get(key)
+        if found is None:
+            x, found = self._promote(("self", self), (name, number), exact=exact)
+            if x is not a or number == 0:  # the zeros are equal, but not the same
+                return [x, found]
+            if len(_numbers) >= _MOST_NUMBERS:
+                _numbers.clear()
+            _numbers[key] = found
+        return [a, found]

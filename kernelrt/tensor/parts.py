@@ -1,0 +1,232 @@
+"""Assigning to parts of a tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from kernelrt import dtype as dt
+from kernelrt.errors import GradientError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import format_shape, is_static, prod, same
+from kernelrt.tensor import build, state
+from kernelrt.tensor.indexing import IndexingMethods
+from kernelrt.tensor.marks import Severed, Stale
+from kernelrt.tensor.operation import operation
+from kernelrt.tensor.positions import is_array, is_number, is_run, limit, position, spelled_out
+from kernelrt.tensor.promotion import as_scalar, check_size, element
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import Operand, TensorBase
+
+__all__ = ["PartMethods"]
+
+_SELECTED = "what the index selects"
+
+
+class PartMethods(IndexingMethods):
+    """Assignment to the elements that an index names."""
+
+    __slots__ = ()
+
+    def __setitem__(self, index: Any, value: Operand) -> None:
+        """Assign to the elements that integers, slices or a mask of bools name.
+
+        Where the tensor has storage it is written in place: only what is selected, if that is one
+        run of its elements and no function is traced, else as a whole.
+
+        Gradients flow through the assignment, into the value and into what was there before, as
+        long as the tensor has no storage: in a traced function, what operations made there, such
+        as ``krt.zeros(3)``; elsewhere, until the first value without a history is assigned.
+
+        Raises
+        ------
+        ShapeError
+            The value does not broadcast to what is selected, or the index has integer tensors.
+        DTypeError
+            The value is a number that the type of this tensor does not have.
+        GradientError
+            The value has a history, or the tensor has one and is no parameter, and the storage of
+            the tensor would lose it.
+        """
+        new = self._new_elements(value)
+        if state.local.trace is None:
+            _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
+        history = self._needs_history(new)
+        if is_array(index) and self._lift(index, "index").dtype.is_bool:
+            mask = self._mask(self._lift(index, "index"))
+            # How many elements the mask selects is known only when it is computed.
+            new = new._into(self.dims, "the whole tensor, which it must where a mask selects")
+            chosen = self._select(mask, new, self)
+            self._become_value(chosen, new, history)
+            return
+        items = spelled_out(index, self.ndim)
+        if any(is_array(i) for i in items):
+            raise ShapeError(
+                "index: assignment through integer tensors is not there, because equal indices "
+                "would leave the result open; use scatter_add, or where with a mask"
+            )
+        part = None if history else self._run_of(index, items)
+        if part is not None:
+            bound = self._bound_by(new)
+            part._assign(new._into(part.dims, _SELECTED))
+            if bound is not None:
+                self._sever(bound)
+            return
+        # Where the selection has gone says which elements it covers: zeros in, ones out.
+        places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
+        covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
+        self._become_value(self._select(covered, filled, self), new, history)
+
+    def _needs_history(self, new: Self) -> bool:
+        """Whether gradients have to find the way through an assignment of `new`."""
+        own = self.requires_grad and self._leaf is None
+        if not state.local.grad:
+            return False
+        trace = state.local.trace
+        stored = self.is_realized or self._leaf is not None or self._born is not trace
+        if not own and not new.requires_grad:
+            return not stored and bool(self._lineage or new._lineage)
+        if stored:
+            raise GradientError(
+                f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
+                "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
+                "where, or assign in a jitted function that makes the tensor with kernelrt.zeros; "
+                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
+            )
+        return True
+
+    def _become_value(self, value: Self, new: Self, history: bool) -> None:
+        if not history:
+            bound = self._bound_by(new)
+            self._assign(value)
+            if bound is not None:
+                self._sever(bound)
+            return
+        self._plain = False
+        self._follow(value)
+
+    def _bound_by(self, new: Self) -> Severed | Stale | None:
+        """What gradients meet in this tensor once `new` is written to a part of it.
+
+        The rest stays what it was, so what was computed with a history, or by a jitted function
+        from tensors that have one, is not forgotten.
+        """
+        if self._leaf is not None or (self._born is not state.local.trace):
+            return None
+        own, theirs = self._lineage, new._lineage if state.local.grad else False
+        if own is True:
+            return Stale()
+        if not isinstance(theirs, Severed):
+            return own or None
+        # Of results of two functions, it is not told apart which elements are whose.
+        return theirs if own in (False, theirs) else Severed(theirs.function, None)
+
+    def _mask(self, mask: Self) -> Self:
+        """A mask over the first axes of this tensor, or over all of them, with all axes."""
+        if mask.ndim > self.ndim or not all(map(same, mask.dims, self.dims)):
+            raise ShapeError(
+                f"index: a mask of shape {format_shape(mask.dims)} for a tensor of shape "
+                f"{format_shape(self.dims)}; it needs the sizes of all its axes, or of the first"
+            )
+        while mask.ndim < self.ndim:
+            mask = mask.unsqueeze(-1)
+        return mask
+
+    def _into(self, shape: tuple[Dim, ...], named: str) -> Self:
+        """This value for elements of `shape`; as in NumPy, it may have more axes of size 1."""
+        new = self
+        while new.ndim > len(shape) and same(new.dims[0], 1):
+            new = new.squeeze(0)
+        pairs = zip(new.dims[::-1], shape[::-1], strict=False)
+        if new.ndim > len(shape) or not all(same(d, e) or same(d, 1) for d, e in pairs):
+            raise ShapeError(
+                f"value: shape {format_shape(self.dims)} does not fit {named}, "
+                f"{format_shape(shape)}; only axes of size 1 can expand"
+            )
+        return new.expand(shape)
+
+    def _new_elements(self, value: Operand) -> Self:
+        """`value` in this tensor's type. A number is data: another one is no other program."""
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        check_size(value, self.dtype, "value")
+        return self._lift(value, "value", like=True).cast(self.dtype)
+
+    def _run_of(self, index: Any, items: list[Any]) -> Self | None:
+        """A tensor of the storage below what `index` selects, where that is one run of it."""
+        if state.local.trace is not None or self._leaf is not None:
+            return None
+        if not self.is_realized:
+            # A loop would heap up assignments to the whole otherwise, in a graph of its own.
+            if not is_static(self.dims) or not is_run(items, self.dims):
+                return None
+            from kernelrt.tensor.realize import materialize
+
+            materialize([self])
+        whole = self
+        if self._severed is not None:  # the mark would stand between the part and the storage
+            assert self._buffer is not None
+            whole = self._over(self._buffer, cast("tuple[int, ...]", self._shape))
+        part = whole[index]
+        below = part.uop
+        while below.op is Op.RESHAPE:
+            below = below.src[0]
+        if below.op is not Op.BUFFER or below.arg is self._memory:
+            return None
+        return self._over(below.arg, cast("tuple[int, ...]", part.shape))
+
+    @operation
+    def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
+        """The inverse of slicing: a mask of what `items` selects, and `value` laid out there."""
+        value = value.reshape(
+            tuple(d for d, i in zip(_result_axes(value, items), items, strict=True)
+                  if i is not None)
+        )  # fmt: skip
+        node = value.uop
+        mask = build.full(True, dt.bool_, node.shape)
+        axis = 0
+        for item in items:
+            if item is None:
+                continue
+            size = self.dims[axis]
+            if not isinstance(item, slice):
+                start = position(item, size, axis)
+                before, behind, step = start, build.difference(size, build.total((start, 1))), 1
+            elif item.step is None or item.step == 1:
+                start, count = limit(item.start, 0, size, axis), node.shape[axis]
+                before = start
+                behind, step = build.difference(size, build.total((start, count))), 1
+            else:
+                first, stop, step = item.indices(self._static_size(axis, "a slice with a step"))
+                count = len(range(first, stop, step))
+                if step < 0:
+                    node, mask = build.flip(node, (axis,)), build.flip(mask, (axis,))
+                    first, step = first + (count - 1) * step, -step
+                node, mask = (_dilate(n, axis, step) for n in (node, mask))
+                before, behind = first, build.difference(size, first + count * step)
+            widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(node.shape)
+            widths[axis] = (before, behind if not isinstance(behind, int) else max(behind, 0))
+            node, mask = build.pad(node, widths), build.pad(mask, widths)
+            bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+            bounds[axis] = (0, size)
+            node, mask = build.shrink(node, bounds), build.shrink(mask, bounds)
+            axis += 1
+        return self._of(mask), self._of(node)
+
+
+def _dilate(x: UOp, axis: int, step: int) -> UOp:
+    """`x` with `step` - 1 zeros behind each element of `axis`."""
+    shape = x.shape
+    wide = build.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(wide.shape)
+    widths[axis + 1] = (0, step - 1)
+    padded = build.pad(wide, widths)
+    joined = build.volume((shape[axis], step))
+    return build.reshape(padded, (*shape[:axis], joined, *shape[axis + 1 :]))
+
+
+def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
+    """The size that each item has in `value`: integers, which drop their axis, count 1."""
+    sizes = iter(value.dims)
+    return [1 if is_number(i) else next(sizes) for i in items]

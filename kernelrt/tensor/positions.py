@@ -1,0 +1,159 @@
+"""Where indices point: numbers, slices and nodes, checked against the sizes of axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_span, format_shape
+from kernelrt.ir.size import plain
+from kernelrt.tensor import build
+from kernelrt.tensor.arguments import lacking
+from kernelrt.tensor.base import TensorBase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_labels", "checked", "first_lack", "is_array", "is_number", "is_run", "limit",
+           "position", "spelled_out"]  # fmt: skip
+
+
+def spelled_out(index: Any, rank: int) -> list[Any]:
+    """The items of an index, one an axis (None adds one), with Ellipsis as slices."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    dots = [k for k, i in enumerate(items) if i is Ellipsis]
+    if used > rank:
+        raise ShapeError(f"index: {used} indices for a tensor with {rank} axes")
+    if len(dots) > 1:
+        raise ShapeError("index: only one Ellipsis may stand in an index")
+    at = dots[0] if dots else len(items)
+    fill: list[Any] = [slice(None)] * (rank - used)
+    return items[:at] + fill + items[at + len(dots) :]
+
+
+def is_number(item: object) -> bool:
+    """Whether an item drops its axis."""
+    return not (item is None or isinstance(item, slice))
+
+
+def is_array(item: object) -> bool:
+    """Whether an item is made of numbers that are data."""
+    return isinstance(item, TensorBase | np.ndarray | list)
+
+
+def is_run(items: list[Any], dims: Sequence[Dim]) -> bool:
+    """Whether elements that lie side by side are selected: `items` are checked as they are used."""
+    behind_whole = True
+    kept = [i for i in items if i is not None]
+    for item, size in zip(reversed(kept), reversed(dims), strict=True):
+        if not isinstance(item, slice):
+            count, step = 1, 1
+        elif isinstance(size, int) and _is_plain(item):
+            span = range(size)[item]
+            count, step = len(span), span.step
+        else:
+            return False
+        if count != 1 and (step != 1 or not behind_whole):
+            return False
+        behind_whole = behind_whole and count == size
+    return True
+
+
+def _is_plain(item: slice) -> bool:
+    """Whether the ends of a slice and its step are numbers that may stand there."""
+    ends = (item.start, item.stop, item.step)
+    return item.step != 0 and all(e is None or isinstance(e, int | np.integer) for e in ends)
+
+
+def position(item: object, size: Dim, axis: int) -> Dim:
+    """A checked position, counted from the front."""
+    item = plain(item)
+    if isinstance(item, UOp):
+        room = build.difference(size, item)
+        if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
+            raise IndexBoundsError(
+                f"index: {format_shape((item,))} can leave axis {axis} with size "
+                f"{format_shape((size,))}; narrow the bounds of its Variables"
+            )
+        return item
+    if isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
+        raise DTypeError(
+            f"index: expected integers, slices, None, Ellipsis or integer tensors, not "
+            f"{type(item).__name__}"
+        )
+    number = int(item)
+    least, most = dim_span(size)
+    if not -least <= number < least:
+        if -most <= number < most:
+            raise IndexBoundsError(_open_size(number, axis, size, "index"))
+        raise IndexBoundsError(
+            f"index: {number} is out of range for axis {axis} with size {format_shape((size,))}"
+        )
+    return number if number >= 0 else build.total((size, number))
+
+
+def limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
+    """One end of a slice: numbers are clipped to the axis as in Python."""
+    item = plain(item)
+    if item is None:
+        return default
+    if isinstance(item, UOp):
+        room = build.difference(size, item)
+        if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
+            raise IndexBoundsError(
+                f"index: the slice end {format_shape((item,))} can leave axis {axis} with size "
+                f"{format_shape((size,))}; narrow the bounds of its Variables"
+            )
+        return item
+    if isinstance(item, bool) or not isinstance(item, int | np.integer):
+        raise DTypeError(f"index: the ends of a slice are integers, not {type(item).__name__}")
+    number = int(item)
+    if isinstance(size, int):
+        return max(0, number + size) if number < 0 else min(number, size)
+    if abs(number) > max(0, dim_span(size)[0]):
+        raise ShapeError(_open_size(number, axis, size, "slice"))
+    return number if number >= 0 else build.total((size, number))
+
+
+def first_lack(have: Sequence[Dim], need: Sequence[Dim]) -> str | None:
+    """What ends the error about the first axis that is too short; None where none is."""
+    ends = (lacking(*pair) for pair in zip(have, need, strict=True))
+    return next((end for end in ends if end is not None), None)
+
+
+def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
+    """What is wrong where an axis may, or may not, be long enough."""
+    return (
+        f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} is "
+        f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
+    )
+
+
+def checked(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
+    """`index` in int64, checked at run time to lie in [0, size).
+
+    With `from_end` numbers below 0 are counted from the end. None of an unsigned type are: those
+    too large for int64 become such, which no axis has.
+    """
+    wide = index.cast(dt.int64)
+    from_end = from_end and index.dtype.is_signed and wide.vmin < 0
+    if from_end:
+        zero = build.zeros_like(wide)
+        counted = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))
+        wide = build.where(wide.alu(Op.LT, zero), counted, wide)
+    return build.bound(wide, size, from_end=from_end)
+
+
+def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
+    """Class numbers in int64, checked at run time to lie in [0, classes)."""
+    if not labels.dtype.is_int:
+        raise DTypeError(
+            f"{name}: labels are integers, not {labels.dtype.name}; cast class numbers, as in "
+            "y.long(), after replacing NaN"
+        )
+    return checked(labels, classes)

@@ -1,0 +1,94 @@
+"""The verifier of hand-built plans: what is decided for them passes, and each break is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.device.region import HOST, Region
+from kernelrt.errors import SpecError
+from kernelrt.schedule.arena import plan_arena
+from kernelrt.schedule.hazards import Access, dependencies, reached
+from kernelrt.schedule.steps import verify_steps
+from kernelrt.schedule.types import Intermediate
+
+Steps = list[Access]
+Deps = list[tuple[int, ...]]
+Places = dict[Intermediate, int]
+
+
+def drawn(seed: int) -> tuple[Steps, Deps, Places]:
+    """Random accesses, ordered and placed by those who do so for plans."""
+    rng = np.random.default_rng(seed)
+    owns = [Intermediate(int(rng.integers(1, 5)) * 16, dt.float32) for _ in range(6)]
+
+    def region(own: Intermediate) -> Region:
+        if rng.random() < 0.3:
+            start = int(rng.integers(0, 200))
+            return Region(HOST, start, start + int(rng.integers(1, 100)))
+        half = own.nbytes // 2
+        return Region(own, *[(0, own.nbytes), (0, half), (half, own.nbytes)][rng.integers(0, 3)])
+
+    count = int(rng.integers(2, 14))
+    steps = [
+        Access(
+            [region(owns[i]) for i in rng.integers(0, 6, rng.integers(0, 3))],
+            [region(owns[i]) for i in rng.integers(0, 6, rng.integers(1, 3))],
+            fails=bool(k < count // 2 and rng.random() < 0.3),
+        )
+        for k in range(count)
+    ]  # fmt: skip
+    last = steps[-1]
+    steps[-1] = Access(last.reads, [*last.writes, Region(HOST, 0, 8)], lasts=True)
+    deps = list(dependencies(steps))
+    used = [
+        dict.fromkeys(r.storage for r in (*s.reads, *s.writes) if r.storage is not HOST)
+        for s in steps
+    ]
+    return steps, deps, plan_arena(used, deps, (), reuse=True)[0]
+
+
+def check(steps: Steps, deps: Deps, places: Places) -> None:
+    verify_steps(steps, deps, places, lambda k: f"step {k}")
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_is_decided_passes_and_each_dependency_is_needed(seed: int) -> None:
+    steps, deps, places = drawn(seed)
+    check(steps, deps, places)
+    for k, waits in enumerate(deps):
+        for d in waits:
+            fewer = [*deps[:k], tuple(w for w in waits if w != d), *deps[k + 1 :]]
+            if d in set(reached(fewer[k], fewer)):
+                continue  # forced by way of others
+            with pytest.raises(SpecError, match=f"step {k} "):
+                check(steps, fewer, places)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_step_that_may_fail_behind_one_that_lasts_is_found(seed: int) -> None:
+    steps, deps, places = drawn(seed)
+    late = Access((), [Region(HOST, 5000, 5008)], fails=True)
+    with pytest.raises(SpecError, match=f"step {len(steps) - 1} writes what a run that fails"):
+        check([*steps, late], [*deps, (len(steps) - 1,)], places)
+    steps[0] = replace(steps[0], lasts=True, fails=False)
+    steps[1] = replace(steps[1], fails=True)
+    with pytest.raises(SpecError, match="step 0 writes what a run that fails"):
+        check(steps, deps, places)
+
+
+def test_intermediates_that_lie_over_each_other_are_found() -> None:
+    a, b = Intermediate(16, dt.float32), Intermediate(16, dt.float32)
+    whole_a, whole_b, out = Region(a, 0, 64), Region(b, 0, 64), Region(HOST, 0, 64)
+    steps = [Access((), [whole_a]), Access((), [whole_b]), Access([whole_a, whole_b], [out])]
+    check(steps, list(dependencies(steps)), {a: 0, b: 64})
+    in_turns: Deps = [(), (0,), (0, 1)]
+    with pytest.raises(SpecError, match="step 2 reads an intermediate that step 1 wrote over"):
+        check(steps, in_turns, {a: 0, b: 32})
+    with pytest.raises(SpecError, match="step 1 does not wait for step 0 which writes the same"):
+        check(steps, [(), (), (0, 1)], {a: 0, b: 32})
+    with pytest.raises(SpecError, match="wait for earlier ones"):
+        check(steps, [(), (1,), (0, 1)], {a: 0, b: 64})
