@@ -148,7 +148,8 @@ def is_empty_load(u: UOp) -> bool:
     source = u.src[0]
     if source.op is Op.LOCAL:
         return most_elements(source.src[1:]) == 0
-    return bool(source.arg[1] == 0)
+    param = source.src[0] if source.op is Op.WORDS else source
+    return bool(param.arg[1] == 0)
 
 
 def stride(index: UOp, r: UOp) -> int | None:
@@ -213,7 +214,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     closing = (*info.reduces, *info.locals)
     for root in (*(s.src[2] for s in info.sink.src), *(u.src[0] for u in closing)):
         for u in info.order([root]):
-            if u.op in ALU and u not in seen:
+            if (u.op in ALU or u.op is Op.DOT) and u not in seen:
                 # What varies with no loop is computed for itself.
                 alone = 1.0 if info.deps[u] else costs.lanes(u.dtype)
                 count(info.deps[u], alone * costs.node(u))
@@ -227,7 +228,8 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     for u in info.reduces:
         value = u.src[0]
         # A multiply-add takes no longer than the product alone, which is counted.
-        if not (u.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float):
+        fused = value.op is Op.DOT or (value.op is Op.MUL and value.dtype.is_float)
+        if not (u.arg is Op.ADD and fused):
             count(info.deps[value], costs.element(u.arg, u.dtype))
     # What closes over the same RANGEs runs in one loop.
     for u in {u.src[1:]: u for u in closing}.values():

@@ -75,7 +75,9 @@ class Nest:
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add; others what their values take as well.
         values = [
-            u.src[0] for u in self.reduces if u.arg is not Op.ADD or u.src[0].op is not Op.MUL
+            u.src[0]
+            for u in self.reduces
+            if u.arg is not Op.ADD or u.src[0].op not in (Op.MUL, Op.DOT)
         ]
         folding = info.weight(values, costs)
         self.work = 1.0 + folding / max(1, len(self.reduces))

@@ -17,6 +17,7 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.accumulate import Accumulators
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.checks import bound
+from kernelrt.codegen.dot import dot
 from kernelrt.codegen.frames import Frames, Segment
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.loops import Axis, Loop, Pass, Step
@@ -284,6 +285,8 @@ class Emitter:
             return rare(self, u, [self._at_place(s, place) for s in u.src])
         if u.op is Op.LOAD:
             return self.memory.load(u, place)
+        if u.op is Op.DOT:
+            return dot(self.text, self.target, u, [self._at_place(s, place) for s in u.src])
         if u.op is Op.REDUCE:
             return self.accumulators.result(u, place)
         if u.op is Op.BOUND:

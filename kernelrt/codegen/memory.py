@@ -225,9 +225,11 @@ class Memory:
 
     def _array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
         """The memory of a PARAM, or of a LOCAL at `place`."""
-        if source.op is Op.PARAM:
-            dtype = source.dtype
-            return Array(self.pointer(source).text, memory_type(dtype), dtype.itemsize)
+        if source.op in (Op.PARAM, Op.WORDS):
+            param = source.src[0] if source.op is Op.WORDS else source
+            # Words lie where the first of their elements happens to lie.
+            align = param.dtype.itemsize
+            return Array(self.pointer(param).text, memory_type(source.dtype), align)
         deps = self.emitter.info.deps[source]
         frames = self.emitter.frames
         within = self.emitter.restrict(place, deps)
@@ -244,7 +246,7 @@ class Memory:
         """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""
         source = u.src[0]
         step = self.stride(u.src[1], r)
-        if source.op is Op.PARAM or step is None:
+        if source.op is not Op.LOCAL or step is None:
             return step
         if r in self.emitter.info.deps[source]:
             wide = place[r][1] > 1 and self._is_held(source, place)
@@ -303,7 +305,7 @@ class Memory:
         gate = self.emitter.value(u.src[2], place) if len(u.src) > 2 else None
         array = self._array(u.src[0], place)
         address = self._address(array, u.src[1], place, gate)
-        raw = self.text.emit(f"load {array.type}, ptr {address}")
+        raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
         value = self._read(array, raw, u.dtype, 1)
         if gate is None:
             return value

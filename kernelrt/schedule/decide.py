@@ -42,6 +42,7 @@ _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} t
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
 _ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
+_WIDENED = "a contraction widens what it reads where it copies it"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
 
@@ -134,6 +135,8 @@ class Decider:
             return copied
         if node.op in FREE:
             return _INLINE
+        if _widens(node) and all(group.inside_contraction(index) for group, index in accesses):
+            return Verdict("inline", why=Decision(node, "inline", _WIDENED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
             if kept is not None:
@@ -413,6 +416,15 @@ class Decider:
         return not contraction_reuse(node) or not (
             group.contractions - {(node, index)} or not self._runs_along(node, group, index)
         )
+
+
+def _widens(node: UOp) -> bool:
+    """Whether `node` only makes wider what a register holds as wide, or multiplies as narrow."""
+    if node.op is not Op.CAST:
+        return False
+    before, after = node.src[0].dtype, node.dtype
+    widens = before.itemsize < after.itemsize <= 4
+    return widens and (before.is_float is after.is_float) and not before.is_bool
 
 
 def _rounds(node: UOp) -> bool:

@@ -1,0 +1,358 @@
+"""Sums of products of narrow integers, several to a word.
+
+Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
+in one instruction. Read as words, neighbours along the depth side by side, a sum of such products
+is one over a shorter depth, of DOTs. Words are read where they lie in an operand that is stored
+along the depth; else they are put together in panels, which each serve many results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.analysis import Analysis, stride
+from kernelrt.codegen.dot import has_dot
+from kernelrt.codegen.packing import contraction, free_number, moved, new_range
+from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.ir.local import LOCAL_BYTES, flat_index
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import linear
+from kernelrt.ir.uop import UOp, const
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.codegen.packing import Contraction
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
+
+__all__ = ["in_words"]
+
+#: Rows of the other operand from which words put together for them pay.
+ROWS: Final = 8
+#: The highest bit of each byte of a word.
+FLIP: Final = 0x80808080
+#: Words of a sum from which panels pay.
+LEAST: Final = 4
+#: The most columns and rows whose words lie in panels at a time. More columns have the other
+#: operand copied less often; fewer leave more blocks to share among cores.
+SIDES: Final = (64, 128)
+
+
+def in_words(sink: UOp, target: DeviceSpec) -> UOp:
+    """`sink` with its sum of products over words, where it has one and `target` multiplies them."""
+    info = Analysis(sink)
+    found = contraction(info)
+    product = None if found is None else _product(info, found, target)
+    if found is None or product is None:
+        return sink
+    if found.rows < ROWS:
+        return _read_in_place(sink, found, product)
+    return _in_panels(info, sink, found, product, target)
+
+
+class _Words(NamedTuple):
+    """An operand of narrow integers, read some at a time.
+
+    Attributes
+    ----------
+    access : UOp
+        The LOAD of one element.
+    along : UOp
+        The RANGE along which the elements of a word follow each other.
+    step : UOp
+        The RANGE of the words.
+    parts : int
+        Elements of a word.
+    """
+
+    access: UOp
+    along: UOp
+    step: UOp
+    parts: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether elements may be below 0."""
+        return self.access.dtype.min < 0
+
+    def stored(self) -> UOp | None:
+        """A LOAD of whole words, where they lie in memory as they are wanted."""
+        param, index, *gates = self.access.src
+        if gates or param.op is not Op.PARAM or param.dtype.bits * self.parts != 32:
+            return None
+        terms, constant = linear(index)
+        if terms.pop(self.along, 0) != 1 or extent(self.along) % self.parts:
+            return None
+        if any(count % self.parts for count in (constant, *terms.values())):
+            return None
+        at = self.step + constant // self.parts
+        for term, factor in terms.items():
+            at = at + term * (factor // self.parts)
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (param,)), simplify(at)))
+
+    def assembled(self) -> UOp:
+        """A word of elements that are loaded one by one; past the end of the depth they are 0."""
+        bits = 32 // self.parts
+        total = const(0, dt.int32)
+        for number in range(self.parts):
+            place = simplify(self.step * self.parts + number)
+            element = moved(self.access, {self.along: place})
+            if number and extent(self.along) % self.parts:
+                element = element.replace(src=(*element.src, place < extent(self.along)))
+            word = element.cast(dt.int32)
+            if self.signed and number < self.parts - 1:
+                word = word & ((1 << bits) - 1)
+            total = total | word << bits * number if number else word
+        return total
+
+    def word(self) -> UOp:
+        """A word, in whichever way it is had."""
+        return self.stored() or self.assembled()
+
+
+class _Product(NamedTuple):
+    """A contraction as one of words.
+
+    Attributes
+    ----------
+    load, other : _Words
+        Its operands.
+    depth : tuple of UOp
+        The RANGEs of the sum over words.
+    alike : bool
+        Whether an instruction is to multiply bytes of which both are signed, or neither. It takes
+        one of each: the highest bit of each byte of one operand is flipped, by which it is 128
+        more, or less, and has the other sign; 128 times the other operand is subtracted again.
+    """
+
+    load: _Words
+    other: _Words
+    depth: tuple[UOp, ...]
+    alike: bool
+
+    def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
+        """The DOT of words of both operands, those of the first being `signed` or not."""
+        first, second = (other, load) if signed else (load, other)
+        return UOp(Op.DOT, dt.int32, (first, second), self.load.parts)
+
+
+def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
+    """The contraction in words, if its operands are narrow and `target` has what it takes."""
+    total = found.reduce.dtype
+    load, other = (_narrow(x, total) for x in (found.value, found.factor))
+    if total.is_float or total.bits > 32 or load is None or other is None:
+        return None
+    if all(x.dtype.bits == 8 for x in (load, other)) and has_dot(target, 4):
+        parts = 4
+    elif all(x.dtype.max < 1 << 15 for x in (load, other)) and has_dot(target, 2):
+        parts = 2
+    else:
+        return None
+
+    def fit(r: UOp) -> tuple[bool, int, int]:
+        strides = [info.stride(x, r) for x in (load, other)]
+        return extent(r) % parts == 0, strides.count(1), extent(r)
+
+    along = max(found.depth, key=fit)
+    step = new_range(-(-extent(along) // parts), free_number(info.sink))
+    left, right = (_Words(x, along, step, parts) for x in (load, other))
+    depth = (*(r for r in found.depth if r is not along), step)
+    return _Product(left, right, depth, parts == 4 and left.signed is right.signed)
+
+
+def _narrow(x: UOp, total: DType) -> UOp | None:
+    """The LOAD that `x`, modulo what `total` wraps to, has its value from by casts alone."""
+    while x.op is Op.CAST:
+        after, before = x.dtype, x.src[0].dtype
+        if not after.is_int or not before.is_int:
+            return None
+        keeps = after.min <= before.min and before.max <= after.max
+        if not keeps and after.bits < total.bits:
+            return None
+        x = x.src[0]
+    return x if x.op is Op.LOAD and x.dtype.is_int and x.dtype.bits <= 16 else None
+
+
+def _flipped(word: UOp) -> UOp:
+    return word ^ const(FLIP, dt.int32)
+
+
+def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
+    return UOp(Op.REDUCE, dt.int32, (value, *depth), Op.ADD)
+
+
+# Few rows ----------------------------------------------------------------------------------------
+
+
+def _read_in_place(sink: UOp, found: Contraction, product: _Product) -> UOp:
+    """`sink` with both operands read as they lie, where both lie along the depth."""
+    load, other, depth = product.load.stored(), product.other.stored(), product.depth
+    if load is None or other is None:
+        return sink
+    signed = product.load.signed
+    if not product.alike:
+        total = _sum(product.dot(load, other, signed=signed), depth)
+    else:
+        # What is subtracted follows from the operand that has less elements.
+        free = free_number(sink)
+        own = [new_range(extent(r), free + 1 + k) for k, r in enumerate(depth)]
+        far = moved(other, dict(zip(depth, own, strict=True)))
+        more = product.dot(const(FLIP, dt.int32), far, signed=not signed)
+        total = product.dot(_flipped(load), other, signed=not signed)
+        total = _sum(total, depth) - _sum(more, own)
+    return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
+
+
+# Many rows ---------------------------------------------------------------------------------------
+
+
+class _Sizes(NamedTuple):
+    """Columns and rows of a block, of whose words there are copies, and columns of a panel."""
+
+    columns: int
+    rows: int
+    width: int
+
+
+def _sizes(
+    row: UOp | None, found: Contraction, product: _Product, target: DeviceSpec
+) -> _Sizes | None:
+    """The largest block that there is memory for, in the second cache and on the stack.
+
+    Where `row` is None the other operand is read where it lies.
+    """
+    lanes, size = target.lanes(4), extent(found.columns)
+    deep = math.prod(map(extent, product.depth))
+    room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
+    whole = size % lanes > 0
+    widths = [size] if whole else _divisors(size, SIDES[0], lanes)
+    heights = [0] if row is None else _divisors(extent(row), SIDES[1], 1)
+    for columns in widths:
+        for rows in heights:
+            if (columns + rows) * deep + columns <= room:
+                return _Sizes(columns, rows, columns if whole else lanes)
+    return None
+
+
+def _divisors(size: int, most: int, step: int) -> list[int]:
+    """Divisors of `size` up to `most` that are multiples of `step`, the greatest first.
+
+    None below the least number of rows that a copy has to serve, but `size` itself.
+    """
+    found = [n for n in range(most, 0, -1) if size % n == 0 and n % step == 0]
+    return [n for n in found if n >= ROWS] or [size]
+
+
+def _in_panels(
+    info: Analysis, sink: UOp, found: Contraction, product: _Product, target: DeviceSpec
+) -> UOp:
+    """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
+    deps = info.deps
+    rows = sorted(
+        (r for r in deps[product.other.access] - deps[product.load.access] if is_fixed(r)),
+        key=lambda r: (extent(r), -int(r.arg)),
+    )
+    copied = product.alike or product.other.stored() is None
+    row = rows[-1] if rows else None
+    sizes = _sizes(row if copied else None, found, product, target)
+    deep = math.prod(map(extent, product.depth))
+    if row is None or sizes is None or deep < LEAST:
+        return sink
+    return _Panels(sink, found, product, row, sizes, copied=copied).write()
+
+
+class _Panels:
+    """A contraction in words, with copies of its operands' words."""
+
+    def __init__(
+        self,
+        sink: UOp,
+        found: Contraction,
+        product: _Product,
+        row: UOp,
+        sizes: _Sizes,
+        *,
+        copied: bool,
+    ) -> None:
+        self.sink, self.found, self.product = sink, found, product
+        self.row, self.sizes, self.copied = row, sizes, copied
+        self.free = itertools.count(free_number(sink) + 1)
+        columns = found.columns
+        first, second = sorted((int(row.arg), int(columns.arg)))
+        # Blocks of columns outside, as filling these takes longer; then rows, panels, the rest.
+        self.block = new_range(extent(columns) // sizes.columns, first)
+        self.rows = new_range(extent(row) // sizes.rows, second) if copied else None
+        self.panel = self._new(sizes.columns // sizes.width)
+        self.line = self._new(sizes.rows if copied else extent(row))
+        self.column = self._new(sizes.width)
+
+    def _new(self, size: int) -> UOp:
+        return new_range(size, next(self.free))
+
+    def _own(self, *ranges: UOp) -> tuple[UOp, ...]:
+        """RANGEs of as many elements."""
+        return tuple(self._new(extent(r)) for r in ranges)
+
+    def _column(self, panel: UOp, column: UOp) -> UOp:
+        return self.block * self.sizes.columns + panel * self.sizes.width + column
+
+    def _line(self, line: UOp) -> UOp:
+        return line if self.rows is None else self.rows * self.sizes.rows + line
+
+    def write(self) -> UOp:
+        """The kernel."""
+        product, depth = self.product, self.product.depth
+        signed = product.load.signed
+        panels = self._packed()
+        load = UOp(Op.LOAD, dt.int32, (panels, flat_index((self.panel, *depth, self.column))))
+        total = _sum(product.dot(load, self._rows(), signed=signed), depth)
+        if product.alike:
+            more = self._more(panels)
+            total = total - UOp(Op.LOAD, dt.int32, (more, flat_index((self.panel, self.column))))
+        total = total.cast(self.found.reduce.dtype)
+        [sink] = substitute([self.sink], {self.found.reduce: total})
+        places = {
+            self.found.columns: self._column(self.panel, self.column),
+            self.row: self._line(self.line),
+        }
+        return moved(sink, places)
+
+    def _packed(self) -> UOp:
+        """Words of a block of columns: panel by panel, row by row."""
+        depth = self.product.depth
+        panel, *deep, column = own = self._own(self.panel, *depth, self.column)
+        places = {
+            self.found.columns: self._column(panel, column), **dict(zip(depth, deep, strict=True))
+        }  # fmt: skip
+        return UOp(Op.LOCAL, dt.int32, (moved(self.product.load.word(), places), *own))
+
+    def _rows(self) -> UOp:
+        """A word of the other operand, from a copy of a block of its rows if there is one."""
+        other, depth = self.product.other, self.product.depth
+        word = other.word()
+        if not self.copied:
+            return word
+        # The copy goes along what is stored along; so each is made of whole vectors.
+        along = stride(other.access.src[1], self.row) == 1
+        walked = (*depth, self.line) if along else (self.line, *depth)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        line = at.pop(self.line)
+        word = _flipped(word) if self.product.alike else word
+        copy = moved(word, {self.row: self._line(line), **at})
+        local = UOp(Op.LOCAL, dt.int32, (copy, *own))
+        return UOp(Op.LOAD, dt.int32, (local, flat_index(walked)))
+
+    def _more(self, panels: UOp) -> UOp:
+        """What the flipped bits add to the results of a column."""
+        panel, column, *deep = self._own(self.panel, self.column, *self.product.depth)
+        load = UOp(Op.LOAD, dt.int32, (panels, flat_index((panel, *deep, column))))
+        signed = self.product.load.signed
+        total = _sum(self.product.dot(load, const(FLIP, dt.int32), signed=signed), deep)
+        return UOp(Op.LOCAL, dt.int32, (total, panel, column))
