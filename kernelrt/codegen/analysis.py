@@ -25,6 +25,8 @@ __all__ = ["CLOSING", "Analysis", "Cost", "is_empty_load", "kernel_cost", "strid
 CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
 #: Fractions of a cycle that symbolic costs are counted in, as integers.
 _FINE = 256
+#: Words so far apart are loaded one by one, or by rows.
+_FAR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Analysis:
         step = stride(access.src[1], r)
         if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
             return 1 if step == 0 else None
-        return step
+        return word_step(step, access.src[0])
 
     def weight(self, roots: Iterable[UOp], costs: Costs) -> float:
         """Cost of an element of `roots` in plain instructions, nested REDUCEs not counted."""
@@ -162,6 +164,17 @@ def stride(index: UOp, r: UOp) -> int | None:
         elif any(n is r for n in toposort([term])):
             return None
     return step
+
+
+def word_step(step: int | None, source: UOp) -> int | None:
+    """A distance between elements of `source` as one between what a LOAD reads there at once.
+
+    Words at a distance of no whole number of them are far from each other: that counts alone.
+    """
+    if source.op is not Op.WORDS or step is None:
+        return step
+    words, rest = divmod(step, source.dtype.itemsize // source.src[0].dtype.itemsize)
+    return max(_FAR, words) if rest else words
 
 
 def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:

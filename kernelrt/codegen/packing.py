@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.device.costs import costs_of
 from kernelrt.ir.local import (
     LOCAL_BYTES,
     flat_index,
@@ -45,6 +46,11 @@ VECTORS: Final = 4
 #: Rows of the other operand that a copy has to serve. Measured with products of 12 to 4096 rows, 16
 #: to 1024 columns and depths of 16 to 1024, packed and not.
 ROWS: Final = 32
+
+
+#: Cycles, times the rows that a tile is high, of a vector in a copy: it is stored and read again.
+#: Measured with products of bfloat16 and float16, of 32 to 4096 rows and up to 96 columns.
+COPIED: Final = 16 * 8.0
 
 
 class Contraction(NamedTuple):
@@ -140,6 +146,8 @@ def _gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
         return False
     if across != 1:
         return steps[-1] == 1
+    if found.rows * _work(info, found, target) >= COPIED:
+        return True
     itemsize = found.load.dtype.itemsize
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))
     lines = max(1, width * itemsize // LINE)
@@ -147,6 +155,14 @@ def _gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     # A place of a way holds as many lines as there are ways.
     held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
     return walked > 2 * held
+
+
+def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
+    """Cycles of what a panel spares each row: an operand's vector from what is stored."""
+    costs = costs_of(target)
+    work = info.weight([found.value], costs) * costs.plain
+    # Narrow floats are widened as they are loaded.
+    return work + costs.vector(Op.CAST, dt.float32) * found.load.dtype.is_narrow
 
 
 def _places(found: Contraction, steps: Sequence[int | None]) -> int:

@@ -21,11 +21,10 @@ from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
-from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelrt.codegen.packing import Contraction
     from kernelrt.device.spec import DeviceSpec
@@ -42,6 +41,8 @@ LEAST: Final = 4
 #: The most columns and rows whose words lie in panels at a time. More columns have the other
 #: operand copied less often; fewer leave more blocks to share among cores.
 SIDES: Final = (64, 128)
+#: Columns that take as long as copying the rows of the other operand for a block.
+AGAIN: Final = 4
 
 
 def in_words(sink: UOp, target: DeviceSpec) -> UOp:
@@ -81,30 +82,45 @@ class _Words(NamedTuple):
         """Whether elements may be below 0."""
         return self.access.dtype.min < 0
 
+    @property
+    def left(self) -> int:
+        """Elements after the last word."""
+        return extent(self.along) - extent(self.step) * self.parts
+
     def stored(self) -> UOp | None:
-        """A LOAD of whole words, where they lie in memory as they are wanted."""
+        """A LOAD of whole words, where their elements lie side by side."""
         param, index, *gates = self.access.src
-        if gates or param.op is not Op.PARAM or param.dtype.bits * self.parts != 32:
+        size = param.dtype.bits * self.parts
+        if gates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
             return None
-        terms, constant = linear(index)
-        if terms.pop(self.along, 0) != 1 or extent(self.along) % self.parts:
+        if self.left < 0:
             return None
-        if any(count % self.parts for count in (constant, *terms.values())):
-            return None
-        at = self.step + constant // self.parts
-        for term, factor in terms.items():
-            at = at + term * (factor // self.parts)
-        return UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (param,)), simplify(at)))
+        words = UOp(Op.WORDS, dt.int32, (param,))
+        return moved(UOp(Op.LOAD, dt.int32, (words, index)), {self.along: self.step * self.parts})
 
     def assembled(self) -> UOp:
         """A word of elements that are loaded one by one; past the end of the depth they are 0."""
+        gated = self.left < 0
+
+        def gate(place: UOp) -> UOp | None:
+            return place < extent(self.along) if gated else None
+
+        return self._of([self.step * self.parts + n for n in range(self.parts)], gate)
+
+    def last(self) -> UOp:
+        """A word of the elements that are left."""
+        first = extent(self.step) * self.parts
+        return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
+
+    def _of(self, places: Sequence[UOp], gate: Callable[[UOp], UOp | None]) -> UOp:
+        """A word of the elements at `places` of the depth."""
         bits = 32 // self.parts
         total = const(0, dt.int32)
-        for number in range(self.parts):
-            place = simplify(self.step * self.parts + number)
+        for number, place in enumerate(places):
             element = moved(self.access, {self.along: place})
-            if number and extent(self.along) % self.parts:
-                element = element.replace(src=(*element.src, place < extent(self.along)))
+            condition = gate(place) if number else None
+            if condition is not None:
+                element = element.replace(src=(*element.src, condition))
             word = element.cast(dt.int32)
             if self.signed and number < self.parts - 1:
                 word = word & ((1 << bits) - 1)
@@ -160,7 +176,9 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
         return extent(r) % parts == 0, strides.count(1), extent(r)
 
     along = max(found.depth, key=fit)
-    step = new_range(-(-extent(along) // parts), free_number(info.sink))
+    # What is left of a depth of its own is one word more; in others the words are filled up.
+    count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
+    step = new_range(count, free_number(info.sink))
     left, right = (_Words(x, along, step, parts) for x in (load, other))
     depth = (*(r for r in found.depth if r is not along), step)
     return _Product(left, right, depth, parts == 4 and left.signed is right.signed)
@@ -193,7 +211,7 @@ def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
 def _read_in_place(sink: UOp, found: Contraction, product: _Product) -> UOp:
     """`sink` with both operands read as they lie, where both lie along the depth."""
     load, other, depth = product.load.stored(), product.other.stored(), product.depth
-    if load is None or other is None:
+    if load is None or other is None or product.load.left:
         return sink
     signed = product.load.signed
     if not product.alike:
@@ -221,32 +239,33 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(
-    row: UOp | None, found: Contraction, product: _Product, target: DeviceSpec
+    row: UOp, found: Contraction, product: _Product, target: DeviceSpec, *, copied: bool
 ) -> _Sizes | None:
     """The largest block that there is memory for, in the second cache and on the stack.
 
-    Where `row` is None the other operand is read where it lies.
+    Unless `copied`, the other operand is read where it lies.
     """
     lanes, size = target.lanes(4), extent(found.columns)
-    deep = math.prod(map(extent, product.depth))
+    deep = math.prod(map(extent, product.depth)) + 1
     room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
-    whole = size % lanes > 0
-    widths = [size] if whole else _divisors(size, SIDES[0], lanes)
-    heights = [0] if row is None else _divisors(extent(row), SIDES[1], 1)
+    widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
+    heights = [-(-extent(row) // n) for n in range(1, extent(row) + 1)] if copied else [0]
+    heights = [n for n in dict.fromkeys(heights) if n <= SIDES[1]]
     for columns in widths:
         for rows in heights:
-            if (columns + rows) * deep + columns <= room:
-                return _Sizes(columns, rows, columns if whole else lanes)
+            fits = (columns + rows) * deep + columns <= room
+            if fits and (rows >= min(ROWS, extent(row)) or not copied):
+                return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
     return None
 
 
-def _divisors(size: int, most: int, step: int) -> list[int]:
-    """Divisors of `size` up to `most` that are multiples of `step`, the greatest first.
+def _widths(size: int, lanes: int) -> list[int]:
+    """Columns of a block, those first for which least is computed and copied."""
 
-    None below the least number of rows that a copy has to serve, but `size` itself.
-    """
-    found = [n for n in range(most, 0, -1) if size % n == 0 and n % step == 0]
-    return [n for n in found if n >= ROWS] or [size]
+    def cost(width: int) -> tuple[int, int]:
+        return -(-size // width) * (width + AGAIN), width
+
+    return sorted(range(lanes, max(SIDES[0], lanes) + 1, lanes), key=cost)
 
 
 def _in_panels(
@@ -259,12 +278,21 @@ def _in_panels(
         key=lambda r: (extent(r), -int(r.arg)),
     )
     copied = product.alike or product.other.stored() is None
-    row = rows[-1] if rows else None
-    sizes = _sizes(row if copied else None, found, product, target)
-    deep = math.prod(map(extent, product.depth))
-    if row is None or sizes is None or deep < LEAST:
+    if not rows or math.prod(map(extent, product.depth)) < LEAST:
         return sink
-    return _Panels(sink, found, product, row, sizes, copied=copied).write()
+    sizes = _sizes(rows[-1], found, product, target, copied=copied)
+    if sizes is None:
+        return sink
+    ends = extent(found.columns) % sizes.columns, copied and extent(rows[-1]) % sizes.rows
+    if any(ends) and _reads_what_it_writes(info):
+        return sink
+    return _Panels(sink, found, product, rows[-1], sizes, copied=copied).write()
+
+
+def _reads_what_it_writes(info: Analysis) -> bool:
+    """Whether results that are computed twice may differ."""
+    written = {s.src[0] for s in info.sink.src}
+    return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
 
 
 class _Panels:
@@ -286,8 +314,8 @@ class _Panels:
         columns = found.columns
         first, second = sorted((int(row.arg), int(columns.arg)))
         # Blocks of columns outside, as filling these takes longer; then rows, panels, the rest.
-        self.block = new_range(extent(columns) // sizes.columns, first)
-        self.rows = new_range(extent(row) // sizes.rows, second) if copied else None
+        self.block = new_range(-(-extent(columns) // sizes.columns), first)
+        self.rows = new_range(-(-extent(row) // sizes.rows), second) if copied else None
         self.panel = self._new(sizes.columns // sizes.width)
         self.line = self._new(sizes.rows if copied else extent(row))
         self.column = self._new(sizes.width)
@@ -300,21 +328,25 @@ class _Panels:
         return tuple(self._new(extent(r)) for r in ranges)
 
     def _column(self, panel: UOp, column: UOp) -> UOp:
-        return self.block * self.sizes.columns + panel * self.sizes.width + column
+        first = _start(self.block, self.sizes.columns, extent(self.found.columns))
+        return first + panel * self.sizes.width + column
 
     def _line(self, line: UOp) -> UOp:
-        return line if self.rows is None else self.rows * self.sizes.rows + line
+        if self.rows is None:
+            return line
+        return _start(self.rows, self.sizes.rows, extent(self.row)) + line
 
     def write(self) -> UOp:
         """The kernel."""
         product, depth = self.product, self.product.depth
-        signed = product.load.signed
-        panels = self._packed()
-        load = UOp(Op.LOAD, dt.int32, (panels, flat_index((self.panel, *depth, self.column))))
-        total = _sum(product.dot(load, self._rows(), signed=signed), depth)
+        left = product.load.left > 0
+        load, rows = self._packed(left=False), self._rows(left=False)
+        total = _sum(self._dot(load, rows), depth)
+        last = self._packed(left=True) if left else None
+        if last is not None:
+            total = total + self._dot(last, self._rows(left=True))
         if product.alike:
-            more = self._more(panels)
-            total = total - UOp(Op.LOAD, dt.int32, (more, flat_index((self.panel, self.column))))
+            total = total - self._more(load, last)
         total = total.cast(self.found.reduce.dtype)
         [sink] = substitute([self.sink], {self.found.reduce: total})
         places = {
@@ -323,22 +355,29 @@ class _Panels:
         }
         return moved(sink, places)
 
-    def _packed(self) -> UOp:
-        """Words of a block of columns: panel by panel, row by row."""
-        depth = self.product.depth
-        panel, *deep, column = own = self._own(self.panel, *depth, self.column)
-        places = {
-            self.found.columns: self._column(panel, column), **dict(zip(depth, deep, strict=True))
-        }  # fmt: skip
-        return UOp(Op.LOCAL, dt.int32, (moved(self.product.load.word(), places), *own))
+    def _dot(self, load: UOp, other: UOp) -> UOp:
+        return self.product.dot(load, other, signed=self.product.load.signed)
 
-    def _rows(self) -> UOp:
+    def _packed(self, *, left: bool) -> UOp:
+        """A word of a column, from a copy of those of a block: panel by panel, row by row.
+
+        With `left`, of what is left of the depth.
+        """
+        load = self.product.load
+        walked = (self.panel, *(() if left else self.product.depth), self.column)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        at[self.found.columns] = self._column(at.pop(self.panel), at.pop(self.column))
+        copy = moved(load.last() if left else load.word(), at)
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
+
+    def _rows(self, *, left: bool) -> UOp:
         """A word of the other operand, from a copy of a block of its rows if there is one."""
-        other, depth = self.product.other, self.product.depth
-        word = other.word()
+        other, depth = self.product.other, () if left else self.product.depth
+        word = other.last() if left else other.word()
         if not self.copied:
             return word
-        # The copy goes along what is stored along; so each is made of whole vectors.
+        # The copy goes along what is stored along, so that it is made of whole vectors.
         along = stride(other.access.src[1], self.row) == 1
         walked = (*depth, self.line) if along else (self.line, *depth)
         own = self._own(*walked)
@@ -346,13 +385,22 @@ class _Panels:
         line = at.pop(self.line)
         word = _flipped(word) if self.product.alike else word
         copy = moved(word, {self.row: self._line(line), **at})
-        local = UOp(Op.LOCAL, dt.int32, (copy, *own))
-        return UOp(Op.LOAD, dt.int32, (local, flat_index(walked)))
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
 
-    def _more(self, panels: UOp) -> UOp:
-        """What the flipped bits add to the results of a column."""
-        panel, column, *deep = self._own(self.panel, self.column, *self.product.depth)
-        load = UOp(Op.LOAD, dt.int32, (panels, flat_index((panel, *deep, column))))
-        signed = self.product.load.signed
-        total = _sum(self.product.dot(load, const(FLIP, dt.int32), signed=signed), deep)
-        return UOp(Op.LOCAL, dt.int32, (total, panel, column))
+    def _more(self, load: UOp, last: UOp | None) -> UOp:
+        """What the flipped bits add to the results of a column, from a copy of a block's."""
+        walked = (self.panel, self.column, *self.product.depth)
+        panel, column, *deep = own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        flip = const(FLIP, dt.int32)
+        total = _sum(self._dot(moved(load, at), flip), deep)
+        if last is not None:
+            total = total + self._dot(moved(last, at), flip)
+        local = UOp(Op.LOCAL, dt.int32, (total, panel, column))
+        return UOp(Op.LOAD, dt.int32, (local, flat_index((self.panel, self.column))))
+
+
+def _start(block: UOp, width: int, size: int) -> UOp:
+    """Where a block begins; the last one ends with the last element, and may repeat some."""
+    start = block * width
+    return start if size % width == 0 else start.alu(Op.MIN, size - width)
