@@ -260,7 +260,7 @@ def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:
 
 
 def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[int]) -> UOp:
-    """The operand `x` from a copy of what one turn of the depth needs: panel by panel, row by row."""
+    """`x` from a copy of what one turn of the depth needs of it: panel by panel, row by row."""
     depth, turn, step = walked
     own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
     panel, line, inside = own

@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.alu import alu
 from kernelrt.codegen.llvm import Value, vector
-from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.codegen.llvm import Text
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dot", "has_dot"]
 
+#: Names of the instruction for halves, by how many words a register holds.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
@@ -37,34 +36,39 @@ def dot(
     b: Text, target: DeviceSpec, u: UOp, operands: list[Value], total: Value | None = None
 ) -> Value:
     """Write the DOT `u` of `operands`, added to `total` where one is given."""
-    (x, y), lanes = b.align(operands)
-    if total is None:
-        total = b.constant(0, dt.int32, lanes)
+    values, lanes = b.align(operands)
+    values.append(b.constant(0, dt.int32, lanes) if total is None else total)
+    most = max(4, target.vector_bits // 32)
+    runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
+    if len(runs) == 1:
+        return _dot(b, u.arg, values)
+    out = [_dot(b, u.arg, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
+    return b.pack([b.lane(part, i) for part in out for i in range(part.lanes)])
+
+
+def _dot(b: Text, parts: int, values: list[Value]) -> Value:
+    """The same for no more lanes than a register has."""
+    lanes = values[0].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
-    x, y, sums = (_padded(b, v, width) for v in (x, y, total))
-    if u.arg == 4:
-        words = vector("i32", width)
+    words, halves = vector("i32", width), vector("i16", 2 * width)
+    x, y, sums = (_padded(b, v, width) for v in values)
+    if parts == 4:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
-        text = b.call(name, words, *((words, v.text) for v in (sums, x, y)))
-        return _first(b, Value(text, width, dt.int32), lanes)
-    # LLVM joins the two where the processor does both at once.
-    halves, words = vector("i16", 2 * width), vector("i32", width)
-    left, right = (b.emit(f"bitcast {words} {v.text} to {halves}") for v in (x, y))
-    text = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
-    product = _first(b, Value(text, width, dt.int32), lanes)
-    return alu(b, Op.ADD, dt.int32, [product, total])
+        text = b.call(name, words, *((words, v) for v in (sums, x, y)))
+    else:
+        # LLVM joins the two where the processor does both at once.
+        left, right = (b.emit(f"bitcast {words} {v} to {halves}") for v in (x, y))
+        product = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
+        text = b.emit(f"add {words} {sums}, {product}")
+    out = Value(text, width, dt.int32)
+    return out if width == lanes else b.shuffle(out, None, list(range(lanes)))
 
 
-def _padded(b: Text, value: Value, width: int) -> Value:
+def _padded(b: Text, value: Value, width: int) -> str:
     """`value` with lanes after its own, to the width of a register."""
     if value.lanes == width:
-        return value
+        return value.text
     if value.lanes == 1:
         wide = vector("i32", width)
-        text = b.emit(f"insertelement {wide} zeroinitializer, i32 {value.text}, i64 0")
-        return Value(text, width, value.dtype)
-    return b.shuffle(value, None, [i if i < value.lanes else -1 for i in range(width)])
-
-
-def _first(b: Text, value: Value, lanes: int) -> Value:
-    return value if value.lanes == lanes else b.shuffle(value, None, list(range(lanes)))
+        return b.emit(f"insertelement {wide} zeroinitializer, i32 {value.text}, i64 0")
+    return b.shuffle(value, None, [i if i < value.lanes else -1 for i in range(width)]).text

@@ -187,10 +187,11 @@ def _split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tilin
         return -(-extent(r) // tiling.tile(r).factor)
 
     def chunks(r: UOp) -> int:
-        # A chunk computes again what does not vary with its loop.
+        # A chunk computes again what stands outside of its loop.
+        inside = set(tiling.order[tiling.order.index(r) :])
         again = [
             u for u in (*info.reduces, *info.locals)
-            if r not in info.deps[u] and not any(r in around for around in within(u))
+            if not inside & info.deps[u] and not any(inside & around for around in within(u))
         ]
         filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
         return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)

@@ -20,7 +20,6 @@ from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
-from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, const
 
 if TYPE_CHECKING:
@@ -32,8 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["in_words"]
 
-#: Rows of the other operand from which words put together for them pay.
-ROWS: Final = 8
+#: Rows of the other operand from which words put together for them pay, and from which panels of
+#: words do that lie in memory as they are. Measured with products of 8 to 64 rows, and 256 or 4096
+#: columns and depth.
+ROWS: Final = 12
+MANY_ROWS: Final = 24
 #: The highest bit of each byte of a word.
 FLIP: Final = 0x80808080
 #: Words of a sum from which panels pay.
@@ -52,9 +54,10 @@ def in_words(sink: UOp, target: DeviceSpec) -> UOp:
     product = None if found is None else _product(info, found, target)
     if found is None or product is None:
         return sink
-    if found.rows < ROWS:
-        return _read_in_place(sink, found, product)
-    return _in_panels(info, sink, found, product, target)
+    load, other = product.load.stored(), product.other.stored()
+    if load is not None and other is not None and found.rows < MANY_ROWS:
+        return _read_in_place(sink, found, product, load, other)
+    return sink if found.rows < ROWS else _in_panels(info, sink, found, product, target)
 
 
 class _Words(NamedTuple):
@@ -208,22 +211,28 @@ def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
 # Few rows ----------------------------------------------------------------------------------------
 
 
-def _read_in_place(sink: UOp, found: Contraction, product: _Product) -> UOp:
-    """`sink` with both operands read as they lie, where both lie along the depth."""
-    load, other, depth = product.load.stored(), product.other.stored(), product.depth
-    if load is None or other is None or product.load.left:
-        return sink
-    signed = product.load.signed
+def _read_in_place(
+    sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
+) -> UOp:
+    """`sink` with the words of both operands read as they lie."""
+    depth, signed = product.depth, product.load.signed
+    left = product.load.left > 0
+    last, last_other = (x.last() if left else None for x in (product.load, product.other))
     if not product.alike:
         total = _sum(product.dot(load, other, signed=signed), depth)
+        if last is not None and last_other is not None:
+            total = total + product.dot(last, last_other, signed=signed)
     else:
         # What is subtracted follows from the operand that has less elements.
-        free = free_number(sink)
-        own = [new_range(extent(r), free + 1 + k) for k, r in enumerate(depth)]
+        free = free_number(sink) + 1
+        own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
         far = moved(other, dict(zip(depth, own, strict=True)))
-        more = product.dot(const(FLIP, dt.int32), far, signed=not signed)
-        total = product.dot(_flipped(load), other, signed=not signed)
-        total = _sum(total, depth) - _sum(more, own)
+        flip = const(FLIP, dt.int32)
+        total = _sum(product.dot(_flipped(load), other, signed=not signed), depth)
+        total = total - _sum(product.dot(flip, far, signed=not signed), own)
+        if last is not None and last_other is not None:
+            total = total + product.dot(_flipped(last), last_other, signed=not signed)
+            total = total - product.dot(flip, last_other, signed=not signed)
     return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
 
 

@@ -135,7 +135,7 @@ class Decider:
             return copied
         if node.op in FREE:
             return _INLINE
-        if _widens(node) and all(group.inside_contraction(index) for group, index in accesses):
+        if _widens(node) and all(_is_multiplied(node, *access) for access in accesses):
             return Verdict("inline", why=Decision(node, "inline", _WIDENED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
@@ -416,6 +416,12 @@ class Decider:
         return not contraction_reuse(node) or not (
             group.contractions - {(node, index)} or not self._runs_along(node, group, index)
         )
+
+
+def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
+    """Whether what contracts `node` at `index` copies it, or multiplies it as narrow as it is."""
+    whole = node.dtype.is_int and group.inside_reduction(index)
+    return whole or group.inside_contraction(index)
 
 
 def _widens(node: UOp) -> bool:
