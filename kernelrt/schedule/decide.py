@@ -256,6 +256,9 @@ class Decider:
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
             return None
+        if node.dtype.is_int and node.dtype.itemsize < 4:
+            # Narrow integers are multiplied several at a time, from copies of stored ones.
+            return None
         axes = group.row(index, node.shape)
         if axes is None or axes[-1] != innermost(node, self._orders.get(node)):
             return None
