@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
+from kernelrt.codegen.dot import dot
 from kernelrt.codegen.horizontal import across, any_lane, identity, merge, widen
 from kernelrt.codegen.llvm import Value
 from kernelrt.codegen.skipping import LEAST_AT_ONCE
@@ -308,6 +309,10 @@ class Accumulators:
             a, b = (self.emitter.value(s, place) for s in x.src)
             if max(a.lanes, b.lanes) == total.lanes:
                 return alu(self.text, Op.FMA, u.dtype, [a, b, total])
+        if u.arg is Op.ADD and x.op is Op.DOT and mask is None:
+            a, b = (self.emitter.value(s, place) for s in x.src)
+            if max(a.lanes, b.lanes) == total.lanes:
+                return dot(self.text, self.emitter.target, x, [a, b], total)
         element = self.emitter.value(x, place)
         if total.lanes > 1 and element.lanes == 1:
             element = self.text.splat(element, lanes_of(place))

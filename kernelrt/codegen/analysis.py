@@ -26,6 +26,8 @@ __all__ = ["CLOSING", "Analysis", "Cost", "is_empty_load", "kernel_cost", "strid
 CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
 #: Fractions of a cycle that symbolic costs are counted in, as integers.
 _FINE = 256
+#: Words so far apart are loaded one by one, or by rows.
+_FAR = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class Analysis:
         step = stride(access.src[1], r)
         if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
             return 1 if step == 0 else None
-        return step
+        return word_step(step, access.src[0])
 
     def weight(self, roots: Iterable[UOp], costs: Costs) -> float:
         """Cost of an element of `roots` in plain instructions, nested REDUCEs not counted."""
@@ -171,7 +173,8 @@ def is_empty_load(u: UOp) -> bool:
     source = u.src[0]
     if source.op is Op.LOCAL:
         return most_elements(source.src[1:]) == 0
-    return bool(source.arg[1] == 0)
+    param = source.src[0] if source.op is Op.WORDS else source
+    return bool(param.arg[1] == 0)
 
 
 def stride(index: UOp, r: UOp) -> int | None:
@@ -184,6 +187,17 @@ def stride(index: UOp, r: UOp) -> int | None:
         elif any(n is r for n in toposort([term])):
             return None
     return step
+
+
+def word_step(step: int | None, source: UOp) -> int | None:
+    """A distance between elements of `source` as one between what a LOAD reads there at once.
+
+    Words at a distance of no whole number of them are far from each other: that counts alone.
+    """
+    if source.op is not Op.WORDS or step is None:
+        return step
+    words, rest = divmod(step, source.dtype.itemsize // source.src[0].dtype.itemsize)
+    return max(_FAR, words) if rest else words
 
 
 def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
@@ -236,7 +250,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     closing = (*info.reduces, *info.locals)
     for root in (*(s.src[2] for s in info.sink.src), *(u.src[0] for u in closing)):
         for u in info.order([root]):
-            if u.op in ALU and u not in seen:
+            if (u.op in ALU or u.op is Op.DOT) and u not in seen:
                 # What varies with no loop is computed for itself.
                 alone = 1.0 if info.deps[u] else costs.lanes(u.dtype)
                 count(info.deps[u], alone * costs.node(u))
@@ -250,7 +264,8 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     for u in info.reduces:
         value = u.src[0]
         # A multiply-add takes no longer than the product alone, which is counted.
-        if not (u.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float):
+        fused = value.op is Op.DOT or (value.op is Op.MUL and value.dtype.is_float)
+        if not (u.arg is Op.ADD and fused):
             count(info.deps[value], costs.element(u.arg, u.dtype))
     # What closes over the same RANGEs runs in one loop.
     for u in {u.src[1:]: u for u in closing}.values():

@@ -19,6 +19,7 @@ from kernelrt.codegen.packing import (
     ROWS,
     Contraction,
     contraction,
+    free_number,
     moved,
     new_range,
     stored_along,
@@ -61,7 +62,7 @@ def block(sink: UOp, target: DeviceSpec) -> UOp:
     found = contraction(info)
     if found is None:
         return _columns(info, sink, target)
-    if found.other is found.load:
+    if found.factor is found.value:
         return sink
     if found.rows < ROWS:
         return _strips(info, sink, found.reduce, found.load, found.columns, target)
@@ -73,11 +74,6 @@ def _divisor(size: int, step: int, bounds: tuple[int, int]) -> int | None:
     least, most = bounds
     parts = (n for n in range(most // step * step, least - 1, -step) if size % n == 0)
     return next(parts, None)
-
-
-def _free(sink: UOp) -> int:
-    """A number that no RANGE has, nor any above it."""
-    return 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
 
 
 # A matrix that streams by -----------------------------------------------------------------------
@@ -115,7 +111,7 @@ def _strips(
         return sink
     if not streams(load, columns, depth, target):
         return sink
-    free = itertools.count(_free(sink))
+    free = itertools.count(free_number(sink))
     strip = new_range(extent(columns) // width, int(columns.arg))
     sizes = (*map(extent, rows), width)
     *own, inside = (new_range(size, next(free)) for size in sizes)
@@ -188,7 +184,7 @@ class _Sizes(NamedTuple):
 
 def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
     """The largest block that there is memory for, in the second cache and on the stack."""
-    widths = [local_itemsize(x.dtype) for x in (found.reduce, found.other, found.load)]
+    widths = [local_itemsize(x.dtype) for x in (found.reduce, found.factor, found.value)]
     for most in SIDES:
         bounds = most // 2, most
         high = _divisor(extent(row), PANEL, bounds)
@@ -209,15 +205,15 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
     if row is None or sizes is None:
         return sink
     lanes = target.lanes(local_itemsize(reduce.dtype))
-    free = itertools.count(_free(sink))
+    free = itertools.count(free_number(sink))
     rows = _side(row, sizes.rows, PANEL, free)
     columns = _side(found.columns, sizes.columns, lanes, free)
     depth = found.depth[-1]
     turn = new_range(extent(depth) // sizes.part, int(depth.arg))
     step = new_range(sizes.part, next(free))
     panels = {
-        found.other: _panels(found.other, rows, (depth, turn, step), free),
-        found.load: _panels(found.load, columns, (depth, turn, step), free),
+        found.factor: _panels(found.factor, rows, (depth, turn, step), free),
+        found.value: _panels(found.value, columns, (depth, turn, step), free),
     }
     [value] = substitute([reduce.src[0]], panels)
     fold = reduce.replace(src=(value, *found.depth[:-1], turn, step))
@@ -264,7 +260,7 @@ def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:
 
 
 def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[int]) -> UOp:
-    """The LOAD `x` from a copy of what one turn of the depth needs: panel by panel, row by row."""
+    """`x` from a copy of what one turn of the depth needs of it: panel by panel, row by row."""
     depth, turn, step = walked
     own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
     panel, line, inside = own

@@ -92,7 +92,10 @@ class Nest:
         self.walked = (*sorted(self.deps, key=lambda r: int(r.arg)), *self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add, beside what is computed for each product alone.
-        products = [u.src[0] for u in self.reduces if u.arg is Op.ADD and u.src[0].op is Op.MUL]
+        products = [
+            u.src[0] for u in self.reduces
+            if u.arg is Op.ADD and u.src[0].op in (Op.MUL, Op.DOT)
+        ]
         values = [u.src[0] for u in self.reduces if u.src[0] not in products]
         values += [s for x in products for s in x.src if info.deps[s] == info.deps[x]]
         folding = info.weight(values, costs)

@@ -18,6 +18,7 @@ from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.accumulate import Accumulators
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.checks import bound
+from kernelrt.codegen.dot import dot
 from kernelrt.codegen.frames import Frames, Segment
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
@@ -318,6 +319,8 @@ class Emitter:
             return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
         if u.op is Op.LOAD:
             return self.memory.load(u, place)
+        if u.op is Op.DOT:
+            return dot(self.text, self.target, u, [self._at_place(s, place) for s in u.src])
         if u.op is Op.REDUCE:
             return self.accumulators.result(u, place)
         if u.op is Op.BOUND:

@@ -211,6 +211,8 @@ class Text:
             long = self.emit(f"zext {narrow} {text} to {bits}")
             high = self.emit(f"shl {bits} {long}, {self._bits(16, lanes)}")
             out = self.emit(f"bitcast {bits} {high} to {wide}")
+        elif self.has_half and lanes == 1:
+            out = self._from_one_float16(text)
         elif self.has_half:
             half = self.emit(f"bitcast {narrow} {text} to {vector('half', lanes)}")
             out = self.emit(f"fpext {vector('half', lanes)} {half} to {wide}")
@@ -253,6 +255,21 @@ class Text:
         mask = vector("i1", lanes)
         out = self.emit(f"select {mask} {nan}, {bits} {quiet}, {bits} {rounded}")
         return self.emit(f"trunc {bits} {out} to {vector('i16', lanes)}")
+
+    def _from_one_float16(self, text: str) -> str:
+        """A float from the bits of a float16, by way of a register that is written whole.
+
+        LLVM would put the bits into one that the conversion before has to be done with.
+        """
+        long = self.emit(f"zext i16 {text} to i32")
+        whole = self.emit(f"insertelement <4 x i32> zeroinitializer, i32 {long}, i64 0")
+        halves = self.emit(f"bitcast <4 x i32> {whole} to <8 x half>")
+        first = self.emit(
+            f"shufflevector <8 x half> {halves}, <8 x half> poison, "
+            "<4 x i32> <i32 0, i32 1, i32 2, i32 3>"
+        )
+        floats = self.emit(f"fpext <4 x half> {first} to <4 x float>")
+        return self.emit(f"extractelement <4 x float> {floats}, i64 0")
 
     def _from_float16(self, text: str, lanes: int) -> str:
         """A float from the bits of a float16, by arithmetic alone."""

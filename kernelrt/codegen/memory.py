@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
-from kernelrt.codegen.analysis import is_empty_load, stride
+from kernelrt.codegen.analysis import is_empty_load, stride, word_step
 from kernelrt.codegen.llvm import Value, memory_type, register_type, vector
 from kernelrt.codegen.reuse import replaced
 from kernelrt.codegen.streams import AHEAD, LINE
@@ -50,6 +50,8 @@ class Array:
         Elements side by side for each index, one for each lane of a loop outside.
     lane : int
         Which of these are meant, or the first.
+    unit : str
+        LLVM type of what indices count, where elements are words of several of these.
     """
 
     pointer: str
@@ -57,6 +59,7 @@ class Array:
     align: int
     width: int = 1
     lane: int = 0
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,8 @@ class Memory:
         """Pointer to the element at `index`; to the first element where a scalar gate is false."""
         base = array.pointer
         total, constant = self._index(index, place)
-        row = array.type if array.width == 1 else f"[{array.width} x {array.type}]"
+        unit = array.unit or array.type
+        row = unit if array.width == 1 else f"[{array.width} x {unit}]"
         if gate is not None:
             text = str(constant) if total is None else total.text
             if total is not None and constant:
@@ -188,7 +192,7 @@ class Memory:
             base = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
         offset = constant * array.width + array.lane
         if offset:
-            base = self.text.emit(f"getelementptr {array.type}, ptr {base}, i64 {offset}")
+            base = self.text.emit(f"getelementptr {unit}, ptr {base}, i64 {offset}")
         return base
 
     # Arrays -----------------------------------------------------------------------------------
@@ -235,9 +239,10 @@ class Memory:
 
     def _array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
         """The memory of a PARAM, or of a LOCAL at `place`."""
-        if source.op is Op.PARAM:
-            dtype = source.dtype
-            return Array(self.pointer(source).text, memory_type(dtype), dtype.itemsize)
+        if source.op in (Op.PARAM, Op.WORDS):
+            param = source.src[0] if source.op is Op.WORDS else source
+            pointer, unit = self.pointer(param).text, memory_type(param.dtype)
+            return Array(pointer, memory_type(source.dtype), param.dtype.itemsize, unit=unit)
         deps = self.emitter.info.deps[source]
         frames = self.emitter.frames
         within = self.emitter.restrict(place, deps)
@@ -254,8 +259,8 @@ class Memory:
         """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""
         source = u.src[0]
         step = self.stride(u.src[1], r)
-        if source.op is Op.PARAM or step is None:
-            return step
+        if source.op is not Op.LOCAL or step is None:
+            return word_step(step, source)
         if r in self.emitter.info.deps[source]:
             wide = place[r][1] > 1 and self._is_held(source, place)
             return 1 if step == 0 and wide else None
@@ -313,7 +318,7 @@ class Memory:
         gate = self.emitter.value(u.src[2], place) if len(u.src) > 2 else None
         array = self._array(u.src[0], place)
         address = self._address(array, u.src[1], place, gate)
-        raw = self.text.emit(f"load {array.type}, ptr {address}")
+        raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
         value = self._read(array, raw, u.dtype, 1)
         if gate is None:
             return value

@@ -15,6 +15,7 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.device.costs import costs_of
 from kernelrt.ir.local import (
     LOCAL_BYTES,
     flat_index,
@@ -32,13 +33,20 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["Contraction", "contraction", "moved", "new_range", "pack", "stored_along"]
+__all__ = [
+    "Contraction", "contraction", "free_number", "moved", "new_range", "pack", "stored_along",
+]  # fmt: skip
 
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
 VECTORS: Final = 4
 #: Rows of the other operand that a copy has to serve. Measured with products of 12 to 4096 rows, 16
 #: to 1024 columns and depths of 16 to 1024, packed and not.
 ROWS: Final = 32
+
+
+#: Cycles, times the rows that a tile is high, of a vector in a copy: it is stored and read again.
+#: Measured with products of bfloat16 and float16, of 32 to 4096 rows and up to 96 columns.
+COPIED: Final = 16 * 8.0
 
 
 class Contraction(NamedTuple):
@@ -48,10 +56,10 @@ class Contraction(NamedTuple):
     ----------
     reduce : UOp
         The sum.
-    load : UOp
-        The operand that varies with `columns`.
-    other : UOp
-        The other operand.
+    load, other : UOp
+        What the operand that varies with `columns` reads, and what the other one reads.
+    value, factor : UOp
+        These operands: the LOADs themselves, or elementwise functions of them.
     columns : UOp
         The RANGE along which results are stored in a row.
     depth : tuple of UOp
@@ -63,6 +71,8 @@ class Contraction(NamedTuple):
     reduce: UOp
     load: UOp
     other: UOp
+    value: UOp
+    factor: UOp
     columns: UOp
     depth: tuple[UOp, ...]
     rows: int
@@ -74,8 +84,8 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
     found = contraction(info)
     if found is None or not _gains(info, found, target):
         return sink
-    lanes = target.lanes(local_itemsize(found.load.dtype))
-    panel = lanes * local_bytes(found.load.dtype, found.depth)
+    lanes = target.lanes(local_itemsize(found.value.dtype))
+    panel = lanes * local_bytes(found.value.dtype, found.depth)
     if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.panel_bytes):
         return sink
     return _packed(sink, found, lanes)
@@ -87,10 +97,11 @@ def contraction(info: Analysis) -> Contraction | None:
         return None
     [reduce] = info.reduces
     value, depth = reduce.src[0], reduce.src[1:]
-    products = reduce.arg is Op.ADD and value.op is Op.MUL and value.dtype.is_float
+    products = reduce.arg is Op.ADD and value.op is Op.MUL and not value.dtype.is_bool
     if not products or not all(map(is_fixed, depth)):
         return None
-    if any(x.op is not Op.LOAD or len(x.src) > 2 for x in value.src):
+    reads = {x: read for x in value.src if (read := _read(info, x)) is not None}
+    if len(reads) < len(set(value.src)):
         return None
     columns = stored_along(info, reduce)
     if columns is None or not is_fixed(columns):
@@ -98,13 +109,23 @@ def contraction(info: Analysis) -> Contraction | None:
     varying = [x for x in value.src if columns in info.deps[x]]
     if len(varying) != 1:
         return None
-    [load] = varying
+    [operand] = varying
     # A panel is filled whole, also where no one reads it: nothing in it may fail.
-    if any(u.op is Op.BOUND for u in toposort([load])):
+    if any(u.op is Op.BOUND for u in toposort([operand])):
         return None
-    others = info.deps[reduce] - info.deps[load]
-    other = next((x for x in value.src if x is not load), load)
-    return Contraction(reduce, load, other, columns, depth, math.prod(extent(r) for r in others))
+    others = info.deps[reduce] - info.deps[operand]
+    factor = next((x for x in value.src if x is not operand), operand)
+    rows = math.prod(extent(r) for r in others)
+    return Contraction(reduce, reads[operand], reads[factor], operand, factor, columns, depth, rows)
+
+
+def _read(info: Analysis, x: UOp) -> UOp | None:
+    """The one LOAD that `x` is an elementwise function of; None where it is none of one alone."""
+    if x.op is Op.LOAD:
+        return x if len(x.src) == 2 else None
+    found = info.loads(x)
+    alone = len(found) == 1 and len(found[0].src) == 2 and info.deps[x] == info.deps[found[0]]
+    return found[0] if alone and not info.closing([x]) else None
 
 
 def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
@@ -121,13 +142,23 @@ def _gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
         return False
     if across != 1:
         return steps[-1] == 1
+    if found.rows * _work(info, found, target) >= COPIED:
+        return True
     itemsize = found.load.dtype.itemsize
-    width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.load.dtype)))
+    width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))
     lines = max(1, width * itemsize // LINE)
     walked = lines * most_elements(found.depth)
     # A place of a way holds as many lines as there are ways.
     held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
     return walked > 2 * held
+
+
+def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
+    """Cycles of what a panel spares each row: an operand's vector from what is stored."""
+    costs = costs_of(target)
+    work = info.weight([found.value], costs) * costs.plain
+    # Narrow floats are widened as they are loaded.
+    return work + costs.vector(Op.CAST, dt.float32) * found.load.dtype.is_narrow
 
 
 def _places(found: Contraction, steps: Sequence[int | None]) -> int:
@@ -144,17 +175,17 @@ def _places(found: Contraction, steps: Sequence[int | None]) -> int:
 def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
     """`sink` with panels of `lanes` columns."""
     before, depth = found.columns, found.depth
-    free = 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
+    free = free_number(sink)
     # Panels are gone through where the columns were.
     panel = new_range(extent(before) // lanes, int(before.arg))
     column, inside, *rows = (
         new_range(size, free + k) for k, size in enumerate((lanes, lanes, *map(extent, depth)))
     )
     own = dict(zip(depth, rows, strict=True))
-    element = moved(found.load, {before: panel * lanes + inside, **own})
+    element = moved(found.value, {before: panel * lanes + inside, **own})
     held = UOp(Op.LOCAL, element.dtype, (element, *rows, inside))
     packed = UOp(Op.LOAD, element.dtype, (held, flat_index((*depth, column))))
-    [sink] = substitute([sink], {found.load: packed})
+    [sink] = substitute([sink], {found.value: packed})
     return moved(sink, {before: panel * lanes + column})
 
 
@@ -167,6 +198,11 @@ def moved(root: UOp, places: Mapping[UOp, UOp]) -> UOp:
             src = (src[0], simplify(src[1]), *src[2:])
         done[u] = last = u if src == u.src else u.replace(src=src)
     return last
+
+
+def free_number(sink: UOp) -> int:
+    """A number that no RANGE of `sink` has, nor any above it."""
+    return 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
 
 
 def new_range(size: int, number: int) -> UOp:

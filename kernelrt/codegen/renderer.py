@@ -17,6 +17,7 @@ from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiling import Tiling, choose
+from kernelrt.codegen.words import in_words
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID, ProgramSpec, Variant
 from kernelrt.ir.fingerprint import fingerprint
@@ -164,7 +165,8 @@ class LLVMRenderer:
 
         `written` is told what became of each node.
         """
-        sink = pack(block(merge_passes(given.sink), self._device), self._device)
+        sink = in_words(merge_passes(given.sink), self._device)
+        sink = pack(block(sink, self._device), self._device)
         info = Analysis(rewrite([sink], MATH, written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))
 

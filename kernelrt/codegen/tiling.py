@@ -188,10 +188,11 @@ def _split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tilin
         return -(-extent(r) // tiling.tile(r).factor)
 
     def chunks(r: UOp) -> int:
-        # A chunk computes again what does not vary with its loop.
+        # A chunk computes again what stands outside of its loop.
+        inside = set(tiling.order[tiling.order.index(r) :])
         again = [
             u for u in (*info.reduces, *info.locals)
-            if r not in info.deps[u] and not any(r in around for around in within(u))
+            if not inside & info.deps[u] and not any(inside & around for around in within(u))
         ]
         filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
         return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)
@@ -543,7 +544,13 @@ class Chooser:
 
     def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over one or two further ranges that some load does not vary with."""
-        reuse = [r for r in free if any(r not in self.info.deps[x] for x in nest.loads)]
+        deps = self.info.deps
+        reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
+        # Arrays that are there for all of a tile need not be had several times for it.
+        held = self.info.deps_of(x.src[0] for x in nest.loads if x.src[0].op is Op.LOCAL)
+        shared = [r for r in reuse if r not in held]
+        if all(any(r not in deps[x] for r in shared) for x in nest.loads):
+            reuse = shared
         most = {r: min(16, extent(r), self._rows_kept(nest, r)) for r in reuse}
         yield {}
         for r in reuse:

@@ -60,8 +60,8 @@ def _range(u: UOp) -> str | None:
 
 
 def _address(u: UOp) -> str | None:
-    if u.src[0].op is not Op.PARAM and (u.op is Op.STORE or u.src[0].op is not Op.LOCAL):
-        wanted = "a PARAM" if u.op is Op.STORE else "a PARAM or a LOCAL"
+    if u.src[0].op not in ((Op.PARAM,) if u.op is Op.STORE else (Op.PARAM, Op.LOCAL, Op.WORDS)):
+        wanted = "a PARAM" if u.op is Op.STORE else "a PARAM, a LOCAL or WORDS"
         return f"{u.op.name} goes through {u.src[0]!r}; it must be {wanted}"
     if u.src[1].dtype is not dt.int64:
         return f"its index is {u.src[1].dtype.name}; it must be int64"
@@ -85,6 +85,19 @@ def _rare(u: UOp) -> str | None:
         elif n.op not in ELEMENTWISE and n.op is not Op.CONST:
             return f"the rare value holds {n!r}; it is arithmetic on its inputs alone"
     return None
+
+
+def _dot(u: UOp) -> str | None:
+    if u.dtype is dt.int32 and all(s.dtype is dt.int32 for s in u.src):
+        return None if u.arg in (2, 4) else f"its arg {u.arg!r} must be 2 or 4, the parts of a word"
+    return f"is {u.dtype.name}; it and the words that it takes apart are int32"
+
+
+def _words(u: UOp) -> str | None:
+    source = u.src[0]
+    if source.op is Op.PARAM and source.dtype.is_int and source.dtype.itemsize in (1, 2):
+        return None
+    return f"reads {source!r}; it must be a PARAM of integers of 8 or 16 bits"
 
 
 def _gate(u: UOp) -> str | None:
@@ -149,6 +162,8 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.PARAM: (operands(0), _param),
     Op.RANGE: (operands(1), is_of(dt.int64), _range),
     Op.RARE: (at_least(2), _rare),
+    Op.DOT: (operands(2), _dot),
+    Op.WORDS: (operands(1), is_of(dt.int32), _words),
     Op.LOAD: (operands(2, 3), keeps_type, _address, _gate),
     Op.REDUCE: (at_least(2), keeps_type, _reduce),
     Op.LOCAL: (at_least(2), keeps_type, _closes),

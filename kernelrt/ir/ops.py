@@ -109,6 +109,8 @@ class Op(enum.IntEnum):
     DETACH = enum.auto()
     # Kernel ops
     RARE = enum.auto()
+    DOT = enum.auto()
+    WORDS = enum.auto()
     REDUCE = enum.auto()
     LOCAL = enum.auto()
     LOAD = enum.auto()

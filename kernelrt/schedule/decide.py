@@ -44,6 +44,7 @@ Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
 _AGAIN = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
 _ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
+_WIDENED = "a contraction widens what it reads where it copies it"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
 
@@ -146,6 +147,8 @@ class Decider:
         again = self._again(node, accesses)
         if again is not None:
             return again
+        if _widens(node) and all(_is_multiplied(node, *access) for access in accesses):
+            return Verdict("inline", why=Decision(node, "inline", _WIDENED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
             if kept is not None:
@@ -270,6 +273,9 @@ class Decider:
         """
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
+            return None
+        if node.dtype.is_int and node.dtype.itemsize < 4:
+            # Narrow integers are multiplied several at a time, from copies of stored ones.
             return None
         axes = group.row(index, node.shape)
         if axes is None or axes[-1] != innermost(node, self._orders.get(node)):
@@ -456,6 +462,21 @@ class Decider:
         return not contraction_reuse(node) or not (
             group.contractions - {(node, index)} or not runs_along(node, group, index, self._orders)
         )
+
+
+def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
+    """Whether what contracts `node` at `index` copies it, or multiplies it as narrow as it is."""
+    whole = node.dtype.is_int and group.inside_reduction(index)
+    return whole or group.inside_contraction(index)
+
+
+def _widens(node: UOp) -> bool:
+    """Whether `node` only makes wider what a register holds as wide, or multiplies as narrow."""
+    if node.op is not Op.CAST:
+        return False
+    before, after = node.src[0].dtype, node.dtype
+    widens = before.itemsize < after.itemsize <= 4
+    return widens and (before.is_float is after.is_float) and not before.is_bool
 
 
 def _rounds(node: UOp) -> bool:

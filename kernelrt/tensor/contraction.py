@@ -32,12 +32,24 @@ class ContractionMethods(PartMethods):
     def matmul(self, other: Operand) -> Self:
         """Matrix product over the last two axes; leading axes broadcast, vectors are rows/columns.
 
+        Products and sums have the type of the operands, and integers wrap. Cast narrow integers to
+        add up in a wider type: no wider copy is made, and where the processor multiplies bytes and
+        adds up in 32 bits, as VNNI does, so does this. Narrow floats add up in float32, and are
+        rounded once.
+
         Raises
         ------
         ShapeError
             An operand has no axes, or the inner sizes differ.
         DTypeError
             The operands are bools.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> x, w = krt.full((2, 100), 100, dtype="int8"), krt.full((100, 1), -128, dtype="int8")
+        >>> (x.cast("int32") @ w.cast("int32")).tolist()
+        [[-1280000], [-1280000]]
         """
         right = self._lift(other, "other")
         a, b = self._factors(right, "matmul")

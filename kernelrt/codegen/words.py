@@ -1,0 +1,415 @@
+"""Sums of products of narrow integers, several to a word.
+
+Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
+in one instruction. Read as words, neighbours along the depth side by side, a sum of such products
+is one over a shorter depth, of DOTs. Words are read where they lie in an operand that is stored
+along the depth; else they are put together in panels, which each serve many results.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.analysis import Analysis, stride
+from kernelrt.codegen.dot import has_dot
+from kernelrt.codegen.packing import contraction, free_number, moved, new_range
+from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.ir.local import LOCAL_BYTES, flat_index
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.uop import UOp, const
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.codegen.packing import Contraction
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
+
+__all__ = ["in_words"]
+
+#: Rows of the other operand from which words put together for them pay, and from which panels of
+#: words do that lie in memory as they are. Measured with products of 8 to 64 rows, and 256 or 4096
+#: columns and depth.
+ROWS: Final = 12
+MANY_ROWS: Final = 24
+#: The highest bit of each byte of a word.
+FLIP: Final = 0x80808080
+#: Words of a sum from which panels pay.
+LEAST: Final = 4
+#: The most columns and rows whose words lie in panels at a time. More columns have the other
+#: operand copied less often; fewer leave more blocks to share among cores.
+SIDES: Final = (64, 128)
+#: Columns that take as long as copying the rows of the other operand for a block.
+AGAIN: Final = 4
+
+
+def in_words(sink: UOp, target: DeviceSpec) -> UOp:
+    """`sink` with its sum of products over words, where it has one and `target` multiplies them."""
+    info = Analysis(sink)
+    found = contraction(info)
+    product = None if found is None else _product(info, found, target)
+    if found is None or product is None:
+        return sink
+    load, other = product.load.stored(), product.other.stored()
+    if load is not None and other is not None and found.rows < MANY_ROWS:
+        return _read_in_place(sink, found, product, load, other)
+    return sink if found.rows < ROWS else _in_panels(info, sink, found, product, target)
+
+
+class _Words(NamedTuple):
+    """An operand of narrow integers, read some at a time.
+
+    Attributes
+    ----------
+    access : UOp
+        The LOAD of one element.
+    along : UOp
+        The RANGE along which the elements of a word follow each other.
+    step : UOp
+        The RANGE of the words.
+    parts : int
+        Elements of a word.
+    """
+
+    access: UOp
+    along: UOp
+    step: UOp
+    parts: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether elements may be below 0."""
+        return self.access.dtype.min < 0
+
+    @property
+    def left(self) -> int:
+        """Elements after the last word."""
+        return extent(self.along) - extent(self.step) * self.parts
+
+    def stored(self) -> UOp | None:
+        """A LOAD of whole words, where their elements lie side by side."""
+        param, index, *gates = self.access.src
+        size = param.dtype.bits * self.parts
+        if gates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
+            return None
+        if self.left < 0:
+            return None
+        words = UOp(Op.WORDS, dt.int32, (param,))
+        return moved(UOp(Op.LOAD, dt.int32, (words, index)), {self.along: self.step * self.parts})
+
+    def assembled(self) -> UOp:
+        """A word of elements that are loaded one by one; past the end of the depth they are 0."""
+        gated = self.left < 0
+
+        def gate(place: UOp) -> UOp | None:
+            return place < extent(self.along) if gated else None
+
+        return self._of([self.step * self.parts + n for n in range(self.parts)], gate)
+
+    def last(self) -> UOp:
+        """A word of the elements that are left."""
+        first = extent(self.step) * self.parts
+        return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
+
+    def _of(self, places: Sequence[UOp], gate: Callable[[UOp], UOp | None]) -> UOp:
+        """A word of the elements at `places` of the depth."""
+        bits = 32 // self.parts
+        total = const(0, dt.int32)
+        for number, place in enumerate(places):
+            element = moved(self.access, {self.along: place})
+            condition = gate(place) if number else None
+            if condition is not None:
+                element = element.replace(src=(*element.src, condition))
+            word = element.cast(dt.int32)
+            if self.signed and number < self.parts - 1:
+                word = word & ((1 << bits) - 1)
+            total = total | word << bits * number if number else word
+        return total
+
+    def word(self) -> UOp:
+        """A word, in whichever way it is had."""
+        return self.stored() or self.assembled()
+
+
+class _Product(NamedTuple):
+    """A contraction as one of words.
+
+    Attributes
+    ----------
+    load, other : _Words
+        Its operands.
+    depth : tuple of UOp
+        The RANGEs of the sum over words.
+    alike : bool
+        Whether an instruction is to multiply bytes of which both are signed, or neither. It takes
+        one of each: the highest bit of each byte of one operand is flipped, by which it is 128
+        more, or less, and has the other sign; 128 times the other operand is subtracted again.
+    """
+
+    load: _Words
+    other: _Words
+    depth: tuple[UOp, ...]
+    alike: bool
+
+    def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
+        """The DOT of words of both operands, those of the first being `signed` or not."""
+        first, second = (other, load) if signed else (load, other)
+        return UOp(Op.DOT, dt.int32, (first, second), self.load.parts)
+
+
+def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
+    """The contraction in words, if its operands are narrow and `target` has what it takes."""
+    total = found.reduce.dtype
+    load, other = (_narrow(x, total) for x in (found.value, found.factor))
+    if total.is_float or total.bits > 32 or load is None or other is None:
+        return None
+    if all(x.dtype.bits == 8 for x in (load, other)) and has_dot(target, 4):
+        parts = 4
+    elif all(x.dtype.max < 1 << 15 for x in (load, other)) and has_dot(target, 2):
+        parts = 2
+    else:
+        return None
+
+    def fit(r: UOp) -> tuple[bool, int, int]:
+        strides = [info.stride(x, r) for x in (load, other)]
+        return extent(r) % parts == 0, strides.count(1), extent(r)
+
+    along = max(found.depth, key=fit)
+    # What is left of a depth of its own is one word more; in others the words are filled up.
+    count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
+    step = new_range(count, free_number(info.sink))
+    left, right = (_Words(x, along, step, parts) for x in (load, other))
+    depth = (*(r for r in found.depth if r is not along), step)
+    return _Product(left, right, depth, parts == 4 and left.signed is right.signed)
+
+
+def _narrow(x: UOp, total: DType) -> UOp | None:
+    """The LOAD that `x`, modulo what `total` wraps to, has its value from by casts alone."""
+    while x.op is Op.CAST:
+        after, before = x.dtype, x.src[0].dtype
+        if not after.is_int or not before.is_int:
+            return None
+        keeps = after.min <= before.min and before.max <= after.max
+        if not keeps and after.bits < total.bits:
+            return None
+        x = x.src[0]
+    return x if x.op is Op.LOAD and x.dtype.is_int and x.dtype.bits <= 16 else None
+
+
+def _flipped(word: UOp) -> UOp:
+    return word ^ const(FLIP, dt.int32)
+
+
+def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
+    return UOp(Op.REDUCE, dt.int32, (value, *depth), Op.ADD)
+
+
+# Few rows ----------------------------------------------------------------------------------------
+
+
+def _read_in_place(
+    sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
+) -> UOp:
+    """`sink` with the words of both operands read as they lie."""
+    depth, signed = product.depth, product.load.signed
+    left = product.load.left > 0
+    last, last_other = (x.last() if left else None for x in (product.load, product.other))
+    if not product.alike:
+        total = _sum(product.dot(load, other, signed=signed), depth)
+        if last is not None and last_other is not None:
+            total = total + product.dot(last, last_other, signed=signed)
+    else:
+        # What is subtracted follows from the operand that has less elements.
+        free = free_number(sink) + 1
+        own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
+        far = moved(other, dict(zip(depth, own, strict=True)))
+        flip = const(FLIP, dt.int32)
+        total = _sum(product.dot(_flipped(load), other, signed=not signed), depth)
+        total = total - _sum(product.dot(flip, far, signed=not signed), own)
+        if last is not None and last_other is not None:
+            total = total + product.dot(_flipped(last), last_other, signed=not signed)
+            total = total - product.dot(flip, last_other, signed=not signed)
+    return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
+
+
+# Many rows ---------------------------------------------------------------------------------------
+
+
+class _Sizes(NamedTuple):
+    """Columns and rows of a block, of whose words there are copies, and columns of a panel."""
+
+    columns: int
+    rows: int
+    width: int
+
+
+def _sizes(
+    row: UOp, found: Contraction, product: _Product, target: DeviceSpec, *, copied: bool
+) -> _Sizes | None:
+    """The largest block that there is memory for, in the second cache and on the stack.
+
+    Unless `copied`, the other operand is read where it lies.
+    """
+    lanes, size = target.lanes(4), extent(found.columns)
+    deep = math.prod(map(extent, product.depth)) + 1
+    room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
+    widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
+    heights = [-(-extent(row) // n) for n in range(1, extent(row) + 1)] if copied else [0]
+    heights = [n for n in dict.fromkeys(heights) if n <= SIDES[1]]
+    for columns in widths:
+        for rows in heights:
+            fits = (columns + rows) * deep + columns <= room
+            if fits and (rows >= min(ROWS, extent(row)) or not copied):
+                return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
+    return None
+
+
+def _widths(size: int, lanes: int) -> list[int]:
+    """Columns of a block, those first for which least is computed and copied."""
+
+    def cost(width: int) -> tuple[int, int]:
+        return -(-size // width) * (width + AGAIN), width
+
+    return sorted(range(lanes, max(SIDES[0], lanes) + 1, lanes), key=cost)
+
+
+def _in_panels(
+    info: Analysis, sink: UOp, found: Contraction, product: _Product, target: DeviceSpec
+) -> UOp:
+    """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
+    deps = info.deps
+    rows = sorted(
+        (r for r in deps[product.other.access] - deps[product.load.access] if is_fixed(r)),
+        key=lambda r: (extent(r), -int(r.arg)),
+    )
+    copied = product.alike or product.other.stored() is None
+    if not rows or math.prod(map(extent, product.depth)) < LEAST:
+        return sink
+    sizes = _sizes(rows[-1], found, product, target, copied=copied)
+    if sizes is None:
+        return sink
+    ends = extent(found.columns) % sizes.columns, copied and extent(rows[-1]) % sizes.rows
+    if any(ends) and _reads_what_it_writes(info):
+        return sink
+    return _Panels(sink, found, product, rows[-1], sizes, copied=copied).write()
+
+
+def _reads_what_it_writes(info: Analysis) -> bool:
+    """Whether results that are computed twice may differ."""
+    written = {s.src[0] for s in info.sink.src}
+    return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
+
+
+class _Panels:
+    """A contraction in words, with copies of its operands' words."""
+
+    def __init__(
+        self,
+        sink: UOp,
+        found: Contraction,
+        product: _Product,
+        row: UOp,
+        sizes: _Sizes,
+        *,
+        copied: bool,
+    ) -> None:
+        self.sink, self.found, self.product = sink, found, product
+        self.row, self.sizes, self.copied = row, sizes, copied
+        self.free = itertools.count(free_number(sink) + 1)
+        columns = found.columns
+        first, second = sorted((int(row.arg), int(columns.arg)))
+        # Blocks of columns outside, as filling these takes longer; then rows, panels, the rest.
+        self.block = new_range(-(-extent(columns) // sizes.columns), first)
+        self.rows = new_range(-(-extent(row) // sizes.rows), second) if copied else None
+        self.panel = self._new(sizes.columns // sizes.width)
+        self.line = self._new(sizes.rows if copied else extent(row))
+        self.column = self._new(sizes.width)
+
+    def _new(self, size: int) -> UOp:
+        return new_range(size, next(self.free))
+
+    def _own(self, *ranges: UOp) -> tuple[UOp, ...]:
+        """RANGEs of as many elements."""
+        return tuple(self._new(extent(r)) for r in ranges)
+
+    def _column(self, panel: UOp, column: UOp) -> UOp:
+        first = _start(self.block, self.sizes.columns, extent(self.found.columns))
+        return first + panel * self.sizes.width + column
+
+    def _line(self, line: UOp) -> UOp:
+        if self.rows is None:
+            return line
+        return _start(self.rows, self.sizes.rows, extent(self.row)) + line
+
+    def write(self) -> UOp:
+        """The kernel."""
+        product, depth = self.product, self.product.depth
+        left = product.load.left > 0
+        load, rows = self._packed(left=False), self._rows(left=False)
+        total = _sum(self._dot(load, rows), depth)
+        last = self._packed(left=True) if left else None
+        if last is not None:
+            total = total + self._dot(last, self._rows(left=True))
+        if product.alike:
+            total = total - self._more(load, last)
+        total = total.cast(self.found.reduce.dtype)
+        [sink] = substitute([self.sink], {self.found.reduce: total})
+        places = {
+            self.found.columns: self._column(self.panel, self.column),
+            self.row: self._line(self.line),
+        }
+        return moved(sink, places)
+
+    def _dot(self, load: UOp, other: UOp) -> UOp:
+        return self.product.dot(load, other, signed=self.product.load.signed)
+
+    def _packed(self, *, left: bool) -> UOp:
+        """A word of a column, from a copy of those of a block: panel by panel, row by row.
+
+        With `left`, of what is left of the depth.
+        """
+        load = self.product.load
+        walked = (self.panel, *(() if left else self.product.depth), self.column)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        at[self.found.columns] = self._column(at.pop(self.panel), at.pop(self.column))
+        copy = moved(load.last() if left else load.word(), at)
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
+
+    def _rows(self, *, left: bool) -> UOp:
+        """A word of the other operand, from a copy of a block of its rows if there is one."""
+        other, depth = self.product.other, () if left else self.product.depth
+        word = other.last() if left else other.word()
+        if not self.copied:
+            return word
+        # The copy goes along what is stored along, so that it is made of whole vectors.
+        along = stride(other.access.src[1], self.row) == 1
+        walked = (*depth, self.line) if along else (self.line, *depth)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        line = at.pop(self.line)
+        word = _flipped(word) if self.product.alike else word
+        copy = moved(word, {self.row: self._line(line), **at})
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
+
+    def _more(self, load: UOp, last: UOp | None) -> UOp:
+        """What the flipped bits add to the results of a column, from a copy of a block's."""
+        walked = (self.panel, self.column, *self.product.depth)
+        panel, column, *deep = own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        flip = const(FLIP, dt.int32)
+        total = _sum(self._dot(moved(load, at), flip), deep)
+        if last is not None:
+            total = total + self._dot(moved(last, at), flip)
+        local = UOp(Op.LOCAL, dt.int32, (total, panel, column))
+        return UOp(Op.LOAD, dt.int32, (local, flat_index((self.panel, self.column))))
+
+
+def _start(block: UOp, width: int, size: int) -> UOp:
+    """Where a block begins; the last one ends with the last element, and may repeat some."""
+    start = block * width
+    return start if size % width == 0 else start.alu(Op.MIN, size - width)

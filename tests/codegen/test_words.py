@@ -1,0 +1,329 @@
+"""Sums of products of narrow integers, several to a word: values, and when it is done."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.backend.cpu import LLVMCompiler
+from kernelrt.codegen import LLVMRenderer
+from kernelrt.codegen.words import MANY_ROWS, ROWS, in_words
+from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.ir import Op, UOp, Variable, const, toposort
+from kernelrt.ir.spec import verify_kernel
+from tests.codegen.conftest import runner
+
+VNNI = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512vnni")
+SHORT = replace(DeviceSpec.avx2(), features=f"{DeviceSpec.avx2().features},+avxvnni")
+TARGETS = {
+    "vnni": VNNI, "avxvnni": SHORT, "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
+    "generic": DeviceSpec.generic(), "neon": DeviceSpec.neon(),
+}  # fmt: skip
+KINDS = ["int8", "uint8", "int16"]
+#: For bytes of which one is flipped, for others, and for halves.
+PAIRS = [("int8", "int8"), ("uint8", "int8"), ("int16", "int16")]
+BYTES = [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")]
+LAYOUTS = ["NN", "NT", "TN", "TT"]
+
+
+def product(build, sizes, layout="NN", kinds=("int8", "int8"), total="int32", rows=None):
+    m, n, k = sizes
+    left, right, dtype = (getattr(dt, name) for name in (*kinds, total))
+    i, j, t = (build.range(size, number) for number, size in enumerate((rows or m, n, k)))
+    a, b = build.param(1, m * k, left), build.param(2, k * n, right)
+    x = build.load(a, t * m + i if layout[0] == "T" else i * k + t).cast(dtype)
+    y = build.load(b, j * k + t if layout[1] == "T" else t * n + j).cast(dtype)
+    value = build.reduce(Op.ADD, x * y, t)
+    return build.sink(build.store(build.param(0, m * n, dtype), i * n + j, value))
+
+
+def drawn(rng, kind, shape):
+    """Numbers of which a third are the least, and a third the greatest."""
+    info = np.iinfo(kind)
+    some = rng.integers(info.min, info.max + 1, shape)
+    return np.choose(rng.integers(0, 3, shape), [some, info.min, info.max]).astype(kind)
+
+
+def operands(rng, sizes, layout="NN", kinds=("int8", "int8"), total="int32"):
+    """The product as C wraps it, and both operands as they are laid out."""
+    m, n, k = sizes
+    a, b = drawn(rng, kinds[0], (m, k)), drawn(rng, kinds[1], (k, n))
+    laid = (a.T if layout[0] == "T" else a, b.T if layout[1] == "T" else b)
+    return (a.astype(np.int64) @ b.astype(np.int64)).astype(total), *map(np.ascontiguousarray, laid)
+
+
+def parts(ast, target=VNNI):
+    """Of what DOTs the kernel is made: 4, 2, or nothing."""
+    written = in_words(ast, target)
+    verify_kernel(written)
+    found = {u.arg for u in toposort([written]) if u.op is Op.DOT}
+    assert len(found) < 2
+    return found.pop() if found else None
+
+
+def copies(ast, target=VNNI):
+    return sum(u.op is Op.LOCAL for u in toposort([in_words(ast, target)]))
+
+
+@pytest.fixture(scope="module", params=["own", "avx512", "avx2", "generic"])
+def run_on(request):
+    """A runner for this machine, and for targets with less that it has too."""
+    own = host()
+    if request.param == "own":
+        return runner(own)
+    spec = TARGETS[request.param]
+    if not own.triple.startswith("x86_64") or own.vector_bits < spec.vector_bits:
+        pytest.skip("this machine has not what the target has")
+    return runner(replace(spec, triple=own.triple))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kinds", [*itertools.product(KINDS, KINDS)], ids=str)
+def test_products_of_extreme_numbers(run_on, build, rng, kinds, layout):
+    for sizes in ((48, 32, 64), (33, 20, 21)):
+        truth, a, b = operands(rng, sizes, layout, kinds)
+        out = np.full(truth.shape, -7, truth.dtype)
+        run_on(product(build, sizes, layout, kinds), [out, a, b])
+        np.testing.assert_array_equal(out, truth)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_but_the_least_and_the_greatest(run_on, build, kind):
+    """The greatest sums of all pairs, which wrap for int16."""
+    m, n, k = sizes = (16, 16, 40)
+    for x, y in itertools.product((np.iinfo(kind).min, np.iinfo(kind).max), repeat=2):
+        a, b, out = np.full((m, k), x, kind), np.full((k, n), y, kind), np.zeros((m, n), np.int32)
+        run_on(product(build, sizes, kinds=(kind, kind)), [out, a, b])
+        assert (out == np.int64(k * int(x) * int(y)).astype(np.int32)).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kinds", PAIRS, ids=str)
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (1, 40, 64), (3, 17, 31), (ROWS - 1, 33, 18), (ROWS, 16, 16), (MANY_ROWS, 33, 18),
+        (40, 1, 40), (40, 40, 1), (40, 40, 3), (17, 130, 65), (131, 129, 127), (200, 64, 1030),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_odd_sizes(run, build, rng, sizes, kinds, layout):
+    truth, a, b = operands(rng, sizes, layout, kinds)
+    out = np.full(truth.shape, -7, truth.dtype)
+    run(product(build, sizes, layout, kinds), [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
+@pytest.mark.parametrize("total", ["int8", "int16", "uint16", "uint32"])
+@pytest.mark.parametrize("kinds", BYTES, ids=str)
+def test_sums_in_other_types_wrap_to_these(run, build, rng, kinds, total):
+    sizes = (32, 48, 50)
+    truth, a, b = operands(rng, sizes, kinds=kinds, total=total)
+    out = np.zeros(truth.shape, total)
+    ast = product(build, sizes, kinds=kinds, total=total)
+    assert parts(ast) == 4
+    run(ast, [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
+@pytest.mark.parametrize("total", ["int64", "uint64", "float32"])
+def test_wider_sums_are_no_products_of_words(run, build, rng, total):
+    sizes = (32, 48, 50)
+    truth, a, b = operands(rng, sizes, total=total)
+    out = np.zeros(truth.shape, total)
+    ast = product(build, sizes, total=total)
+    assert parts(ast) is None
+    run(ast, [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
+def test_what_is_multiplied_in_words(build):
+    sizes = (64, 64, 64)
+    quads, pairs = ("int8", "uint8"), ("int8", "int16")
+    assert parts(product(build, sizes, kinds=quads)) == 4
+    assert parts(product(build, sizes, kinds=quads), SHORT) == 4
+    assert parts(product(build, sizes, kinds=quads), DeviceSpec.avx512()) == 2
+    assert parts(product(build, sizes, kinds=quads), DeviceSpec.generic()) == 2
+    assert parts(product(build, sizes, kinds=quads), DeviceSpec.neon()) is None
+    assert parts(product(build, sizes, kinds=pairs)) == 2
+    # The halves of a word are signed.
+    assert parts(product(build, sizes, kinds=("uint16", "int8"))) is None
+    assert parts(product(build, sizes, kinds=("int32", "int32"))) is None
+    assert parts(product(build, sizes, kinds=("bool_", "int8"))) is None
+    # Numbers that wrap on the way are others than those that are stored.
+    assert parts(product(build, sizes, rows=Variable("rows", 1, 64))) is None
+    # Few rows are worth no copies: where words do not lie side by side they are not made.
+    assert parts(product(build, (ROWS - 1, 64, 64), "NN")) is None
+    assert parts(product(build, (ROWS - 1, 64, 64), "NT")) == 4
+    assert parts(product(build, (ROWS - 1, 64, 64), "TT")) is None
+
+
+def test_casts_that_change_numbers_stay(run, build, rng):
+    m, n, k = sizes = (32, 32, 32)
+    i, j, t = (build.range(size, number) for number, size in enumerate(sizes))
+    a, b = build.param(1, m * k, dt.int16), build.param(2, k * n, dt.int8)
+    x = build.load(a, i * k + t).cast(dt.int8).cast(dt.int32)
+    y = build.load(b, t * n + j).cast(dt.uint8).cast(dt.int32)
+    value = build.reduce(Op.ADD, x * y, t)
+    ast = build.sink(build.store(build.param(0, m * n, dt.int32), i * n + j, value))
+    assert parts(ast) is None
+    left, right = drawn(rng, "int16", (m, k)), drawn(rng, "int8", (k, n))
+    out = np.zeros((m, n), np.int32)
+    run(ast, [out, left, right])
+    truth = left.astype(np.int8).astype(np.int64) @ right.astype(np.uint8).astype(np.int64)
+    np.testing.assert_array_equal(out, truth)
+
+
+def test_what_is_copied(build):
+    sizes = (64, 64, 64)
+    # Words of the columns, those of the rows with bits flipped, and what that adds to each column.
+    assert copies(product(build, sizes, "NT")) == 3
+    assert copies(product(build, sizes, "NT", ("uint8", "int8"))) == 1
+    assert copies(product(build, sizes, "TN", ("uint8", "int8"))) == 2
+    # And words of what is left of the depth.
+    assert copies(product(build, (64, 64, 63), "NT")) == 5
+    assert copies(product(build, (MANY_ROWS - 1, 64, 64), "NT")) == 0
+
+
+def test_batches_and_an_epilogue(run, build, rng):
+    count, m, n, k = 3, 40, 50, 30
+    s, i, j, t = (build.range(size, number) for number, size in enumerate((count, m, n, k)))
+    a, b = build.param(1, count * m * k, dt.int8), build.param(2, count * k * n, dt.int8)
+    scale = build.load(build.param(3, n), j)
+    x = build.load(a, (s * m + i) * k + t).cast(dt.int32)
+    y = build.load(b, (s * k + t) * n + j).cast(dt.int32)
+    value = build.reduce(Op.ADD, x * y, t).cast(dt.float32) * scale
+    ast = build.sink(build.store(build.param(0, count * m * n), (s * m + i) * n + j, value))
+    assert parts(ast) == 4
+    left, right = drawn(rng, "int8", (count, m, k)), drawn(rng, "int8", (count, k, n))
+    scales = rng.standard_normal(n).astype(np.float32)
+    out = np.zeros((count, m, n), np.float32)
+    run(ast, [out, left, right, scales])
+    truth = left.astype(np.int64) @ right.astype(np.int64)
+    np.testing.assert_array_equal(out, truth.astype(np.float32) * scales)
+
+
+@pytest.mark.parametrize("sizes", [(131, 129, 40), (128, 128, 40)], ids=str)
+def test_results_that_replace_what_is_read_are_computed_once(run, build, rng, sizes):
+    """Blocks that repeat some results would add to them twice."""
+    m, n, k = sizes
+    i, j, t = (build.range(size, number) for number, size in enumerate(sizes))
+    a, b = build.param(1, m * k, dt.int8), build.param(2, k * n, dt.int8)
+    out, at = build.param(0, m * n, dt.int32), i * n + j
+    x, y = build.load(a, i * k + t).cast(dt.int32), build.load(b, t * n + j).cast(dt.int32)
+    ast = build.sink(
+        build.store(out, at, build.load(out, at) * 3 + build.reduce(Op.ADD, x * y, t))
+    )
+    assert parts(ast) == (4 if m % 2 == 0 else None)
+    truth, left, right = operands(rng, sizes)
+    kept = drawn(rng, "int16", (m, n)).astype(np.int32)
+    found = kept.copy()
+    run(ast, [found, left, right])
+    np.testing.assert_array_equal(found, kept * 3 + truth)
+
+
+@pytest.mark.parametrize("taps", [3, 4])
+def test_sums_along_several_axes(run, build, rng, taps):
+    """As in a convolution: of the axes the one goes along words that words divide."""
+    m, n, channels = 40, 36, 10
+    i, j, s, t = (build.range(size, number) for number, size in enumerate((m, n, channels, taps)))
+    width = m + taps - 1
+    a, b = build.param(1, channels * width, dt.uint8), build.param(2, n * channels * taps, dt.int8)
+    x = build.load(a, s * width + i + t).cast(dt.int32)
+    y = build.load(b, (j * channels + s) * taps + t).cast(dt.int32)
+    value = build.reduce(Op.ADD, x * y, s, t)
+    ast = build.sink(build.store(build.param(0, m * n, dt.int32), i * n + j, value))
+    assert parts(ast) == 4
+    left, right = drawn(rng, "uint8", (channels, width)), drawn(rng, "int8", (n, channels, taps))
+    out = np.zeros((m, n), np.int32)
+    run(ast, [out, left, right])
+    seen = np.lib.stride_tricks.sliding_window_view(left, taps, 1).astype(np.int64)
+    np.testing.assert_array_equal(out, np.einsum("smt,nst->mn", seen, right.astype(np.int64)))
+
+
+def test_checked_and_masked_rows_are_left_where_they_are(build):
+    m, n, k = 40, 40, 40
+    i, j, t = (build.range(size, number) for number, size in enumerate((m, n, k)))
+    row = UOp(
+        Op.BOUND, dt.int64,
+        (build.load(build.param(3, k, dt.int64), t), const(k, dt.int64),
+         build.param(4, 1, dt.int64)),
+        (0, False),
+    )  # fmt: skip
+    a, b = build.param(1, m * k, dt.int8), build.param(2, k * n, dt.int8)
+    x, y = build.load(a, i * k + t), build.load(b, row * n + j)
+    masked = build.load(b, t * n + j, t < 30)
+    for right in (y, masked):
+        value = build.reduce(Op.ADD, x.cast(dt.int32) * right.cast(dt.int32), t)
+        out = build.param(0, m * n, dt.int32)
+        assert parts(build.sink(build.store(out, i * n + j, value))) is None
+
+
+@pytest.mark.parametrize("sizes", [(0, 40, 40), (40, 0, 40), (40, 40, 0)], ids=str)
+def test_nothing(run, build, rng, sizes):
+    truth, a, b = operands(rng, sizes)
+    out = np.full(truth.shape, -7, np.int32)
+    run(product(build, sizes), [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
+def test_long_depths(run, build, rng):
+    for sizes in ((32, 48, 8192), (MANY_ROWS, 40, 30_000)):
+        truth, a, b = operands(rng, sizes)
+        out = np.zeros(truth.shape, np.int32)
+        run(product(build, sizes), [out, a, b])
+        np.testing.assert_array_equal(out, truth)
+
+
+@pytest.mark.parametrize("kinds", [("int8", "int8"), ("int16", "int16")], ids=str)
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_compiles_them(build, target, layout, kinds):
+    spec = TARGETS[target]
+    for sizes in ((128, 1024, 64), (131, 257, 67), (3, 64, 64)):
+        ast = product(build, sizes, layout, kinds)
+        program = LLVMRenderer(spec).render(ast)
+        assert "ret" in LLVMCompiler(spec).assembly(program.name, program.src)
+
+
+@pytest.mark.parametrize(
+    ("target", "kinds", "instruction"),
+    [
+        ("vnni", ("int8", "int8"), "vpdpbusd"),
+        ("vnni", ("int16", "int16"), "vpdpwssd"),
+        ("avxvnni", ("uint8", "int8"), "vpdpbusd"),
+        ("avx512", ("int8", "int8"), "vpmaddwd"),
+        ("avx2", ("int8", "int8"), "vpmaddwd"),
+        ("generic", ("int16", "int16"), "pmaddwd"),
+    ],
+)
+def test_the_inner_loop_is_of_dot_products(build, target, kinds, instruction):
+    spec = TARGETS[target]
+    program = LLVMRenderer(spec).render(product(build, (128, 128, 128), kinds=kinds))
+    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    blocks = text.split("\n.LBB")
+    inner = max(blocks, key=lambda block: block.count(instruction))
+    assert inner.count(instruction) >= 16
+    # None of its sums waits on the stack.
+    assert "mm" not in "".join(line for line in inner.splitlines() if "Spill" in line)
+
+
+def test_blocks_are_shared_by_cores(build):
+    for sizes in ((1024, 1024, 256), (4096, 64, 512), (1000, 1000, 1000)):
+        assert LLVMRenderer(VNNI).render(product(build, sizes)).global_size[0] >= 8
+
+
+def test_any_tile_can_be_written(build, rng):
+    """Vectors that are longer than a register, as a variant may have them."""
+    renderer = LLVMRenderer(host())
+    sizes = (48, 64, 64)
+    ast = product(build, sizes)
+    truth, a, b = operands(rng, sizes)
+    for variant in itertools.islice(renderer.variants(ast), 12):
+        out = np.zeros(truth.shape, np.int32)
+        runner(host(), variant.text)(ast, [out, a, b])
+        np.testing.assert_array_equal(out, truth)
