@@ -176,6 +176,12 @@ class _Verifier:
         self._check_deps()
         self._check_arena()
         self._ledger = Ledger(self._made.deps, self._unforced)
+        try:
+            self._check_items()
+        finally:
+            del self._ledger  # which holds this object
+
+    def _check_items(self) -> None:
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)

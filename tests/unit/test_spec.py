@@ -98,7 +98,7 @@ def element(array: UOp, index: UOp = ZERO) -> UOp:
         ((store(element(ROW), R, ROW),), "must be a PARAM"),
         ((store(ROW),), "as a number; LOAD an element"),
         ((store(element(Q, UOp(Op.LOCAL, INT, (S, S)))),), "as a number; LOAD an element"),
-        ((store(element(LOAD)),), "must be a PARAM or a LOCAL"),
+        ((store(element(LOAD)),), "must be a PARAM, a LOCAL or WORDS"),
         ((store(element(ROW, S)),), "used outside its"),
         ((store(element(ROW.replace(src=(LOAD, ZERO)))),), "no RANGE"),
         ((store(element(ROW.replace(src=(LOAD,)))),), "takes 2 operands or more"),
