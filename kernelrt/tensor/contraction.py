@@ -17,6 +17,7 @@ from kernelrt.ir.shape import broadcast, format_shape, format_size, is_static, s
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import lacking, whole
 from kernelrt.tensor.hints import tell_widening
+from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.parts import PartMethods
@@ -33,7 +34,7 @@ PerAxis: TypeAlias = int | Sequence[int]
 
 
 @operations()
-class ContractionMethods(PartMethods):
+class ContractionMethods(PartMethods, IndexingMethods):
     """Matrix products and convolutions."""
 
     __slots__ = ()
