@@ -154,6 +154,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._status", ["kernelrt/_status.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
+        Extension("kernelrt._survey", ["kernelrt/_survey.pyx"], **settings),
         Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),
         Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),
         Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),

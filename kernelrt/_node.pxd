@@ -1,7 +1,8 @@
 # cython: language_level=3
 """The class that UOp extends, with the fields that walks over graphs read."""
 
-from libc.stdint cimport int64_t, uint64_t
+from cpython.object cimport PyObject
+from libc.stdint cimport uint64_t
 
 
 cdef class Node:
@@ -27,14 +28,27 @@ cdef class Node:
 # The one node with this content.
 cdef Node intern(object op, object dtype, tuple src, object arg)
 
-cdef class Words:
-    cdef int64_t *words
-    cdef Py_ssize_t n, room
 
-    cdef int put(self, int64_t word) except -1
+cdef size_t arg_hash(object arg) except? 0
+cdef bint same_arg(object a, object b) except -1
 
 
-cdef class Skeleton:
-    cdef list args
-    cdef Words words
-    cdef size_t content
+cdef inline size_t mix(size_t h, size_t word) noexcept:
+    h = (h ^ word) * <size_t> 0x9E3779B97F4A7C15
+    return h ^ (h >> 29)
+
+
+cdef inline object type_of(object value):
+    return type(value)
+
+
+cdef struct Step:
+    PyObject *node
+    bint expanded
+
+
+cdef class Stack:
+    cdef Step *steps
+    cdef Py_ssize_t n_steps, room
+
+    cdef int push(self, PyObject *node, bint expanded) except -1

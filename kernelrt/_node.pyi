@@ -1,7 +1,7 @@
 """Types of what UOp extends, and of the walks over graphs."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from kernelrt._origin import Raw
 from kernelrt.dtype import DType
@@ -62,9 +62,6 @@ class Node:
     origin: Raw | None
     """Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`."""
 
-class Skeleton:
-    """The structure of graphs, apart from what they read: hashable, compared by value."""
-
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) -> list[UOp]:
     """Nodes reachable from `roots`, each once, operands first.
 
@@ -78,26 +75,7 @@ def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
 def inherit(new: UOp, old: UOp) -> UOp:
     """`new`, which takes the place of `old`, with its origin unless it has a later one."""
 
-@overload
-def survey(
-    roots: Sequence[UOp], deep: Literal[False] = False, *, loose: Literal[True]
-) -> tuple[Skeleton, list[UOp], list[UOp]]: ...
-@overload
-def survey(
-    roots: Sequence[UOp], deep: bool = False, loose: Literal[False] = False
-) -> tuple[Skeleton, list[UOp], list[Hashable]] | None:
-    """The structure of graphs, their BUFFER nodes, and the marks of their leaves.
-
-    In a `loose` survey numbers are no part of the structure, and their CONST nodes stand in place
-    of the marks. Both lists are in the order in which the structure counts them. Marks are looked
-    through, and values that were kept are read from their storage. In a `deep` survey marks are
-    part of the structure, and the histories behind them; it gives None if one of those is stale.
-    """
-
-def was_surveyed(node: UOp) -> bool:
-    """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
-
 def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _infer_with(shape: Callable[[UOp], None], bounds: Callable[[UOp], None]) -> None: ...
-def _name_ops(buffer: Op, number: Op, detach: Op) -> None: ...
-def _name_marks(kept: type, leaf: type, stale: type, custom: type) -> None: ...
+def _name_detach(op: Op) -> None: ...
+def _name_kept(kind: type) -> None: ...

@@ -7,8 +7,8 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport Py_EQ, PyObject, PyObject_Hash, PyObject_RichCompareBool
 from cpython.ref cimport Py_REFCNT
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
 
 cdef extern from *:
     """
@@ -46,6 +46,10 @@ cdef extern from *:
 cdef tuple NO_ARGS = ()
 cdef object node_type = None
 
+# What is no operation upon what it marks; see _name_detach and _name_kept.
+cdef object DETACH = None
+cdef object KEPT = None
+
 # The table of all nodes: buckets of chained, borrowed references. The GIL protects it.
 cdef PyObject **buckets = NULL
 cdef size_t n_buckets = 0
@@ -71,11 +75,6 @@ cdef int grow() except -1:
     PyMem_Free(buckets)
     buckets, n_buckets = bigger, wanted
     return 0
-
-
-cdef inline size_t mix(size_t h, size_t word) noexcept:
-    h = (h ^ word) * <size_t> 0x9E3779B97F4A7C15
-    return h ^ (h >> 29)
 
 
 cdef uint64_t float_bits(object value) noexcept:
@@ -311,10 +310,6 @@ cdef object node_call(PyObject *type, PyObject **args, size_t nargsf, PyObject *
     return intern(<object> args[0], <object> args[1], <tuple> src, arg)
 
 
-cdef object type_of(object value):
-    return type(value)
-
-
 def _make_nodes_of(kind):
     """Let calls of `kind`, the subclass of Node, give interned nodes."""
     global node_type
@@ -324,22 +319,23 @@ def _make_nodes_of(kind):
     take_over(kind, Node, <void *> node_call)
 
 
+def _name_detach(op):
+    """Tell which op stands for marks."""
+    global DETACH
+    DETACH = op
+
+
+def _name_kept(kind):
+    """Tell the class of the marks on values that lie in memory."""
+    global KEPT
+    KEPT = kind
+
+
 # ---- Walks ----------------------------------------------------------------------------------
-
-
-cdef uint64_t walks = 0
-
-
-cdef struct Step:
-    PyObject *node
-    bint expanded
 
 
 cdef class Stack:
     """A stack of borrowed nodes, and room for those that were visited."""
-
-    cdef Step *steps
-    cdef Py_ssize_t n_steps, room
 
     def __dealloc__(self):
         PyMem_Free(self.steps)
@@ -414,255 +410,3 @@ def substitute(roots, mapping):
             hand_on(node, new)
             done[node] = new
     return [done[root] for root in held]
-
-
-# ---- Structure ------------------------------------------------------------------------------
-
-# What the walks have to know by name; see _name_ops and _name_marks.
-cdef object BUFFER = None
-cdef object NUMBER = None
-cdef object DETACH = None
-cdef object KEPT = None
-cdef object LEAF = None
-cdef object STALE = None
-cdef object CUSTOM = None
-
-
-def _name_ops(buffer, number, detach):
-    """Tell which ops stand for memory, for numbers and for marks."""
-    global BUFFER, NUMBER, DETACH
-    BUFFER, NUMBER, DETACH = buffer, number, detach
-
-
-def _name_marks(kept, leaf, stale, custom):
-    """Tell the classes of marks, that is of the args of a DETACH."""
-    global KEPT, LEAF, STALE, CUSTOM
-    KEPT, LEAF, STALE, CUSTOM = kept, leaf, stale, custom
-
-
-cdef Node unmarked(Node node):
-    """The node whose value `node` passes on; that of a kept one lies in its storage."""
-    while node.op is DETACH:
-        if type_of(node.arg) is KEPT:
-            node = node.arg.storage
-        else:
-            node = <Node> PyTuple_GET_ITEM(node.src, 0)
-    return node
-
-
-cdef class Words:
-    """A growing row of integers."""
-
-    def __dealloc__(self):
-        PyMem_Free(self.words)
-
-    cdef int put(self, int64_t word) except -1:
-        cdef int64_t *bigger
-        if self.n == self.room:
-            bigger = <int64_t *> PyMem_Realloc(
-                self.words, <size_t> (2 * self.room + 256) * sizeof(int64_t))
-            if bigger == NULL:
-                raise MemoryError("no memory for the structure of a graph")
-            self.words = bigger
-            self.room = 2 * self.room + 256
-        self.words[self.n] = word
-        self.n += 1
-        return 0
-
-
-@cython.final
-cdef class Skeleton:
-    """What graphs have in common that differ only in which buffers they read.
-
-    Equal, with equal hashes, for graphs of one structure.
-    """
-
-    def __hash__(self):
-        return <Py_hash_t> (self.content >> 1)
-
-    def __eq__(self, other):
-        cdef Skeleton that
-        cdef Py_ssize_t i
-        if type(other) is not Skeleton:
-            return NotImplemented
-        that = <Skeleton> other
-        if self is that:
-            return True
-        if (self.content != that.content or self.words.n != that.words.n
-                or memcmp(self.words.words, that.words.words,
-                          <size_t> self.words.n * sizeof(int64_t)) != 0
-                or len(self.args) != len(that.args)):
-            return False
-        for i in range(len(self.args)):
-            if not same_arg(self.args[i], that.args[i]):
-                return False
-        return True
-
-
-cdef class Survey:
-    """One walk that writes down a structure.
-
-    In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
-    do not. While it lasts no Python code runs, which might walk graphs, too: no object is made that
-    the collector tracks, and args are hashed behind it.
-    """
-
-    cdef Stack stack
-    cdef Skeleton made
-    cdef list buffers
-    cdef list leaves
-    cdef list numbers
-    cdef dict leaf_places
-    cdef Py_ssize_t n_nodes
-    cdef uint64_t walk
-    cdef bint deep
-    cdef bint loose
-    cdef bint stale
-
-    def __cinit__(self, bint deep, bint loose):
-        global walks
-        self.stack = Stack()
-        self.made = Skeleton.__new__(Skeleton)
-        self.made.args = []
-        self.made.words = Words()
-        self.buffers = []
-        self.leaves = []
-        self.numbers = []
-        self.leaf_places = {}
-        self.deep = deep
-        self.loose = loose
-        walks += 1
-        self.walk = walks
-
-    cdef int visit(self, Node node) except -1:
-        """Write down `node` behind its operands."""
-        cdef Step step
-        node = self.resolved(node)
-        self.stack.push(<PyObject *> node, False)
-        while self.stack.n_steps:
-            self.stack.n_steps -= 1
-            step = self.stack.steps[self.stack.n_steps]
-            node = <Node> step.node
-            if step.expanded:
-                if node.visit != self.walk:
-                    self.write(node)
-            elif node.visit != self.walk:
-                self.stack.push(step.node, True)
-                self.open(node)
-        return 0
-
-    cdef Node resolved(self, Node node):
-        return node if self.deep else unmarked(node)
-
-    cdef int open(self, Node node) except -1:
-        """Put the operands of `node` on the stack."""
-        cdef Py_ssize_t i
-        if self.deep and node.op is DETACH and node.arg is not None:
-            if type_of(node.arg) is KEPT:
-                self.push(node.arg.storage)
-            elif type_of(node.arg) is CUSTOM:
-                self.push_all(node.arg.inputs)
-                self.push_all(node.arg.parts)
-        for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
-            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
-        return 0
-
-    cdef int push_all(self, tuple nodes) except -1:
-        cdef Py_ssize_t i
-        for i in range(PyTuple_GET_SIZE(nodes)):
-            self.push(<Node?> <object> PyTuple_GET_ITEM(nodes, i))
-        return 0
-
-    cdef int push(self, Node node) except -1:
-        node = self.resolved(node)
-        if node.visit != self.walk:
-            self.stack.push(<PyObject *> node, False)
-        return 0
-
-    cdef int write(self, Node node) except -1:
-        cdef Words words = self.made.words
-        cdef Node storage
-        cdef Py_ssize_t i
-        node.visit = self.walk
-        node.place = self.n_nodes
-        self.n_nodes += 1
-        words.put(<int64_t> <size_t> <PyObject *> node.op)
-        words.put(<int64_t> <size_t> <PyObject *> node.dtype)
-        if node.op is BUFFER:
-            words.put(node.arg.size)
-            self.buffers.append(node)
-            return 0
-        if self.loose and node.op is NUMBER:
-            self.numbers.append(node)
-            return 0
-        words.put(PyTuple_GET_SIZE(node.src))
-        for i in range(PyTuple_GET_SIZE(node.src)):
-            words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
-        if node.op is not DETACH or not self.deep:
-            self.note(node.arg)
-        elif type_of(node.arg) is LEAF:
-            words.put(-2)
-            words.put(self.leaf(node.arg))
-        elif type_of(node.arg) is KEPT:
-            words.put(-3)
-            storage = node.arg.storage
-            words.put(storage.place)
-        elif type_of(node.arg) is CUSTOM:
-            words.put(-4)
-            self.note(node.arg.rule)
-            self.note(node.arg.arg)
-            self.places(node.arg.inputs)
-            self.places(node.arg.parts)
-        else:
-            self.stale = self.stale or type_of(node.arg) is STALE
-            self.note(node.arg)
-        return 0
-
-    cdef int places(self, tuple nodes) except -1:
-        cdef Py_ssize_t i
-        self.made.words.put(PyTuple_GET_SIZE(nodes))
-        for i in range(PyTuple_GET_SIZE(nodes)):
-            self.made.words.put((<Node> PyTuple_GET_ITEM(nodes, i)).place)
-        return 0
-
-    cdef int note(self, object arg) except -1:
-        if arg is None:
-            return self.made.words.put(-1)
-        self.made.args.append(arg)
-        return self.made.words.put(-5)
-
-    cdef Py_ssize_t leaf(self, object leaf) except -1:
-        found = self.leaf_places.get(leaf)
-        if found is None:
-            found = len(self.leaves)
-            self.leaf_places[leaf] = found
-            self.leaves.append(leaf)
-        return found
-
-    cdef tuple result(self, tuple roots):
-        cdef Py_ssize_t i
-        cdef size_t content = 0
-        for root in roots:
-            self.made.words.put(self.resolved(<Node> root).place)
-        for i in range(self.made.words.n):
-            content = mix(content, <size_t> self.made.words.words[i])
-        for arg in self.made.args:
-            content = mix(content, arg_hash(arg))
-        self.made.content = content
-        return self.made, self.buffers, self.numbers if self.loose else self.leaves
-
-
-def was_surveyed(Node node not None):
-    return node.visit == walks
-
-
-def survey(roots, bint deep=False, bint loose=False):
-    cdef tuple held = tuple(roots)
-    cdef Survey walk
-    for root in held:
-        if not isinstance(root, Node):
-            raise TypeError(f"expected nodes, not {root!r}")
-    walk = Survey(deep, loose)
-    for root in held:
-        walk.visit(<Node> root)
-    return None if walk.stale else walk.result(held)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from kernelrt import dtype as dt
-from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_ops, toposort
+from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
+from kernelrt._survey import _name_ops
 from kernelrt.ir.ops import COMPARE, Op
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ def _infer_bounds(node: UOp) -> None:
 
 _make_nodes_of(UOp)
 _infer_with(_infer_shape, _infer_bounds)
+_name_detach(Op.DETACH)
 _name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
 
 

@@ -14,16 +14,18 @@ from kernelrt.tensor import build
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import as_scalar, check_size, element
-from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
+    from kernelrt.tensor.unary import FunctionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["ComparisonMethods", "where"]
 
 
 @operations()
-class ComparisonMethods(FunctionMethods):
+class ComparisonMethods(_Below):
     """Comparisons and logic that keep the shape."""
 
     __slots__ = ()

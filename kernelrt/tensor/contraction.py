@@ -13,6 +13,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.hints import tell_widening
+from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.promotion import joint_type
@@ -24,7 +25,7 @@ __all__ = ["ContractionMethods"]
 
 
 @operations()
-class ContractionMethods(PartMethods):
+class ContractionMethods(PartMethods, IndexingMethods):
     """Matrix products."""
 
     __slots__ = ()

@@ -16,6 +16,7 @@ from kernelrt.tensor import build, functions
 from kernelrt.tensor.comparison import ComparisonMethods
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import as_scalar
+from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ Number: TypeAlias = bool | int | float
 
 
 @operations()
-class ElementwiseMethods(ComparisonMethods):
+class ElementwiseMethods(ComparisonMethods, FunctionMethods):
     """Arithmetic that keeps the shape."""
 
     __slots__ = ()

@@ -12,8 +12,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, give, new_result
 from kernelrt._late import load
-from kernelrt._node import survey
 from kernelrt._recent import drop_oldest, touch
+from kernelrt._survey import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of

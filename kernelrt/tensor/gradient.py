@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from kernelrt._modes import undisturbed
-from kernelrt._node import survey, was_surveyed
+from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread

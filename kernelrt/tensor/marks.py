@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt._handle import _name_lineage
-from kernelrt._node import _name_marks
+from kernelrt._node import _name_kept
+from kernelrt._survey import _name_marks
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.reducers import of_nothing
@@ -117,6 +118,7 @@ class Custom:
 #: Where histories begin, as far as they are known.
 _ENDS = Leaf | Stale | Severed | Given
 
+_name_kept(Kept)
 _name_marks(Kept, Leaf, Stale, Custom)
 
 

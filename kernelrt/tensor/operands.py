@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.ir import UOp
@@ -19,6 +19,11 @@ from kernelrt.tensor.promotion import (
     result_type,
 )
 
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
 __all__ = ["OperandMethods"]
 
 #: Numbers as nodes, by type and shape of the tensor beside them.
@@ -26,7 +31,7 @@ _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS: Final = 512
 
 
-class OperandMethods(TensorBase):
+class OperandMethods(_Below):
     """What operations make of their operands."""
 
     __slots__ = ()

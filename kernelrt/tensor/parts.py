@@ -9,7 +9,6 @@ from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, state
-from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import is_array, is_number, is_run, limit, position, spelled_out
@@ -17,13 +16,16 @@ from kernelrt.tensor.promotion import as_scalar, check_size, element
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.indexing import IndexingMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["PartMethods"]
 
 _SELECTED = "what the index selects"
 
 
-class PartMethods(IndexingMethods):
+class PartMethods(_Below):
     """Assignment to the elements that an index names."""
 
     __slots__ = ()

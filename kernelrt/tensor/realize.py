@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import computed, wrote
-from kernelrt._node import survey
+from kernelrt._survey import survey
 from kernelrt.device import registry
 from kernelrt.device.region import region_of
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError

@@ -8,6 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operations
 
@@ -18,7 +19,7 @@ __all__ = ["FunctionMethods"]
 
 
 @operations()
-class FunctionMethods(OperandMethods):
+class FunctionMethods(OperandMethods, TensorBase):
     """Functions of one element that keep the shape."""
 
     __slots__ = ()

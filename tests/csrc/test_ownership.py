@@ -17,8 +17,9 @@ from kernelrt._dispatch import CUSTOM, KERNEL, PlanCore
 from kernelrt._eager import DONE, UNFIT, Prepared, new_result
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._memory import BlockCache, Memory
-from kernelrt._node import survey, toposort
+from kernelrt._node import toposort
 from kernelrt._replay import ARRAY, MISMATCH, STATIC, Replay
+from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
 

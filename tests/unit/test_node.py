@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt._node import survey
+from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.uop import const

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt._node import survey
 from kernelrt._recent import touch
+from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.tensor import Tensor, Trace, execute, state
 from kernelrt.tensor.realize import MOST_PASSES, before_writes

@@ -1,0 +1,269 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""The structure of graphs: everything but which memory they read."""
+
+cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp
+
+from kernelrt._node cimport Node, Stack, Step, arg_hash, mix, same_arg, type_of
+
+cdef uint64_t walks = 0
+
+# What the walks have to know by name; see _name_ops and _name_marks.
+cdef object BUFFER = None
+cdef object NUMBER = None
+cdef object DETACH = None
+cdef object KEPT = None
+cdef object LEAF = None
+cdef object STALE = None
+cdef object CUSTOM = None
+
+
+def _name_ops(buffer, number, detach):
+    """Tell which ops stand for memory, for numbers and for marks."""
+    global BUFFER, NUMBER, DETACH
+    BUFFER, NUMBER, DETACH = buffer, number, detach
+
+
+def _name_marks(kept, leaf, stale, custom):
+    """Tell the classes of marks, that is of the args of a DETACH."""
+    global KEPT, LEAF, STALE, CUSTOM
+    KEPT, LEAF, STALE, CUSTOM = kept, leaf, stale, custom
+
+
+cdef Node unmarked(Node node):
+    """The node whose value `node` passes on; that of a kept one lies in its storage."""
+    while node.op is DETACH:
+        if type_of(node.arg) is KEPT:
+            node = node.arg.storage
+        else:
+            node = <Node> PyTuple_GET_ITEM(node.src, 0)
+    return node
+
+
+cdef class Words:
+    """A growing row of integers."""
+
+    cdef int64_t *words
+    cdef Py_ssize_t n, room
+
+    def __dealloc__(self):
+        PyMem_Free(self.words)
+
+    cdef int put(self, int64_t word) except -1:
+        cdef int64_t *bigger
+        if self.n == self.room:
+            bigger = <int64_t *> PyMem_Realloc(
+                self.words, <size_t> (2 * self.room + 256) * sizeof(int64_t))
+            if bigger == NULL:
+                raise MemoryError("no memory for the structure of a graph")
+            self.words = bigger
+            self.room = 2 * self.room + 256
+        self.words[self.n] = word
+        self.n += 1
+        return 0
+
+
+@cython.final
+cdef class Skeleton:
+    """What graphs have in common that differ only in which buffers they read.
+
+    Equal, with equal hashes, for graphs of one structure.
+    """
+
+    cdef list args
+    cdef Words words
+    cdef size_t content
+
+    def __hash__(self):
+        return <Py_hash_t> (self.content >> 1)
+
+    def __eq__(self, other):
+        cdef Skeleton that
+        cdef Py_ssize_t i
+        if type(other) is not Skeleton:
+            return NotImplemented
+        that = <Skeleton> other
+        if self is that:
+            return True
+        if (self.content != that.content or self.words.n != that.words.n
+                or memcmp(self.words.words, that.words.words,
+                          <size_t> self.words.n * sizeof(int64_t)) != 0
+                or len(self.args) != len(that.args)):
+            return False
+        for i in range(len(self.args)):
+            if not same_arg(self.args[i], that.args[i]):
+                return False
+        return True
+
+
+cdef class Survey:
+    """One walk that writes down a structure.
+
+    In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
+    do not. While it lasts no Python code runs, which might walk graphs, too: no object is made that
+    the collector tracks, and args are hashed behind it.
+    """
+
+    cdef Stack stack
+    cdef Skeleton made
+    cdef list buffers
+    cdef list leaves
+    cdef list numbers
+    cdef dict leaf_places
+    cdef Py_ssize_t n_nodes
+    cdef uint64_t walk
+    cdef bint deep
+    cdef bint loose
+    cdef bint stale
+
+    def __cinit__(self, bint deep, bint loose):
+        global walks
+        self.stack = Stack()
+        self.made = Skeleton.__new__(Skeleton)
+        self.made.args = []
+        self.made.words = Words()
+        self.buffers = []
+        self.leaves = []
+        self.numbers = []
+        self.leaf_places = {}
+        self.deep = deep
+        self.loose = loose
+        walks += 1
+        self.walk = walks
+
+    cdef int visit(self, Node node) except -1:
+        """Write down `node` behind its operands."""
+        cdef Step step
+        node = self.resolved(node)
+        self.stack.push(<PyObject *> node, False)
+        while self.stack.n_steps:
+            self.stack.n_steps -= 1
+            step = self.stack.steps[self.stack.n_steps]
+            node = <Node> step.node
+            if step.expanded:
+                if node.visit != self.walk:
+                    self.write(node)
+            elif node.visit != self.walk:
+                self.stack.push(step.node, True)
+                self.open(node)
+        return 0
+
+    cdef Node resolved(self, Node node):
+        return node if self.deep else unmarked(node)
+
+    cdef int open(self, Node node) except -1:
+        """Put the operands of `node` on the stack."""
+        cdef Py_ssize_t i
+        if self.deep and node.op is DETACH and node.arg is not None:
+            if type_of(node.arg) is KEPT:
+                self.push(node.arg.storage)
+            elif type_of(node.arg) is CUSTOM:
+                self.push_all(node.arg.inputs)
+                self.push_all(node.arg.parts)
+        for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
+            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
+        return 0
+
+    cdef int push_all(self, tuple nodes) except -1:
+        cdef Py_ssize_t i
+        for i in range(PyTuple_GET_SIZE(nodes)):
+            self.push(<Node?> <object> PyTuple_GET_ITEM(nodes, i))
+        return 0
+
+    cdef int push(self, Node node) except -1:
+        node = self.resolved(node)
+        if node.visit != self.walk:
+            self.stack.push(<PyObject *> node, False)
+        return 0
+
+    cdef int write(self, Node node) except -1:
+        cdef Words words = self.made.words
+        cdef Node storage
+        cdef Py_ssize_t i
+        node.visit = self.walk
+        node.place = self.n_nodes
+        self.n_nodes += 1
+        words.put(<int64_t> <size_t> <PyObject *> node.op)
+        words.put(<int64_t> <size_t> <PyObject *> node.dtype)
+        if node.op is BUFFER:
+            words.put(node.arg.size)
+            self.buffers.append(node)
+            return 0
+        if self.loose and node.op is NUMBER:
+            self.numbers.append(node)
+            return 0
+        words.put(PyTuple_GET_SIZE(node.src))
+        for i in range(PyTuple_GET_SIZE(node.src)):
+            words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
+        if node.op is not DETACH or not self.deep:
+            self.note(node.arg)
+        elif type_of(node.arg) is LEAF:
+            words.put(-2)
+            words.put(self.leaf(node.arg))
+        elif type_of(node.arg) is KEPT:
+            words.put(-3)
+            storage = node.arg.storage
+            words.put(storage.place)
+        elif type_of(node.arg) is CUSTOM:
+            words.put(-4)
+            self.note(node.arg.rule)
+            self.note(node.arg.arg)
+            self.places(node.arg.inputs)
+            self.places(node.arg.parts)
+        else:
+            self.stale = self.stale or type_of(node.arg) is STALE
+            self.note(node.arg)
+        return 0
+
+    cdef int places(self, tuple nodes) except -1:
+        cdef Py_ssize_t i
+        self.made.words.put(PyTuple_GET_SIZE(nodes))
+        for i in range(PyTuple_GET_SIZE(nodes)):
+            self.made.words.put((<Node> PyTuple_GET_ITEM(nodes, i)).place)
+        return 0
+
+    cdef int note(self, object arg) except -1:
+        if arg is None:
+            return self.made.words.put(-1)
+        self.made.args.append(arg)
+        return self.made.words.put(-5)
+
+    cdef Py_ssize_t leaf(self, object leaf) except -1:
+        found = self.leaf_places.get(leaf)
+        if found is None:
+            found = len(self.leaves)
+            self.leaf_places[leaf] = found
+            self.leaves.append(leaf)
+        return found
+
+    cdef tuple result(self, tuple roots):
+        cdef Py_ssize_t i
+        cdef size_t content = 0
+        for root in roots:
+            self.made.words.put(self.resolved(<Node> root).place)
+        for i in range(self.made.words.n):
+            content = mix(content, <size_t> self.made.words.words[i])
+        for arg in self.made.args:
+            content = mix(content, arg_hash(arg))
+        self.made.content = content
+        return self.made, self.buffers, self.numbers if self.loose else self.leaves
+
+
+def was_surveyed(Node node not None):
+    return node.visit == walks
+
+
+def survey(roots, bint deep=False, bint loose=False):
+    cdef tuple held = tuple(roots)
+    cdef Survey walk
+    for root in held:
+        if not isinstance(root, Node):
+            raise TypeError(f"expected nodes, not {root!r}")
+    walk = Survey(deep, loose)
+    for root in held:
+        walk.visit(<Node> root)
+    return None if walk.stale else walk.result(held)
