@@ -162,3 +162,13 @@ def test_deep_graphs_do_not_recurse() -> None:
     for _ in range(20000):
         y = alu(Op.NEG, add(y, 1.0))
     assert simple(y).op is Op.NEG
+
+
+def test_padding_is_as_narrow_as_what_is_padded():
+    widths, narrow = ((1, 0), (0, 2)), X.cast(dt.float16)
+    for x in (narrow, N.cast(dt.int8), X.alu(Op.LT, 0.0)):
+        wide = dt.float32 if x.dtype.is_float else dt.int32
+        assert simple(pad(x.cast(wide), *widths)) is pad(x, *widths).cast(wide)
+    # Numbers of another kind are converted once each, not where they are read; narrower ones first.
+    for x in (N.cast(dt.int8).cast(dt.float32), X.cast(dt.float16), N.cast(dt.int32)):
+        assert simple(pad(x, *widths)).op is Op.PAD
