@@ -89,6 +89,11 @@ def _pad(u: UOp) -> UOp | None:
             for (a, b), (lo, hi) in zip(x.arg, u.arg, strict=True)
         )
         return UOp(Op.PAD, u.dtype, x.src, widths)
+    if x.op is Op.CAST:
+        before = x.src[0].dtype
+        if before.itemsize < x.dtype.itemsize and before.is_float is x.dtype.is_float:
+            # Padding that is stored is as narrow as it may be.
+            return UOp(Op.PAD, before, x.src, u.arg).cast(u.dtype)
     return full(const(0, u.dtype), u.shape) if is_zeros(x) else None
 
 

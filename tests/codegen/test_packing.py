@@ -56,6 +56,43 @@ def test_what_is_packed(build, layout):
     assert not is_packed(product(build, (400, 1024, 8192), layout))
 
 
+def converted(build, sizes, dtype, function, layout="NN"):
+    """A product of what `function` makes of its right operand."""
+    m, n, k = sizes
+    i, j, t = (build.range(size, number) for number, size in enumerate(sizes))
+    left = build.load(build.param(1, m * k), i * k + t)
+    right = build.load(build.param(2, k * n, dtype), j * k + t if layout == "NT" else t * n + j)
+    total = build.reduce(Op.ADD, left * function(right), t)
+    return build.sink(build.store(build.param(0, m * n), i * n + j, total))
+
+
+def test_what_is_converted_is_packed_for_many_rows(build):
+    """A copy in the first cache spares each tile of rows the conversion."""
+    for rows, packed in ((2000, True), (32, False)):
+        sizes = (rows, 64, 16)
+        for dtype in (dt.bfloat16, dt.float16):
+            assert is_packed(product(build, sizes, dtype=dtype)) is packed
+            cast = converted(build, sizes, dtype, lambda x: x.cast(dt.float32))
+            assert is_packed(cast) is packed
+        assert not is_packed(product(build, sizes))
+    assert is_packed(converted(build, (64, 64, 16), dt.float32, lambda x: x.alu(Op.EXP)))
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("kind", ["float16", "int8"])
+def test_panels_hold_what_is_multiplied(run, build, rng, kind, layout):
+    sizes = m, n, k = (400, 64, 50)
+    ast = converted(build, sizes, getattr(dt, kind),
+                    lambda x: x.cast(dt.float32) * 0.5 + 1.0, layout)  # fmt: skip
+    assert is_packed(ast)
+    a = rng.standard_normal((m, k)).astype(np.float32)
+    b = (rng.standard_normal((k, n)) * 20).astype(kind)
+    out = np.full((m, n), np.nan, np.float32)
+    run(ast, [out, a, np.ascontiguousarray(b.T if layout == "NT" else b)])
+    truth = a.astype(np.float64) @ (b.astype(np.float64) * 0.5 + 1.0)
+    np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-3)
+
+
 def test_a_transposed_panel_is_filled_by_blocks(build):
     ast = product(build, (400, 48, 32), "NT")
     text = LLVMRenderer(DeviceSpec.avx512()).outline(ast)

@@ -193,3 +193,15 @@ def work(asts, layer, count):
 def test_work_grows_with_the_passes_of_a_kernel_not_with_their_square(asts, layer):
     # Pass after pass, each reading the one before, in as few kernels as hold them.
     assert work(asts, layer, 20) < 5 * work(asts, layer, 5)
+
+
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (131, 129, 127), (1000, 100, 63), (3, 70, 200)])
+@pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int16")], ids=str)
+def test_products_of_narrow_integers(asts, sizes, kinds):
+    m, n, k = sizes
+    rng = np.random.default_rng(3)
+    a, b = (rng.integers(0, 100, shape).astype(kind) for shape, kind in
+            zip(((m, k), (k, n)), kinds, strict=True))  # fmt: skip
+    for left, right in ((a, b), (a.T.copy().T, b.T.copy().T)):
+        x, y = krt.tensor(left).cast("int32"), krt.tensor(right).cast("int32")
+        check(asts, x @ y, (x @ y).float().gelu(), x.T[:40] @ x)

@@ -91,3 +91,20 @@ def test_narrow_floats_are_widened_in_the_product(kind, transposed):
     once = krt.tensor(truth.astype(np.float32)).cast(kind).cast("float32").numpy()
     step = {"bfloat16": 2.0**-7, "float16": 2.0**-10}[kind]
     np.testing.assert_allclose(narrow.cast("float32").numpy(), once, rtol=step, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("sizes", [(2, 16, 14, 24, 3), (1, 3, 17, 16, 3), (2, 20, 9, 33, 1)],
+                         ids=str)  # fmt: skip
+def test_convolutions(sizes, padding):
+    torch = pytest.importorskip("torch")
+    batch, channels, side, filters, taps = sizes
+    rng = np.random.default_rng(9)
+    x = drawn(rng, "int8", (batch, channels, side, side))
+    w = drawn(rng, "int8", (filters, channels, taps, taps))
+    f = krt.jit(lambda x, w: x.cast("int32").conv2d(w.cast("int32"), padding=padding))
+    exact = (torch.from_numpy(a).double() for a in (x, w))
+    truth = torch.nn.functional.conv2d(*exact, padding=padding).numpy()
+    np.testing.assert_array_equal(f(x, w).numpy(), truth)
+    kernels = [k.ast for k in f.plan(x, w).kernels]
+    assert all(s.dtype is krt.int8 for ast in kernels[:-1] for s in ast.src)

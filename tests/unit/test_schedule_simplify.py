@@ -190,3 +190,13 @@ def test_some_copies_are_added_up_and_others_are_had_once() -> None:
     x = MEM.random(1, 1, 6)
     found = simple(reduce(expand(x, (4, 5, 6)), Op.ADD, 1))
     assert found is simple(expand(reduce(expand(x, (1, 5, 6)), Op.ADD, 1), (4, 6)))
+
+
+def test_padding_is_as_narrow_as_what_is_padded():
+    widths, narrow = ((1, 0), (0, 2)), X.cast(dt.float16)
+    for x in (narrow, N.cast(dt.int8), X.alu(Op.LT, 0.0)):
+        wide = dt.float32 if x.dtype.is_float else dt.int32
+        assert simple(pad(x.cast(wide), *widths)) is pad(x, *widths).cast(wide)
+    # Numbers of another kind are converted once each, not where they are read; narrower ones first.
+    for x in (N.cast(dt.int8).cast(dt.float32), X.cast(dt.float16), N.cast(dt.int32)):
+        assert simple(pad(x, *widths)).op is Op.PAD
