@@ -97,7 +97,7 @@ def element(array: UOp, index: UOp = ZERO) -> UOp:
         ((store(element(ROW), R, ROW),), "must be a PARAM"),
         ((store(ROW),), "as a number; LOAD an element"),
         ((store(element(Q, UOp(Op.LOCAL, INT, (S, S)))),), "as a number; LOAD an element"),
-        ((store(element(LOAD)),), "must be a PARAM or a LOCAL"),
+        ((store(element(LOAD)),), "must be a PARAM, a LOCAL or WORDS"),
         ((store(element(ROW, S)),), "used outside its"),
         ((store(element(ROW.replace(src=(LOAD, ZERO)))),), "no RANGE"),
         ((store(element(ROW.replace(src=(LOAD,)))),), "takes 2 operands or more"),
@@ -129,6 +129,22 @@ def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
     with pytest.raises(SpecError, match="kernel stage") as caught:
         verify_kernel(UOp(Op.SINK, F, stores))
     assert fault in str(caught.value)
+
+
+def test_words_are_of_narrow_integers() -> None:
+    narrow = UOp(Op.PARAM, dt.int8, (), (1, 24))
+    word = UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (narrow,)), R))
+    verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), 4).cast(F)),)))
+    wide = word.replace(src=(UOp(Op.WORDS, dt.int32, (P,)), R))
+    faults = [
+        (wide, "integers of 8 or 16 bits"),
+        (UOp(Op.DOT, dt.int32, (word, word), 3), "must be 2 or 4"),
+        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), 4), "are int32"),
+        (UOp(Op.DOT, dt.int32, (word,), 4), "takes 2 operands"),
+    ]
+    for value, fault in faults:
+        with pytest.raises(SpecError, match=fault):
+            verify_kernel(UOp(Op.SINK, F, (store(value.cast(F)),)))
 
 
 def test_a_kernel_is_a_sink() -> None:
