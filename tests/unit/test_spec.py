@@ -132,6 +132,22 @@ def test_kernel_faults(stores: tuple[UOp, ...], fault: str) -> None:
     assert fault in str(caught.value)
 
 
+def test_words_are_of_narrow_integers() -> None:
+    narrow = UOp(Op.PARAM, dt.int8, (), (1, 24))
+    word = UOp(Op.LOAD, dt.int32, (UOp(Op.WORDS, dt.int32, (narrow,)), R))
+    verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), 4).cast(F)),)))
+    wide = word.replace(src=(UOp(Op.WORDS, dt.int32, (P,)), R))
+    faults = [
+        (wide, "integers of 8 or 16 bits"),
+        (UOp(Op.DOT, dt.int32, (word, word), 3), "must be 2 or 4"),
+        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), 4), "are int32"),
+        (UOp(Op.DOT, dt.int32, (word,), 4), "takes 2 operands"),
+    ]
+    for value, fault in faults:
+        with pytest.raises(SpecError, match=fault):
+            verify_kernel(UOp(Op.SINK, F, (store(value.cast(F)),)))
+
+
 def test_a_kernel_is_a_sink() -> None:
     verify_kernel(UOp(Op.SINK, F, (store(SUM), store(element(ROW.replace(src=(T.cast(F), T)))))))
     with pytest.raises(SpecError, match="must be a SINK"):
