@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernelrt.ir.spec import verify_kernel
+from kernelrt.ir.kernel_spec import verify_kernel
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
