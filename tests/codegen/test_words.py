@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kernelrt.ir.kernel_spec import verify_kernel
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -15,6 +14,7 @@ from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.words import MANY_ROWS, ROWS, in_words
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
+from kernelrt.ir.kernel_spec import verify_kernel
 from tests.codegen.conftest import runner
 
 VNNI = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512vnni")
