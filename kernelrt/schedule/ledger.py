@@ -6,17 +6,18 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import NoReturn
+    from collections.abc import Iterable, Sequence
 
     from kernelrt.schedule.types import Intermediate
 
-__all__ = ["Ledger", "Order", "Span", "Storage"]
+__all__ = ["Ledger", "Order", "Span", "Storage", "Unforced"]
 
 #: Up to this many items it is written down for each which ones come before it, as bits.
 _CLOSURE_LIMIT: Final = 8192
 #: Who has read some bytes: item and slot, and the rest.
 Readers = tuple[tuple[int, int], "Readers"] | None
+#: An earlier item that one does not always run after, and what that does there; None: it does.
+Unforced = tuple[int, str] | None
 
 
 class Span:
@@ -136,35 +137,31 @@ class Ledger:
     ----------
     deps : sequence
         For each item those that it waits for.
-    unforced : callable
-        Called with an item, an earlier one that it does not always run after, and what that one
-        did; raises.
     """
 
-    def __init__(
-        self, deps: Sequence[Sequence[int]], unforced: Callable[[int, int, str], NoReturn]
-    ) -> None:
+    def __init__(self, deps: Sequence[Sequence[int]]) -> None:
         self.order = Order(deps)
-        self._unforced = unforced
         self._storages: dict[int, Storage] = {}
 
     def storage(self, key: object) -> Storage:
         """The bytes of the storage that is `key`, which must stay alive."""
         return self._storages.setdefault(id(key), Storage())
 
-    def read(self, item: int, slot: int, spans: Iterable[Span]) -> None:
+    def read(self, item: int, slot: int, spans: Iterable[Span]) -> Unforced:
         """Note that `item` reads what lies there."""
         for span in spans:
             if span.writer >= 0 and not self.order.waits(item, span.writer):
-                self._unforced(item, span.writer, "writes")
+                return span.writer, "writes"
             span.readers = (item, slot), span.readers
+        return None
 
-    def replace(self, item: int, old: Span) -> None:
-        """Note that `item` writes over `old`, other accesses of its own apart."""
+    def replace(self, item: int, old: Span) -> Unforced:
+        """Look at what `item` writes over; accesses of its own do not count."""
         if old.writer not in (-1, item) and not self.order.waits(item, old.writer):
-            self._unforced(item, old.writer, "writes")
+            return old.writer, "writes"
         readers = old.readers
         while readers is not None:
             (reader, _), readers = readers
             if reader != item and not self.order.waits(item, reader):
-                self._unforced(item, reader, "reads")
+                return reader, "reads"
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kernelrt.errors import SpecError
-from kernelrt.schedule.ledger import Ledger, Span
+from kernelrt.schedule.ledger import Ledger, Span, Storage, Unforced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,9 +65,9 @@ class _Steps:
         for k, waits in enumerate(deps):
             if any(not 0 <= d < k for d in waits):
                 self._fault(k, f"waits for {list(waits)}; steps wait for earlier ones")
-        self._ledger = Ledger(deps, self._unforced)
+        self._ledger = Ledger(deps)
         # What was written to intermediates, by their own bytes: others may lie there since.
-        self._contents = Ledger(deps, self._unforced)
+        self._contents: dict[int, Storage] = {}
 
     def run(self) -> None:
         """Check everything."""
@@ -86,8 +86,13 @@ class _Steps:
     def _fault(self, k: int, reason: str) -> NoReturn:
         raise SpecError(f"plan: {self._label(k)} {reason}")
 
-    def _unforced(self, k: int, earlier: int, does: str) -> NoReturn:
-        self._fault(k, f"does not wait for {self._label(earlier)} which {does} the same bytes")
+    def _check_forced(self, k: int, unforced: Unforced) -> None:
+        if unforced is not None:
+            earlier, does = unforced
+            self._fault(k, f"does not wait for {self._label(earlier)} which {does} the same bytes")
+
+    def _content(self, own: object) -> Storage:
+        return self._contents.setdefault(id(own), Storage())
 
     def _offset(self, region: Region) -> int | None:
         """Where the arena has the storage of `region`, if it has."""
@@ -100,10 +105,10 @@ class _Steps:
         return self._ledger.storage(_ARENA).spans(offset + region.start, offset + region.stop)
 
     def _read(self, k: int, region: Region) -> None:
-        self._ledger.read(k, 0, self._spans(region))
+        self._check_forced(k, self._ledger.read(k, 0, self._spans(region)))
         if self._offset(region) is None:
             return
-        for own in self._contents.storage(region.storage).spans(region.start, region.stop):
+        for own in self._content(region.storage).spans(region.start, region.stop):
             part = region.part(own.start - region.start, own.stop - own.start)
             for span in self._spans(part) if own.writer >= 0 else ():
                 if span.value is not region.storage:
@@ -118,8 +123,8 @@ class _Steps:
         new = Span(region.start, region.stop, k)
         storage = region.storage
         if offset is not None:
-            self._contents.storage(storage).put(new)
+            self._content(storage).put(new)
             new = Span(offset + region.start, offset + region.stop, k, storage)
             storage = _ARENA
         for span in self._ledger.storage(storage).put(new):
-            self._ledger.replace(k, span)
+            self._check_forced(k, self._ledger.replace(k, span))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.schedule.ledger import Storage
+    from kernelrt.schedule.ledger import Storage, Unforced
     from kernelrt.schedule.types import Schedule
 
 __all__ = ["verify_schedule"]
@@ -164,8 +164,6 @@ class _Verifier:
         self._written: dict[UOp, int] = {}
         self._places: dict[UOp, _Place] = {}
         self._slots: dict[UOp, _Slots] = {}
-        # What is looked at, for the ledger's complaints.
-        self._about = ""
         self._failing = [
             k for k, item in enumerate(made.items)
             if isinstance(item, KernelItem) and item.may_fail
@@ -175,13 +173,7 @@ class _Verifier:
         """Check everything."""
         self._check_deps()
         self._check_arena()
-        self._ledger = Ledger(self._made.deps, self._unforced)
-        try:
-            self._check_items()
-        finally:
-            del self._ledger  # which holds this object
-
-    def _check_items(self) -> None:
+        self._ledger = Ledger(self._made.deps)
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)
@@ -196,9 +188,12 @@ class _Verifier:
     def _fault(self, k: int, reason: str) -> NoReturn:
         raise SpecError(f"schedule: {self._label(k)}: {reason}")
 
-    def _unforced(self, k: int, earlier: int, does: str) -> NoReturn:
-        other = self._label(earlier)
-        self._fault(k, f"{self._about} and does not wait for {other} which {does} it")
+    def _check_forced(self, k: int, what: str, unforced: Unforced) -> None:
+        if unforced is not None:
+            earlier, does = unforced
+            self._fault(
+                k, f"{what} and does not wait for {self._label(earlier)} which {does} it"
+            )  # fmt: skip
 
     def _label(self, k: int) -> str:
         item = self._items[k]
@@ -325,8 +320,7 @@ class _Verifier:
                     k, f"reads the old content of {_name(buffer)}, which {self._label(writer)} "
                     "has replaced"
                 )  # fmt: skip
-        self._about = f"reads {_name(buffer)}"
-        self._ledger.read(k, slot, spans)
+        self._check_forced(k, f"reads {_name(buffer)}", self._ledger.read(k, slot, spans))
 
     def _write(self, k: int, slot: int, buffer: UOp, nbytes: int | None = None) -> None:
         place = self._place(buffer)
@@ -347,8 +341,7 @@ class _Verifier:
     def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: Span) -> None:
         if span.writer == k:
             self._fault(k, f"writes bytes of {_name(buffer)} through two slots")
-        self._about = f"writes bytes of {_name(buffer)}"
-        self._ledger.replace(k, span)
+        self._check_forced(k, f"writes bytes of {_name(buffer)}", self._ledger.replace(k, span))
         readers = span.readers
         while readers is not None:
             (reader, through), readers = readers
