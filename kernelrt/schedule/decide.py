@@ -37,7 +37,7 @@ _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
 
-#: Cycles that a buffer as large as the last cache is worth, in those that its traffic takes.
+#: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
@@ -405,18 +405,11 @@ class Decider:
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
                 order = (*rest, along[0])
-                beside = self._along_rows(node, accesses) if stored else frozenset()
+                beside = frozenset(
+                    key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
+                )
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
-
-    def _along_rows(self, node: UOp, accesses: Accesses) -> frozenset[tuple[Group, Index]]:
-        """Uses of `node` by loops of which the innermost goes along its rows."""
-        axis = innermost(node, None)
-        return frozenset(
-            (group, index)
-            for group, index in accesses
-            if axis is not None and group.loops and index[axis] is group.loops[-1]
-        )
 
     # Kernels that store several values
 
