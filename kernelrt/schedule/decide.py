@@ -306,7 +306,8 @@ class Decider:
         nbytes = elements(node.shape) * node.dtype.itemsize
         groups = dict.fromkeys(group for group, _ in accesses)
         roomy = self._prices.roomy
-        if len(groups) < 2 or nbytes <= roomy or not self._may_repeat(node):
+        full = any(group.size >= MOST_WRITTEN for group in groups)
+        if len(groups) < 2 or nbytes <= roomy or full or not self._may_repeat(node):
             return None
         repeated = (len(groups) - 1) * elements(node.shape) * self._work[node]
         traffic = self._prices.byte(nbytes) * (2 + len(groups)) * nbytes
@@ -324,7 +325,9 @@ class Decider:
         return Verdict("local", why=why, apart=apart)
 
     def _may_repeat(self, node: UOp) -> bool:
-        """Whether `node` has the same bits in each kernel that computes rows of it."""
+        """Whether `node` checks nothing, and has the same bits in each kernel that computes it."""
+        if node in self._checks:
+            return False
         if node.op is not Op.REDUCE_AXIS or not _rounds(node):
             return True
         return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
