@@ -43,6 +43,9 @@ MOST_WRITTEN = 2400
 _LEAST_WRITTEN = 4
 #: Where estimates saturate.
 _MOST_CYCLES = 1e12
+#: Last caches that a buffer may fill before kernels rather compute its rows again, which takes
+#: attention's gradient of length 512 to 4096 half as long again to twice as long.
+_ROOMY = 4
 #: Second caches that an operand may fill which is walked for every few rows of another.
 _WALKED = 4
 #: Launches that splitting a kernel over cores should be worth.
@@ -132,7 +135,7 @@ class Prices:
         self.parallel = _PARALLEL_LAUNCHES * costs.call
         self.row_byte = costs.far_byte
         self.walked = _WALKED * costs.levels[1].nbytes
-        self.roomy = costs.levels[2].nbytes
+        self.roomy = _ROOMY * costs.levels[2].nbytes
         self.shared_bytes = costs.levels[0].nbytes
 
     def byte(self, nbytes: int) -> float:

@@ -37,7 +37,7 @@ _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
 
-#: Cycles that a buffer as large as the last cache is worth, in those that its traffic takes.
+#: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
@@ -315,7 +315,8 @@ class Decider:
         nbytes = elements(node.shape) * node.dtype.itemsize
         groups = dict.fromkeys(group for group, _ in accesses)
         roomy = self._prices.roomy
-        if len(groups) < 2 or nbytes <= roomy or not self._may_repeat(node):
+        full = any(group.size >= MOST_WRITTEN for group in groups)
+        if len(groups) < 2 or nbytes <= roomy or full or not self._may_repeat(node):
             return None
         repeated = (len(groups) - 1) * elements(node.shape) * self._work[node]
         traffic = self._prices.byte(nbytes) * (2 + len(groups)) * nbytes
@@ -333,7 +334,9 @@ class Decider:
         return Verdict("local", why=why, apart=apart)
 
     def _may_repeat(self, node: UOp) -> bool:
-        """Whether `node` has the same bits in each kernel that computes rows of it."""
+        """Whether `node` checks nothing, and has the same bits in each kernel that computes it."""
+        if node in self._checks:
+            return False
         if node.op is not Op.REDUCE_AXIS or not _rounds(node):
             return True
         return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
@@ -414,18 +417,11 @@ class Decider:
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
                 order = (*rest, along[0])
-                beside = self._along_rows(node, accesses) if stored else frozenset()
+                beside = frozenset(
+                    key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
+                )
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
-
-    def _along_rows(self, node: UOp, accesses: Accesses) -> frozenset[tuple[Group, Index]]:
-        """Uses of `node` by loops of which the innermost goes along its rows."""
-        axis = innermost(node, None)
-        return frozenset(
-            (group, index)
-            for group, index in accesses
-            if axis is not None and group.loops and index[axis] is group.loops[-1]
-        )
 
     # Kernels that store several values
 

@@ -307,6 +307,13 @@ class _Walk:
         for (group, index), gate in covers.items():
             group.reads[node, index] = gate
 
+    def _vectors_along(self, node: UOp, group: Group, index: Index) -> int | None:
+        """The axis of a reduction that vectors should go along in `group`, where it is known."""
+        if group.fills(index):
+            filled = [a for a, i in enumerate(index) if i in group.filling]
+            return filled[-1] if filled else innermost(node, self._orders.get(node))
+        return innermost(node, self._orders[node]) if node in self._orders else None
+
     def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
         """Compute `node` once for each kernel that wants it, into an array."""
         for group in dict.fromkeys(group for group, _ in covers):
@@ -422,8 +429,7 @@ class _Walk:
         loops: Index = ()
         if op is Op.REDUCE_AXIS:
             loops = group.enter(node, index, contraction=contraction_reuse(node) > 0)
-            sorted_out = node in self._orders or group.fills(index)
-            along = innermost(node, self._orders.get(node)) if sorted_out else None
+            along = self._vectors_along(node, group, index)
             if along is not None and index[along].op is Op.RANGE:
                 group.vectors |= {index[along]}
         elif op is Op.BOUND:

@@ -152,3 +152,23 @@ def test_rows_that_are_masked_altogether(rng):
 def test_nothing_to_attend_to(rng):
     for out in run(traced(None, causal=False), given(rng, 2, 0, 8)):
         assert out.shape == (2, 0, 8)
+
+
+@pytest.mark.usefixtures("crowded")
+def test_what_is_checked_is_stored(rng):
+    """An index out of range is told once, before anything else is computed of its row."""
+    x = krt.tensor(rng.standard_normal((50, 40)).astype(np.float32))
+    rows = krt.tensor(rng.integers(0, 50, 64))
+
+    @krt.jit
+    def both(x, rows, w):
+        picked = x[rows].exp()
+        return picked @ w, picked.T @ picked.sum(1, keepdim=True)
+
+    w = krt.tensor(rng.standard_normal((40, 20)).astype(np.float32))
+    found = [r.numpy() for r in both(x, rows, w)]
+    picked = np.exp(x.numpy()[rows.numpy()].astype(np.float64))
+    np.testing.assert_allclose(found[0], picked @ w.numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[1], picked.T @ picked.sum(1, keepdims=True), rtol=1e-4)
+    with pytest.raises(krt.IndexBoundsError):
+        both(x, krt.tensor(np.full(64, 50)), w)
