@@ -137,9 +137,9 @@ class Accumulators:
         """Empty the array, then add to its elements, a tile of them at a time."""
         [array], [fold] = each.fills, each.folds
         own = array.src[1:]
-        memory, emitter = self.emitter.memory, self.emitter
+        emitter, stores = self.emitter, self.emitter.stores
         around = self._native(each.outer)
-        memory.hold(array, around)
+        emitter.memory.hold(array, around)
         loops = {loop.range: loop for loop in each.loops()}
 
         def elements() -> list[Place]:
@@ -151,7 +151,7 @@ class Accumulators:
                 emitter.repeat(loops[rest[0]], lambda: empty(rest[1:]))
                 return
             for place in elements():
-                memory.fill(array, identity(self.text, fold, lanes_of(place)), place)
+                stores.fill(array, identity(self.text, fold, lanes_of(place)), place)
 
         def add(inner: Loop | None) -> None:
             places = elements()
@@ -164,7 +164,7 @@ class Accumulators:
                 return out
 
             def before() -> list[Value]:
-                return [memory.element(array, place) for place in places]
+                return [stores.element(array, place) for place in places]
 
             if inner is None:
                 out = innermost(before())
@@ -177,7 +177,7 @@ class Accumulators:
                 else:
                     out = emitter.carry(inner, before(), innermost, sums)
             for value, place in zip(out, places, strict=True):
-                memory.fill(array, value, place)
+                stores.fill(array, value, place)
 
         empty(own)
         emitter.walk(each.loop, own[-1], add)
@@ -291,14 +291,14 @@ class Accumulators:
         }
         bits, ty = "", ""
         for row in rows.values():
-            ty, more = self.emitter.memory.row_bits(load, row, len(inside))
+            ty, more = self.emitter.loads.row_bits(load, row, len(inside))
             bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
         mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
         return any_lane(self.text, [Value(mask, len(inside), dt.bool_)])
 
     def _fill(self, local: UOp, place: Place) -> None:
         value = self.emitter.value(local.src[0], place)
-        self.emitter.memory.fill(local, self.text.splat(value, lanes_of(place)), place)
+        self.emitter.stores.fill(local, self.text.splat(value, lanes_of(place)), place)
 
     def _combine(self, u: UOp, total: Value, outer: Place, inner: Place) -> Value:
         x = u.src[0]

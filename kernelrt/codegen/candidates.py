@@ -1,4 +1,4 @@
-"""Other tilings of a kernel than the one that tiling.py chooses: checked, listed, in plain data."""
+"""Other tilings of a kernel than what choosing.py chooses: checked, listed, in plain data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from kernelrt.codegen.choosing import MOST_INSTRUCTIONS, SHORT, Chooser, choose
+from kernelrt.codegen.chunking import MOST_CHUNKS
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.tiles import Tile, extent, is_fixed
-from kernelrt.codegen.tiling import MOST_CHUNKS, MOST_INSTRUCTIONS, SHORT, Chooser, Tiling, choose
+from kernelrt.codegen.tiling import Tiling
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.ops import Op
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis, Cost
-    from kernelrt.codegen.counting import Nest
+    from kernelrt.codegen.nests import Nest
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
@@ -69,9 +71,9 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
         verify_loops(build(info, tiling, target), info)
     except CompileError as error:
         raise SpecError(str(error)) from None
-    if chooser.count.local_bytes(tiling.tiles) > LOCAL_BYTES:
+    if chooser.accesses.local_bytes(tiling.tiles) > LOCAL_BYTES:
         raise SpecError(f"tiles: local arrays above {LOCAL_BYTES} bytes")
-    written = chooser.count.instructions(
+    written = chooser.length.of(
         chooser.nests, tiling.order, tiling.tiles, tiling.outside
     )
     if written > MOST_INSTRUCTIONS:

@@ -2,7 +2,7 @@
 
 Every value is emitted for a place: for each range it varies with, an offset into the current
 tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,
-the choice of places (see tiling.py), and what is shared between places is shared because the
+the choice of places (see choosing.py), and what is shared between places is shared because the
 value does not vary with the range in question. Which loops there are, and what runs in them, is
 the nest's to say (loops.py).
 """
@@ -21,9 +21,12 @@ from kernelrt.codegen.checks import bound
 from kernelrt.codegen.dot import dot
 from kernelrt.codegen.frames import Frames, Segment
 from kernelrt.codegen.llvm import Text, Value
+from kernelrt.codegen.loads import Loads
 from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
 from kernelrt.codegen.memory import Memory
+from kernelrt.codegen.prefetches import Prefetches
 from kernelrt.codegen.rare import rare
+from kernelrt.codegen.stores import Stores
 from kernelrt.codegen.tiles import Place, Position, Tile, is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
@@ -63,6 +66,8 @@ class Emitter:
         self.text = Text(target.has_half)
         self.frames = Frames(self.text)
         self.memory = Memory(self)
+        self.loads, self.stores = Loads(self), Stores(self)
+        self.prefetches = Prefetches(self)
         self.accumulators = Accumulators(self)
         self.variables = variables
         self._orders: dict[UOp, list[UOp]] = {}
@@ -100,7 +105,7 @@ class Emitter:
         self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
     ) -> list[Value]:
         """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
-        self.memory.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+        self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
         def body(values: list[Value]) -> list[Value]:
             *before, last = loop.body
@@ -138,7 +143,7 @@ class Emitter:
 
     def walk(self, loop: Loop, last: UOp, innermost: Callable[[Loop | None], None]) -> None:
         """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next."""
-        self.memory.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+        self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
         def body() -> None:
             *before, then = loop.body
@@ -172,7 +177,7 @@ class Emitter:
             for place in group:
                 values = [self.value(root, place) for root in roots]
                 for store, value in zip(step.nodes, values, strict=True):
-                    self.memory.store(store, value, self.restrict(place, self.info.deps[store]))
+                    self.stores.store(store, value, self.restrict(place, self.info.deps[store]))
 
     def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
         """The values of `roots` at all of `places`, step by step."""
@@ -195,7 +200,7 @@ class Emitter:
         places = self.places(item.ranges)
         for access in item.accesses:
             ranges = item.varying(access)
-            self.memory.fetch(access, [self.restrict(place, ranges) for place in places])
+            self.prefetches.fetch(access, [self.restrict(place, ranges) for place in places])
 
     def places(self, ranges: Sequence[UOp]) -> list[Place]:
         """All places of the current tile over `ranges`, in loop order."""
@@ -318,7 +323,7 @@ class Emitter:
         if u.op is Op.RARE:
             return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
         if u.op is Op.LOAD:
-            return self.memory.load(u, place)
+            return self.loads.load(u, place)
         if u.op is Op.DOT:
             return dot(self.text, self.target, u, [self._at_place(s, place) for s in u.src])
         if u.op is Op.REDUCE:

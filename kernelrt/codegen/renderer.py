@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import candidates, verify
+from kernelrt.codegen.choosing import choose
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
@@ -16,7 +17,7 @@ from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
 from kernelrt.codegen.summation import order_of_sums
-from kernelrt.codegen.tiling import Tiling, choose
+from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.words import in_words
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID, ProgramSpec, Variant

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ONE", "Part", "Place", "Position", "Tile", "extent", "is_fixed", "lane_within", "lanes_of",
-    "parts", "spread",
+    "parts", "spread", "vector_range",
 ]  # fmt: skip
 
 #: A place on a range inside the current tile: offset from the loop variable, and lanes.
@@ -96,6 +96,11 @@ def is_fixed(r: UOp) -> bool:
 def lanes_of(place: Mapping[UOp, Position]) -> int:
     """Lanes of a value at `place`."""
     return max((lanes for _, lanes in place.values()), default=1)
+
+
+def vector_range(place: Mapping[UOp, Position]) -> UOp | None:
+    """The range along which a value at `place` has lanes."""
+    return next((r for r, (_, lanes) in place.items() if lanes > 1), None)
 
 
 def spread(place: Mapping[UOp, Position]) -> list[Place]:

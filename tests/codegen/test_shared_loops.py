@@ -8,8 +8,8 @@ import pytest
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis, kernel_cost
+from kernelrt.codegen.choosing import choose
 from kernelrt.codegen.merging import merge_passes
-from kernelrt.codegen.tiling import choose
 from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op

@@ -10,7 +10,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.tiling import MOST_INSTRUCTIONS
+from kernelrt.codegen.choosing import MOST_INSTRUCTIONS
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op
 

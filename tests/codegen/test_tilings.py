@@ -18,13 +18,14 @@ from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import verify
+from kernelrt.codegen.choosing import choose
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiles import Tile, extent
-from kernelrt.codegen.tiling import Tiling, choose
+from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host

@@ -1,0 +1,275 @@
+"""Instructions of a kernel's text under tiles: an estimate of what is written."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt.codegen.accesses import is_spaced, vector_of
+from kernelrt.codegen.analysis import CLOSING
+from kernelrt.codegen.nests import Nest
+from kernelrt.codegen.tiles import ONE, parts
+from kernelrt.codegen.totals import Total
+from kernelrt.device.costs import instructions
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.uop import toposort
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kernelrt.codegen.accesses import Accesses
+    from kernelrt.codegen.tiles import Tile
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["Length"]
+
+#: Instructions beside the index for an element that is loaded alone and put into its lane.
+_LANE = 4
+#: Instructions around a loop.
+_LOOP = 6
+
+
+class _Spread(NamedTuple):
+    """How often a loop's text is written, and for how many places and elements of its tile.
+
+    `masked` of the elements are lanes of vectors that the loop may end in.
+    """
+
+    copies: int
+    places: int
+    elements: int
+    masked: int
+
+
+class _By(enum.Enum):
+    """What a value is written once for: a vector, each of its elements, or each masked one."""
+
+    VECTOR = enum.auto()
+    ELEMENT = enum.auto()
+    MASKED = enum.auto()
+
+
+class _Part(NamedTuple):
+    """STOREs under the same loops, or a nest: what a kernel's text is counted by.
+
+    `opened` loops stand around it, outermost first; its text varies with the tiles of `ranges`.
+    """
+
+    content: tuple[UOp, ...] | Nest
+    opened: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+
+class Length:
+    """Instructions of the kernel of `accesses`."""
+
+    def __init__(self, accesses: Accesses) -> None:
+        self.accesses = accesses
+        self.info = accesses.info
+        self._texts: dict[object, Total[_Part]] = {}
+        self._bodies: dict[object, list[tuple[UOp, int, _By]]] = {}
+
+    def of(
+        self,
+        nests: Sequence[Nest],
+        order: Sequence[UOp],
+        tiles: Mapping[UOp, Tile],
+        outside: Sequence[UOp],
+    ) -> int:
+        """Estimated instructions of the kernel's text.
+
+        Of a nest that keeps its sums in an array, the loops `outside` alone go around others. Every
+        place of every segment of a loop is written out, so the counts of nested loops multiply;
+        what does not vary with a loop is written once for it.
+        """
+        key = (*nests, *order, None, *outside)
+        text = self._texts.get(key)
+        if text is None:
+            parts = self._parts(nests, order, outside)
+            text = self._texts[key] = Total({part: part.ranges for part in parts}, self._written)
+        return int(text.under(tiles))
+
+    def _parts(
+        self, nests: Sequence[Nest], order: Sequence[UOp], outside: Sequence[UOp]
+    ) -> Iterator[_Part]:
+        together: dict[frozenset[UOp], list[UOp]] = {}
+        for store in self.info.sink.src:
+            together.setdefault(self.info.deps_of(store.src), []).append(store)
+        for deps, stores in together.items():
+            opened = tuple([r for r in order if r in deps])
+            yield _Part(tuple(stores), opened, opened)
+        closers = {r: nest for nest in nests for r in nest.closed}
+        for nest in nests:
+            opened = tuple(self._around(nest, order, closers, outside))
+            yield _Part(nest, opened, (*opened, *nest.closed))
+
+    def _written(self, part: _Part, tiles: Mapping[UOp, Tile]) -> int:
+        content, opened, _ = part
+        if isinstance(content, Nest):
+            return self._written_nest(content, opened, tiles)
+        return self._written_stores(content, opened, tiles)
+
+    def _written_stores(
+        self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> int:
+        """Instructions of STOREs under the same loops, without the REDUCEs they use."""
+        spread = {r: _spread(r, tiles.get(r, ONE)) for r in opened}
+        vector = vector_of(opened, tiles)
+        total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
+        for store in stores:
+            lone = vector is not None and self.accesses.stride(store, vector) != 1
+            by = _By.ELEMENT if lone else _By.VECTOR
+            places = self._repeats(frozenset(opened), opened, spread, vector, by)
+            total += instructions(Op.STORE) * places
+        return total
+
+    def _written_nest(
+        self, nest: Nest, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> int:
+        """Instructions of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
+        inside = [*opened, *nest.closed]
+        spread = {r: _spread(r, tiles.get(r, ONE)) for r in inside}
+        along = vector_of(nest.closed, tiles)
+        vector = along or vector_of(opened[::-1], tiles)
+        values = [u.src[0] for u in nest.nodes]
+        # The combination, beside what is combined, and at the end the lanes' with each other.
+        once = self._repeats(nest.ranges, inside, spread, vector, _By.VECTOR)
+        if along is not None:
+            lanes = self._repeats(nest.deps, opened, spread, along, _By.VECTOR)
+            once += lanes * 3 * (tiles[along].lanes - 1).bit_length()
+        loops = self._repeats(nest.ranges, inside, spread, None, _By.ELEMENT, loops=True)
+        text = self._text(values, inside, vector, spread, tiles)
+        return text + len(values) * once + _LOOP * loops
+
+    def _around(
+        self,
+        nest: Nest,
+        order: Sequence[UOp],
+        closers: Mapping[UOp, Nest],
+        outside: Sequence[UOp],
+    ) -> list[UOp]:
+        """Loops that stand open around `nest`, outermost first."""
+        deps = set(nest.deps)
+        inner: list[UOp] = []
+        pending = sorted((r for r in deps if r in closers), key=lambda r: int(r.arg))
+        while pending:
+            outer = closers[pending.pop()]
+            if not set(outer.closed) & set(inner):
+                kept = [r for r in outer.closed if r in outside]
+                inner = [*(kept or outer.closed), *inner]
+                deps |= outer.deps
+                around = (r for r in outer.deps if r in closers)
+                pending += sorted(around, key=lambda r: int(r.arg))
+        last = max((i for i, r in enumerate(order) if r in deps), default=-1)
+        return [*order[: last + 1], *inner]
+
+    def _text(
+        self,
+        roots: Sequence[UOp],
+        opened: Sequence[UOp],
+        vector: UOp | None,
+        spread: Mapping[UOp, _Spread],
+        tiles: Mapping[UOp, Tile],
+    ) -> int:
+        """Instructions for the values of `roots`, REDUCEs below left out."""
+        rows = self._rows(vector, opened, tiles)
+        apart = frozenset(
+            x for u in self.info.locals for x in self.info.users[u]
+            if self.accesses.is_wide(x, vector, tiles)
+        )  # fmt: skip
+        key = (tuple(roots), vector, rows, apart)
+        body = self._bodies.get(key)
+        if body is None:
+            body = self._bodies[key] = self._body(roots, vector, rows, apart)
+        total = 0
+        known: dict[tuple[frozenset[UOp], _By], int] = {}
+        for u, weight, by in body:
+            at = (self.info.deps[u], by)
+            if at not in known:
+                known[at] = self._repeats(at[0], opened, spread, vector, by)
+            total += weight * known[at]
+        return total
+
+    def _rows(
+        self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+    ) -> frozenset[UOp]:
+        """Unrolled loops along which whole rows of a block can be loaded."""
+        return frozenset(
+            r
+            for r in opened
+            if r is not vector and tiles.get(r, ONE).lanes == 1 and tiles.get(r, ONE).factor >= 4
+        )
+
+    def _body(
+        self,
+        roots: Sequence[UOp],
+        vector: UOp | None,
+        rows: frozenset[UOp],
+        apart: frozenset[UOp],
+    ) -> list[tuple[UOp, int, _By]]:
+        """Nodes to write for `roots`: instructions of each, and what they are written once for.
+
+        LOADs `apart` read lane by lane, whatever their indices are.
+        """
+        values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
+        out = [(u, instructions(u.op), _By.VECTOR) for u in values if u.op is not Op.LOAD]
+        indices: dict[_By, list[UOp]] = {by: [] for by in _By}
+        for x in values:
+            if x.op is not Op.LOAD:
+                continue
+            step = None
+            if vector is not None and x not in apart:
+                step = self.accesses.stride(x, vector)
+            if vector not in self.info.deps[x] or step == 1:
+                out.append((x, instructions(Op.LOAD), _By.VECTOR))
+                indices[_By.VECTOR] += x.src[1:]
+                continue
+            # Where a mask says which lanes there are, each is loaded by itself.
+            lone = _By.MASKED
+            if is_spaced(x, step):
+                out.append((x, instructions(Op.LOAD) + 4, _By.VECTOR))
+            elif step and len(x.src) == 2 and any(self.accesses.stride(x, r) == 1 for r in rows):
+                out.append((x, instructions(Op.LOAD), _By.ELEMENT))
+            else:
+                lone = _By.ELEMENT
+            out.append((x, _LANE, lone))
+            indices[lone] += x.src[1:]
+        for by, read in indices.items():
+            below = toposort(read, stop=lambda u: u.op in CLOSING)
+            nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
+            out += [(u, instructions(u.op), by) for u in nodes]
+        return out
+
+    def _repeats(
+        self,
+        deps: frozenset[UOp],
+        opened: Sequence[UOp],
+        spread: Mapping[UOp, _Spread],
+        vector: UOp | None,
+        by: _By,
+        *,
+        loops: bool = False,
+    ) -> int:
+        """How often a value over `deps` is written, where `vector` carries vectors.
+
+        With `loops`, how often the innermost loop is.
+        """
+        last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
+        total = 1
+        for r in opened[: last + 1]:
+            if loops or r not in deps:
+                total *= spread[r].copies
+            elif by is _By.VECTOR and (vector is None or r is vector):
+                total *= spread[r].places
+            elif by is _By.MASKED and r is vector:
+                total *= spread[r].masked
+            else:
+                total *= spread[r].elements
+        return total
+
+
+def _spread(r: UOp, tile: Tile) -> _Spread:
+    written = parts(r, tile)
+    tiles = [part.tile for part in written]
+    places = sum(len(t.positions()) for t in tiles)
+    masked = sum(part.tile.factor for part in written if part.masked)
+    return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)), masked)

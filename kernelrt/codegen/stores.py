@@ -1,0 +1,105 @@
+"""How a kernel writes: to its results, and to its local arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.codegen.alu import alu
+from kernelrt.codegen.llvm import register_type, vector
+from kernelrt.codegen.memory import suffix
+from kernelrt.codegen.tiles import lanes_of, vector_range
+from kernelrt.ir.local import most_elements
+from kernelrt.ir.ops import Op
+
+if TYPE_CHECKING:
+    from kernelrt.codegen.emitter import Emitter
+    from kernelrt.codegen.llvm import Value
+    from kernelrt.codegen.memory import Array
+    from kernelrt.codegen.tiles import Place
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["Stores"]
+
+
+class Stores:
+    """Stores of the kernel that `emitter` writes, and elements of arrays that sums are kept in."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.text = emitter.text
+        self.memory = emitter.memory
+
+    def store(self, u: UOp, value: Value, place: Place) -> None:
+        """A STORE at `place`; with Op.ADD what is there is read and added to first."""
+        array = self.memory.array(u.src[0], place)
+        self._write(array, u.src[1], value, place, adds=u.arg is Op.ADD)
+
+    def fill(self, local: UOp, value: Value, place: Place) -> None:
+        """The element of the LOCAL `local` that its own ranges are at."""
+        if most_elements(local.src[1:]) == 0:
+            return
+        array = self.memory.array(local, place)
+        index = self.emitter.info.own_index[local]
+        if array.width > 1:
+            # Lanes past the end are filled as well: no one who reads the vector has to leave any.
+            self._put(array, value, self.memory.address(array, index, place), None, adds=False)
+            return
+        self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
+
+    def element(self, local: UOp, place: Place) -> Value:
+        """What the LOCAL `local` holds at `place`, of its own ranges and those around."""
+        array = self.memory.array(local, place)
+        lanes = lanes_of(place)
+        ty = vector(array.type, lanes)
+        address = self.memory.address(array, self.emitter.info.own_index[local], place)
+        raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+        return self.memory.read(array, raw, local.dtype, lanes)
+
+    def _write(
+        self, array: Array, index: UOp, value: Value, place: Place, *, adds: bool = False
+    ) -> None:
+        """Elements at `place`, each into the element at `index` there."""
+        along = vector_range(place)
+        mask = self.emitter.mask_of(place)
+        lanes = lanes_of(place)
+        if along is None or self.memory.stride(index, along) == 1:
+            value = self.text.splat(value, lanes)
+            mask = mask if lanes > 1 else None
+            self._put(array, value, self.memory.address(array, index, place), mask, adds=adds)
+            return
+        offset = place[along][0]
+        for i in range(lanes):
+            single = {**place, along: (offset + i, 1)}
+            lane = self.text.lane(value, i)
+            if mask is None:
+                self._put(array, lane, self.memory.address(array, index, single), None, adds=adds)
+            else:
+                self._put_if(array, index, lane, single, self.text.lane(mask, i), adds=adds)
+
+    def _put_if(
+        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *, adds: bool
+    ) -> None:
+        def put() -> None:
+            self._put(array, value, self.memory.address(array, index, place), None, adds=adds)
+
+        self.emitter.frames.branch_if(exists, put)
+
+    def _put(
+        self, array: Array, value: Value, address: str, mask: Value | None, *, adds: bool
+    ) -> None:
+        lanes, dtype = value.lanes, value.dtype
+        ty, align = vector(array.type, lanes), array.align
+        kind = suffix(array.type, lanes)
+        if adds:
+            if mask is None:
+                raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
+            else:
+                raw = self.text.masked_load(kind, ty, address, align, mask)
+            old = self.text.from_memory(raw, dtype, lanes)
+            value = alu(self.text, Op.ADD, dtype, [old, value])
+        held = array.type == register_type(dtype)
+        narrow = value.text if held else self.text.to_memory(value)
+        if mask is None:
+            self.text.lines.append(f"  store {ty} {narrow}, ptr {address}, align {align}")
+        else:
+            self.text.masked_store(kind, ty, narrow, address, align, mask)
