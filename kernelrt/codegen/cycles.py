@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.accesses import is_spaced, vector_of
-from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import ONE, extent
+from kernelrt.codegen.waits import Waits
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 
@@ -24,12 +24,8 @@ __all__ = ["PAGE", "Cycles"]
 
 #: Elements by which a tile that is not full takes longer than its share of a full one.
 _REST = 1
-#: Runs of lines that a processor fetches ahead side by side, about.
-_FOLLOWED = 8
-#: Of lines that it does follow, the part that is waited for all the same. Of 0, 0.2, 0.35 and 1 the
+#: Of the latency of a sum, what is not hidden where there is one accumulator. Of 0, 1 and 1.5 the
 #: best for products and convolutions (`python -m bench.report products models`).
-_LATE = 0.2
-#: Of the latency of a sum, what is not hidden where there is one accumulator; found so, too.
 _EXPOSED = 1.0
 #: Bytes that lie side by side in memory, whatever their addresses say.
 PAGE = 4096
@@ -67,6 +63,7 @@ class Cycles:
         self._in_rows = bool(info.locals) and sums > 1
         self.extents = {r: extent(r) for r in info.ranges}
         self._inner: dict[UOp, list[UOp]] = {}
+        self._waits = Waits(accesses, self.costs)
 
     def of(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nest`."""
@@ -90,7 +87,8 @@ class Cycles:
         units = (arithmetic, loads / 2, stores, shuffles, latency, streamed)
         step = max(units) + 0.1 * sum(units) + 1.0
         if not self._in_rows:
-            step += self._waited(nest, tiles)
+            turns = math.prod(self._turns(r, tiles) for r in nest.closed)
+            step += self._waits.of(nest, tiles) / turns
         iterations = 1.0
         for r in nest.walked:
             iterations *= self._turns(r, tiles)
@@ -115,56 +113,6 @@ class Cycles:
         if not rest or tile.lanes > 1:
             return whole + bool(rest)
         return whole + min(1.0, (rest + _REST) / tile.factor)
-
-    def _waited(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
-        """Cycles of one iteration in which lines are waited for that the second cache has.
-
-        So it is where they lie apart in more places than a processor follows, and are driven out
-        of the first cache before the tile beside reads them again.
-        """
-        if not nest.reduces:
-            return 0.0
-        near = self.costs.levels[0].nbytes
-        lines = [(x, *self._lines(x, nest, tiles)) for x in nest.loads]
-        full = LINE * sum(count for _, count, _ in lines) > near
-        waited = sum(
-            count * (1.0 if self._streams(x, nest, tiles) > _FOLLOWED else _LATE)
-            for x, count, places in lines
-            if full or count > places * near // WAY
-        )
-        turns = math.prod(self._turns(r, tiles) for r in nest.closed)
-        return LINE * waited * self.costs.levels[1].cycles / turns
-
-    def _streams(self, x: UOp, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
-        """Runs of lines that `x` reads side by side for a tile of the results of `nest`."""
-        steps = (
-            (abs(self.accesses.stride(x, r) or 0) * x.dtype.itemsize, tiles.get(r, ONE).factor)
-            for r in self.info.deps[x]
-            if r in nest.deps
-        )
-        return math.prod(size for step, size in steps if step > LINE)
-
-    def _lines(self, x: UOp, nest: Nest, tiles: Mapping[UOp, Tile]) -> tuple[int, int]:
-        """Lines that `x` reads for one tile of the results of `nest`, and their places in a way."""
-        if x.src[0].op is not Op.PARAM:
-            return 0, 1
-        itemsize = x.dtype.itemsize
-        sizes = {r: tiles.get(r, ONE).factor for r in nest.deps}
-        sizes |= {r: self.extents[r] for r in nest.closed}
-        steps = sorted(
-            (abs(self.accesses.stride(x, r) or 0) * itemsize, sizes[r])
-            for r in self.info.deps[x]
-            if r in sizes
-        )
-        runs, places, run = 1, 1, itemsize
-        for step, size in steps:
-            if step <= max(run, LINE):
-                run += step * (size - 1)
-            else:
-                runs *= size
-                places *= min(size, WAY // math.gcd(step, WAY))
-        of_run = -(-run // LINE)
-        return runs * of_run, min(places * of_run, WAY // LINE)
 
     def abreast(self, nest: Nest) -> int:
         """Rows of `nest` that are better waited for together than fetched one after the other."""
