@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
-from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
 from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.elementwise import ElementwiseMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["ActivationMethods"]
 
 
 @operations()
-class ActivationMethods(ElementwiseMethods):
+class ActivationMethods(_Below):
     """Activation functions; their gradients use the output where that says enough."""
 
     __slots__ = ()

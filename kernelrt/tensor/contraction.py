@@ -13,19 +13,20 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.hints import tell_widening
-from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.promotion import joint_type
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.parts import PartMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["ContractionMethods"]
 
 
 @operations()
-class ContractionMethods(PartMethods, IndexingMethods):
+class ContractionMethods(_Below):
     """Matrix products."""
 
     __slots__ = ()

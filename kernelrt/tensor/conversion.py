@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -13,15 +13,19 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints
-from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
 
+if TYPE_CHECKING:
+    from kernelrt.tensor.loss import LossMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
 __all__ = ["ConversionMethods"]
 
 
-class ConversionMethods(LossMethods):
+class ConversionMethods(_Below):
     """Reading values, and casts that are named after their type."""
 
     __slots__ = ()

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Self
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape, format_size, prod, same, total
 from kernelrt.tensor.arguments import PerAxis, lacking, per_axis
-from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.convolve import Windows, convolve, transposed
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.contraction import ContractionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["ConvolutionMethods"]
 
 
 @operations()
-class ConvolutionMethods(ContractionMethods):
+class ConvolutionMethods(_Below):
     """Convolutions and their transposes."""
 
     __slots__ = ()

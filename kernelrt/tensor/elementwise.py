@@ -13,16 +13,17 @@ from kernelrt.ir.powers import short_power
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, functions
-from kernelrt.tensor.comparison import ComparisonMethods
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import as_scalar
-from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand
+    from kernelrt.tensor.comparison import ComparisonMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["ElementwiseMethods", "Number"]
 
@@ -30,7 +31,7 @@ Number: TypeAlias = bool | int | float
 
 
 @operations()
-class ElementwiseMethods(ComparisonMethods, FunctionMethods):
+class ElementwiseMethods(_Below):
     """Arithmetic that keeps the shape."""
 
     __slots__ = ()

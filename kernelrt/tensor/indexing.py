@@ -22,17 +22,19 @@ from kernelrt.tensor.positions import (
     position,
     spelled_out,
 )
-from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.window import window
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.reduction import ReductionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["IndexingMethods"]
 
 
 @operations()
-class IndexingMethods(ReductionMethods):
+class IndexingMethods(_Below):
     """Indexing, gather and scatter."""
 
     __slots__ = ()

@@ -12,7 +12,6 @@ from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
 from kernelrt.tensor.functions import divergence, huber, logistic_loss
 from kernelrt.tensor.operation import operation, operations
-from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.positions import check_labels
 from kernelrt.tensor.totals import log_total, normalize
 
@@ -21,12 +20,15 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.pooling import PoolingMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["LossMethods"]
 
 
 @operations("batch_norm")
-class LossMethods(PoolingMethods):
+class LossMethods(_Below):
     """Normalization and losses."""
 
     __slots__ = ()

@@ -19,7 +19,6 @@ from kernelrt.ir.shape import (
     same,
 )
 from kernelrt.tensor import build
-from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
@@ -38,13 +37,16 @@ from kernelrt.tensor.window import window
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.tensor.activation import ActivationMethods as _Below
     from kernelrt.tensor.base import TensorBase
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["MovementMethods"]
 
 
 @operations()
-class MovementMethods(ActivationMethods):
+class MovementMethods(_Below):
     """Shapes, axes and padding. Nothing is copied until a kernel needs a layout."""
 
     __slots__ = ()

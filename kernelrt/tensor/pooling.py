@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
@@ -11,15 +11,19 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import PerAxis, lacking, per_axis
-from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.convolution import ConvolutionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["PoolingMethods"]
 
 
 @operations()
-class PoolingMethods(ConvolutionMethods):
+class PoolingMethods(_Below):
     """Pooling over the last axes."""
 
     __slots__ = ()

@@ -13,7 +13,6 @@ from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
 from kernelrt.tensor.marks import custom, detach
-from kernelrt.tensor.movement import MovementMethods
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.totals import (
     float_count,
@@ -30,6 +29,9 @@ from kernelrt.tensor.totals import (
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
+    from kernelrt.tensor.movement import MovementMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
 
 __all__ = ["Dims", "Extremum", "ReductionMethods"]
 
@@ -45,7 +47,7 @@ class Extremum(NamedTuple, Generic[_T]):
 
 
 @operations()
-class ReductionMethods(MovementMethods):
+class ReductionMethods(_Below):
     """Sums, extrema, statistics and softmax."""
 
     __slots__ = ()

@@ -10,13 +10,26 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, random, realize, state
-from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.activation import ActivationMethods
+from kernelrt.tensor.base import TensorBase, is_parameter
+from kernelrt.tensor.comparison import ComparisonMethods
+from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.conversion import ConversionMethods
+from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.elementwise import ElementwiseMethods
+from kernelrt.tensor.indexing import IndexingMethods
+from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.marks import Severed, mark
+from kernelrt.tensor.movement import MovementMethods
+from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.parts import PartMethods
+from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.promotion import check_size, element
+from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +37,28 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.base import Operand
 
 __all__ = ["Tensor"]
 
 
-class Tensor(ConversionMethods):
+class Tensor(
+    ConversionMethods,
+    LossMethods,
+    PoolingMethods,
+    ConvolutionMethods,
+    ContractionMethods,
+    PartMethods,
+    IndexingMethods,
+    ReductionMethods,
+    MovementMethods,
+    ActivationMethods,
+    ElementwiseMethods,
+    ComparisonMethods,
+    FunctionMethods,
+    OperandMethods,
+    TensorBase,
+):
     """An array whose value is an expression until it is needed.
 
     Operations give tensors with PyTorch's names and semantics; nothing is computed before a

@@ -8,18 +8,20 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.tensor.operands import OperandMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
 __all__ = ["FunctionMethods"]
 
 
 @operations()
-class FunctionMethods(OperandMethods, TensorBase):
+class FunctionMethods(_Below):
     """Functions of one element that keep the shape."""
 
     __slots__ = ()
