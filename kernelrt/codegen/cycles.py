@@ -53,8 +53,11 @@ class Cycles:
         self.info = info = accesses.info
         self.lanes = lanes
         self.registers = target.vector_registers
-        # Registers for what comes and goes; without memory operands scalars take some too.
-        self.reserved = 2 if target.triple.startswith("x86_64") else 6
+        # Registers for what comes and goes, one more where every factor needs one of few; without
+        # memory operands scalars take some too.
+        self.reserved = 6
+        if target.triple.startswith("x86_64"):
+            self.reserved = 2 if self.registers > 16 else 3
         # Plain instructions a cycle.
         self.costs = costs_of(target)
         self.rate = 1 / self.costs.plain
