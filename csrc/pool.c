@@ -119,10 +119,7 @@ static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* beds that are taken */
 
 void krt_worker_prepare(int worker)
 {
-    bed *own = beds + worker;
-    if (!own->thread)
-        own->thread = krt_thread_number();
-    atomic_store_explicit(&own->state, TAKEN, memory_order_release);
+    atomic_store_explicit(&beds[worker].state, TAKEN, memory_order_release);
     atomic_fetch_add_explicit(&sleeping_workers, 1, memory_order_seq_cst);
 }
 
@@ -274,6 +271,7 @@ static void get_off(int core)
 static void *worker_main(void *argument)
 {
     int index = (int)(intptr_t)argument;
+    beds[index].thread = krt_thread_number();
     uint32_t done = number(atomic_load_explicit(&pool.gate, memory_order_relaxed)) - 1;
     for (;;) {
         uint32_t region = join(index, done);
@@ -377,8 +375,11 @@ static void after_fork_in_child(void)
     uint64_t next = (uint64_t)number(pool.gate) + 1;
     pool.gate = next << NUMBER_SHIFT;
     pool.taken = false;
-    for (; pool.started; --pool.started) /* a worker has a bed once it is started */
-        beds[pool.started] = (bed){0};
+    /* Another thread may have been about to count the worker that it had started. */
+    int beds_used = pool.started + 1 < MAX_THREADS ? pool.started + 1 : MAX_THREADS - 1;
+    for (int i = 0; i <= beds_used; ++i)
+        beds[i] = (bed){0};
+    pool.started = 0;
     start_refused = false;
     sleeping_workers = 0;
     krt_caller_event.sleepers = 0;

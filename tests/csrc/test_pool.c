@@ -177,17 +177,29 @@ static void test_fewer_are_admitted_than_there_are(void)
 #endif
 
 #ifdef __linux__
-/* Every thread may run where the process may. */
-static void check_cores_of_all_threads(const cpu_set_t *allowed)
+/* Whether every thread may run where the process may. */
+static bool all_threads_may_run_anywhere(const cpu_set_t *allowed)
 {
+    bool all = true;
     DIR *tasks = opendir("/proc/self/task");
     CHECK(tasks);
     for (struct dirent *at; (at = readdir(tasks));) {
         cpu_set_t cores;
         if (at->d_name[0] != '.' && !sched_getaffinity(atoi(at->d_name), sizeof cores, &cores))
-            CHECK(CPU_EQUAL(&cores, allowed));
+            all &= CPU_EQUAL(&cores, allowed);
     }
     closedir(tasks);
+    return all;
+}
+
+/* A worker that was called gives its cores back once it gets a turn. */
+static void check_cores_of_all_threads(const cpu_set_t *allowed)
+{
+    int64_t until = krt_clock_ns() + 20000000000;
+    while (!all_threads_may_run_anywhere(allowed)) {
+        CHECK(krt_clock_ns() < until);
+        usleep(1000);
+    }
 }
 
 /* Workers that were kept off the caller's core to be woken get it back. */
@@ -202,6 +214,35 @@ static void test_cores_are_given_back(void)
     }
     check_cores_of_all_threads(&allowed);
 }
+
+#ifndef __SANITIZE_THREAD__ /* whose children may start no threads */
+/* Children that start workers of their own leave those of the parent alone. */
+static void test_children_leave_the_cores_of_others(void)
+{
+    cpu_set_t allowed;
+    CHECK(!sched_getaffinity(0, sizeof allowed, &allowed));
+    krt_watch_fork();
+    krt_test_set_pool_limit(4);
+    climb(8, 1000000, 3);
+    for (int i = 0; i < 20; ++i) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (!child) {
+            krt_test_set_pool_limit(4);
+            for (int k = 0; k < 3; ++k) {
+                climb(8, 1000000, 2);
+                usleep(1500);
+            }
+            check_cores_of_all_threads(&allowed);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && !status);
+        climb(8, 1000000, 1);
+    }
+    check_cores_of_all_threads(&allowed);
+}
+#endif
 
 /* A thread leaves the core it is kept off, if there is another, and only while it is. */
 static void test_keeping_off_a_core(void)
@@ -249,6 +290,9 @@ int main(void)
 #ifdef __linux__
     test_keeping_off_a_core();
     test_cores_are_given_back();
+#ifndef __SANITIZE_THREAD__
+    test_children_leave_the_cores_of_others();
+#endif
 #endif
     test_many_callers();
     test_changing_the_thread_count();
