@@ -435,6 +435,8 @@ cdef class Replay:
 
     cdef Py_ssize_t fill_sites(self, Site *entry, tuple sites, Py_ssize_t nbytes) except -1:
         for op, slot, offset in sites:
+            if nbytes == 0:
+                offset = 0  # of nothing a kernel reads nothing, wherever a part of it begins
             if not 0 <= offset <= nbytes:
                 raise errors.ShapeError(f"site offset {offset} lies outside {nbytes} bytes")
             entry.op, entry.slot, entry.offset = op, slot, offset

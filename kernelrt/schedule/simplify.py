@@ -45,11 +45,27 @@ def _move_constant(u: UOp) -> UOp | None:
     return None if value is None else full(value, u.shape)
 
 
+def _move_narrow(u: UOp) -> UOp | None:
+    """What is moved is as narrow as it may be: it may be stored where it comes to."""
+    x = u.src[0]
+    if not _widens(x):
+        return None
+    return UOp(u.op, x.src[0].dtype, x.src, u.arg).cast(u.dtype)
+
+
+def _widens(x: UOp) -> bool:
+    """Whether `x` is a number of fewer bytes, of the same kind."""
+    if x.op is not Op.CAST:
+        return False
+    before = x.src[0].dtype
+    return before.itemsize < x.dtype.itemsize and before.is_float is x.dtype.is_float
+
+
 def _reshape(u: UOp) -> UOp | None:
     x = u.src[0]
     if x.op is Op.RESHAPE:
         return _reshaped(x.src[0], u.arg)
-    return x if x.shape == u.arg else None
+    return x if x.shape == u.arg else _move_narrow(u)
 
 
 def _expand(u: UOp) -> UOp | None:
@@ -63,7 +79,7 @@ def _permute(u: UOp) -> UOp | None:
     x = u.src[0]
     if x.op is Op.PERMUTE:
         return UOp(Op.PERMUTE, u.dtype, x.src, tuple(x.arg[a] for a in u.arg))
-    return x if u.arg == tuple(range(len(u.arg))) else None
+    return x if u.arg == tuple(range(len(u.arg))) else _move_narrow(u)
 
 
 def _shrink(u: UOp) -> UOp | None:
@@ -89,11 +105,9 @@ def _pad(u: UOp) -> UOp | None:
             for (a, b), (lo, hi) in zip(x.arg, u.arg, strict=True)
         )
         return UOp(Op.PAD, u.dtype, x.src, widths)
-    if x.op is Op.CAST:
-        before = x.src[0].dtype
-        if before.itemsize < x.dtype.itemsize and before.is_float is x.dtype.is_float:
-            # Padding that is stored is as narrow as it may be.
-            return UOp(Op.PAD, before, x.src, u.arg).cast(u.dtype)
+    narrow = _move_narrow(u)
+    if narrow is not None:
+        return narrow
     return full(const(0, u.dtype), u.shape) if is_zeros(x) else None
 
 
@@ -350,9 +364,10 @@ def _pull_expand(u: UOp) -> UOp | None:
 def _pull_reshape(u: UOp) -> UOp | None:
     """Arithmetic is done over the finer of two shapes: an axis split in two by an operand.
 
-    Over the fine axes it is plain which of them each operand varies with.
+    Over the fine axes it is plain which of them each operand varies with. But what is widened is
+    moved before that.
     """
-    for s in u.src:
+    for s in () if _widens(u) else u.src:
         if s.op is Op.RESHAPE and _refines(s.src[0].shape, u.shape):
             shape = s.src[0].shape
             src = tuple(_reshaped(x.src[0] if x.op is Op.RESHAPE else x, shape) for x in u.src)

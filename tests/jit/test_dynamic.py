@@ -268,3 +268,14 @@ def test_rows_over_two_open_axes_are_kept(dtype):
         np.testing.assert_array_equal(greatest.numpy(), np.maximum(a[:, None], a))
         rank = np.argsort(np.argsort(a))
         np.testing.assert_allclose(slope.numpy(), (2 * rank + 1) * (a + 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_of_nothing(axis):
+    b = krt.Variable("b", 0, 6)
+    tail = krt.jit(lambda x: x[..., 1:-1] * 2, dynamic={"x": {axis: b}})
+    for size in (4, 0, 6):
+        shape = (size, 3, 600) if axis == 0 else (3, size, 600)
+        x = np.random.default_rng(size).standard_normal(shape).astype(np.float32)
+        for given in (x, krt.tensor(x)):
+            np.testing.assert_array_equal(tail(given).numpy(), x[..., 1:-1] * 2)

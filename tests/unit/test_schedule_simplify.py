@@ -1,5 +1,7 @@
 """Clean-up of the tensor graph: what goes, and what has to stay because of IEEE."""
 
+import math
+
 import numpy as np
 import pytest
 from support.graphs import (
@@ -190,6 +192,15 @@ def test_some_copies_are_added_up_and_others_are_had_once() -> None:
     x = MEM.random(1, 1, 6)
     found = simple(reduce(expand(x, (4, 5, 6)), Op.ADD, 1))
     assert found is simple(expand(reduce(expand(x, (1, 5, 6)), Op.ADD, 1), (4, 6)))
+
+
+def test_what_is_moved_is_as_narrow_as_it_is():
+    x = X.cast(dt.float16)
+    count = math.prod(X.shape)
+    assert simple(reshape(x.cast(dt.float32), (count,))) is reshape(x, (count,)).cast(dt.float32)
+    assert simple(reshape(x, (count,)).cast(dt.float32)).op is Op.CAST
+    turned = permute(x.cast(dt.float32), tuple(range(len(X.shape)))[::-1])
+    assert simple(turned) is permute(x, turned.arg).cast(dt.float32)
 
 
 def test_padding_is_as_narrow_as_what_is_padded():
