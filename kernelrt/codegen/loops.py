@@ -16,6 +16,7 @@ from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in
 from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_late
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
+from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
@@ -33,8 +34,10 @@ __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
 #: Accumulators that hide the latency of an addition: two units of four cycles.
 ACCUMULATORS = 8
-#: Vectors that are computed while memory is waited for: 100 ns at two of them a cycle.
-LATENCY = 1024
+#: Nanoseconds that memory is waited for.
+LATENCY = 100
+#: Vectors that are computed in a cycle.
+_UNITS = 2
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
 LONGEST = IN_ORDER
@@ -321,10 +324,9 @@ class _Builder:
         """Whether memory that is asked for before `each` is there after it."""
         tiles = [self.tiling.tile(r) for r in each.outer]
         places = math.prod(len(tile.positions()) for tile in tiles)
-        turns = math.prod(extent(r) for r in each.closed) / each.lanes if each.vector else (
-            math.prod(extent(r) for r in each.closed)
-        )
-        return places * turns * len(each.folds) >= LATENCY
+        turns = math.prod(extent(r) for r in each.closed)
+        vectors = places * turns * len(each.folds) / (each.lanes if each.vector else 1)
+        return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
 
     def _blocks(self, closed: tuple[UOp, ...]) -> dict[UOp, int]:
         """Elements of a block, of the loops over `closed` that are too long to add up at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
+from kernelrt.codegen.streams import is_plain
 from kernelrt.codegen.tiles import is_fixed
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
@@ -32,7 +33,8 @@ def verify_loops(nest: LoopNest, info: Analysis) -> None:
     - An array that keeps sums is filled by the one REDUCE that is its value, in loops of both.
     - Parts of a loop come to its extent; a loop that is split occurs once, and nothing under it
       adds to memory.
-    - What is asked for ahead lies in an argument, at an address that is known there.
+    - What is asked for ahead lies in an argument, at an index that loops and Variables alone
+      make, and that is known there.
     - Every STORE is done, once, and in the order of the kernel where loops are the same.
 
     Raises
@@ -172,6 +174,8 @@ class _Check:
         for access in item.accesses:
             if access.op not in (Op.LOAD, Op.STORE) or access.src[0].op is not Op.PARAM:
                 _fault(access, "is asked for and lies in no memory of the kernel's arguments")
+            if not is_plain(access.src[1]):
+                _fault(access, "is asked for at an index that is not known before its turn")
             if not item.varying(access) <= around & set(item.ranges):
                 _fault(access, "is asked for outside a loop that its address varies with")
 

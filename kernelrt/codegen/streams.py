@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.analysis import stride
+from kernelrt.codegen.analysis import CLOSING, stride
 from kernelrt.codegen.tiles import ONE, extent
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
-from kernelrt.ir.uop import const
+from kernelrt.ir.uop import const, toposort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["AHEAD", "LINE", "WAY", "read_next", "rows_ahead", "streams", "touched_late"]
+__all__ = [
+    "AHEAD",
+    "LINE",
+    "WAY",
+    "is_plain",
+    "read_next",
+    "rows_ahead",
+    "streams",
+    "touched_late",
+]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
 #: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
@@ -41,6 +50,13 @@ _WORTH = 64
 #: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
 #: rows are met in each.
 _FOLLOWED = 2048
+#: What is not known of an index before its turn, or has effects.
+_LATE = CLOSING | {Op.LOAD, Op.BOUND}
+
+
+def is_plain(index: UOp) -> bool:
+    """Whether `index` is made of loops and Variables alone, so that it may be computed early."""
+    return all(u.op not in _LATE for u in toposort([index]))
 
 
 def rows_ahead(
@@ -105,7 +121,8 @@ def touched_late(
             continue
         deps = info.deps_of([index])
         large = param.arg[1] * param.dtype.itemsize > device.l1_bytes
-        if large and innermost in deps and None not in {stride(index, r) for r in deps}:
+        known = is_plain(index) and None not in {stride(index, r) for r in deps}
+        if large and known and innermost in deps:
             found.setdefault((param, index), access)
     return tuple(found.values())
 
@@ -178,7 +195,7 @@ def _first_read(
     steps = {r: stride(x.src[1], r) for r in deps}
     if x.src[0].op is not Op.PARAM or len(x.src) > 2 or not {first, last} <= deps:
         return None
-    if None in steps.values():
+    if None in steps.values() or not is_plain(x.src[1]):
         return None
     moves = {abs(steps[r] or 0): steps[r] or 0 for r in around if r in deps}
     if abs(steps[first] or 0) in moves:

@@ -19,7 +19,7 @@ from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.runtime.kernel import CachedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernelrt.device.program import ProgramSpec, Renderer
     from kernelrt.device.registry import Device
@@ -328,6 +328,10 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
 
     def __len__(self) -> int:
         return len(self._kernels)
+
+    def __iter__(self) -> Iterator[ProgramSpec]:
+        # That of Sequence takes an IndexError of the renderer for the end.
+        return (self[at] for at in range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> ProgramSpec: ...

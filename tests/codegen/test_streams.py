@@ -7,15 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kernelrt import dtype as dt
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.loops import Fetch
+from kernelrt.codegen.choosing import Chooser
+from kernelrt.codegen.loops import Fetch, Loop, Pass
 from kernelrt.codegen.loops import build as nest_of
 from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.tiling import Tiling
-from kernelrt.device.spec import DeviceSpec
+from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
-from kernelrt.ir import Op
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.terms import linear
 
 AVX512 = DeviceSpec.avx512()
 
@@ -52,6 +55,37 @@ def masked_product(build, m, n, depth):
     return build.sink(build.store(build.param(0, m * n), i * n + j, value))
 
 
+def convolution(build, size, channels, filters, taps=3):
+    """A filter slid over an image with its channels innermost."""
+    y, x, f = (build.range(n, number) for number, n in enumerate((size, size, filters)))
+    c, v, u = (build.range(n, number) for number, n in enumerate((channels, taps, taps), 3))
+    wide = size + taps - 1
+    image = build.param(1, wide * wide * channels)
+    weight = build.param(2, channels * taps * taps * filters)
+    pixel = build.load(image, ((y + v) * wide + x + u) * channels + c)
+    value = pixel * build.load(weight, ((c * taps + v) * taps + u) * filters + f)
+    total = build.reduce(Op.ADD, value, c, v, u)
+    out = build.param(0, size * size * filters)
+    return build.sink(build.store(out, (y * size + x) * filters + f, total))
+
+
+def next_windows(ast, device):
+    """The LOADs that the passes of `ast` ask for ahead, and the tile of each loop."""
+    info = Analysis(ast)
+    body = list(nest_of(info, Chooser(info, device).choose(), device).body)
+    found, tiles = [], {}
+    while body:
+        item = body.pop()
+        if isinstance(item, Pass):
+            item = item.loop
+            inside = [x for x in item.body if isinstance(x, Fetch)]
+            found += [x for fetch in inside for x in fetch.accesses]
+        if isinstance(item, Loop):
+            tiles[item.range.arg] = item.tile.factor
+            body += item.body
+    return found, tiles
+
+
 @pytest.mark.parametrize("device", [AVX512, DeviceSpec.avx2(), DeviceSpec.neon()])
 def test_a_line_is_asked_for_once(build, device):
     ast = columns(build, 512, 1008)
@@ -83,15 +117,85 @@ def test_what_a_store_needs_is_asked_for_before_long_sums(build, device):
     assert "fetch" not in LLVMRenderer(device).outline(masked_product(build, 16, 64, 300))
 
 
-@pytest.mark.parametrize(("m", "n", "depth"), [(128, 256, 300), (129, 257, 64), (67, 300, 515)])
+@pytest.mark.parametrize(("m", "n", "depth"), [(128, 256, 300), (129, 257, 96), (67, 300, 515)])
 def test_what_is_asked_for_changes_nothing(build, run, m, n, depth):
+    ast = masked_product(build, m, n, depth)
+    for device in (host(), AVX512, DeviceSpec.avx2(), DeviceSpec.neon()):
+        assert "fetch p0, p3" in LLVMRenderer(device).outline(ast)
     rng = np.random.default_rng(m)
     a, b, mask = (
         rng.standard_normal(shape).astype(np.float32) for shape in ((m, depth), (depth, n), (m, n))
     )
     out = np.full((m, n), np.nan, np.float32)
-    run(masked_product(build, m, n, depth), [out, a, b, mask])
+    run(ast, [out, a, b, mask])
     wanted = np.where(mask > 0, a.astype(np.float64) @ b, 0)
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_lines_that_windows_move_on_to_are_asked_for(build):
+    ast = convolution(build, 96, 64, 32)
+    [ahead], tiles = next_windows(ast, AVX512)
+    terms, constant = linear(ahead.src[1])
+    y, x, c = (98 * 64, 64, 1)
+    assert {r.arg: step for r, step in terms.items()} == {0: y, 1: x, 3: c}
+    # The last row and column of the windows, one tile further on.
+    assert constant == (tiles[1] + 2) * x + 2 * y
+    for device in (AVX512, DeviceSpec.avx2()):
+        assert "fetch p1" in LLVMRenderer(device).outline(ast)
+        assert fetched(ast, device) > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "filters", "taps"),
+    [(16, 64, 32, 3), (96, 64, 32, 1), (320, 4, 32, 3), (1200, 4, 1, 3)],
+    ids=["near", "no windows", "one turn", "little to compute"],
+)
+def test_lines_of_other_windows_are_not(build, size, channels, filters, taps):
+    ast = convolution(build, size, channels, filters, taps)
+    assert next_windows(ast, AVX512)[0] == []
+    assert "fetch p1" not in LLVMRenderer(AVX512).outline(ast)
+
+
+@pytest.mark.parametrize(("size", "channels", "filters"), [(96, 64, 32), (67, 120, 17)])
+def test_convolutions_that_ask_ahead(build, run, size, channels, filters):
+    ast = convolution(build, size, channels, filters)
+    rng = np.random.default_rng(size)
+    image = rng.standard_normal((size + 2, size + 2, channels)).astype(np.float32)
+    weight = rng.standard_normal((channels, 3, 3, filters)).astype(np.float32)
+    out = np.full((size, size, filters), np.nan, np.float32)
+    run(ast, [out, image, weight])
+    wanted = sum(
+        image[v : v + size, u : u + size].astype(np.float64) @ weight[:, v, u]
+        for v in range(3)
+        for u in range(3)
+    )
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["element", "sum", "array"])
+def test_what_lies_where_data_say_is_not(build, run, kind):
+    """Its index is not known where it would be asked for."""
+    m, n, depth, count = 128, 256, 300, 64
+    i, j, k, q = (build.range(size, number) for number, size in enumerate((m, n, depth, count)))
+    table = build.param(4, count, dt.int64)
+    at = build.load(table, q.const_like(3))
+    if kind == "sum":
+        at = build.reduce(Op.MAX, build.load(table, q), q)
+    elif kind == "array":
+        at = build.load(build.local(build.load(table, q), q), q.const_like(3))
+    a, b, kept = (build.param(1 + s, size) for s, size in enumerate((m * depth, depth * n, m * n)))
+    total = build.reduce(Op.ADD, build.load(a, i * depth + k) * build.load(b, k * n + j), k)
+    value = (build.load(kept, i * n + j + at) > 0.0).where(total, total.const_like(0.0))
+    ast = build.sink(build.store(build.param(0, m * n), i * n + j, value))
+    for device in (AVX512, DeviceSpec.avx2()):
+        assert "fetch p0\n" in LLVMRenderer(device).outline(ast)
+    rng = np.random.default_rng(0)
+    left, right, mask = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((m, depth), (depth, n), (m, n))
+    )
+    out = np.full((m, n), np.nan, np.float32)
+    run(ast, [out, left, right, mask, np.zeros(count, np.int64)])
+    wanted = np.where(mask > 0, left.astype(np.float64) @ right, 0)
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -106,6 +210,14 @@ def test_what_is_asked_for_is_checked(build):
     early = replace(nest, body=(replace(outer, body=(fetch, *outer.body)),))
     with pytest.raises(CompileError, match="asked for outside a loop"):
         verify_loops(early, info)
+    mask = next(x for x in fetch.accesses if x.op is Op.LOAD)
+    row = UOp(Op.LOAD, dt.int64, (build.param(4, 128, dt.int64), outer.range))
+    most = build.reduce(Op.MAX, row, build.range(3, 9))
+    for unknown in (row, most):
+        index = mask.src[1] + unknown
+        early = replace(fetch, accesses=(mask.replace(src=(mask.src[0], index)),))
+        with pytest.raises(CompileError, match="not known before its turn"):
+            verify_loops(replace(nest, body=(replace(outer, body=(early, *outer.body)),)), info)
     sums = replace(fetch, accesses=(ast.src[0].src[2],))
     with pytest.raises(CompileError, match="lies in no memory"):
         verify_loops(replace(nest, body=(replace(outer, body=(sums, *outer.body)),)), info)

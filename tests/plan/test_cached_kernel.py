@@ -14,11 +14,18 @@ import pytest
 from support import plan_kernels
 
 from kernelrt import dtype as dt
+from kernelrt.codegen import LLVMRenderer
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import Device, opened, register
 from kernelrt.errors import CompileError, DeviceError, DTypeError, PlanBuildError
 from kernelrt.ir import Op, UOp, Variable, const
-from kernelrt.runtime import CachedKernel, ExecutionPlanBuilder, KernelCache, kernels
+from kernelrt.runtime import (
+    CachedKernel,
+    ExecutionPlanBuilder,
+    KernelCache,
+    kernel_cache,
+    kernels,
+)
 
 
 def ast_of(factor: float, count: int = 16) -> UOp:
@@ -210,6 +217,23 @@ def test_one_broken_kernel_does_not_fail_those_compiled_with_it(counting):
     assert ast_of(1.5) in cache
     assert ast_of(3.5) in cache
     assert ast_of(2.5) not in cache
+
+
+def test_an_index_error_of_the_renderer_is_no_end(monkeypatch):
+    broken = [ast_of(factor) for factor in (91.0, 92.0)]
+    render = LLVMRenderer.render
+
+    def fails(self, ast, variant=None):
+        if ast in broken:
+            raise IndexError(f"kernel {broken.index(ast)} of the broken ones")
+        return render(self, ast, variant)
+
+    monkeypatch.setattr(LLVMRenderer, "render", fails)
+    asts = [ast_of(90.0), *broken, ast_of(93.0)]
+    with pytest.raises(IndexError, match="kernel 0 of"):
+        KernelCache().get_many(asts)
+    with pytest.raises(IndexError, match="kernel 0 of"):
+        kernel_cache.build([(ast, None) for ast in asts])
 
 
 def test_an_interrupted_compile_is_taken_over_by_a_waiter(counting):
