@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelrt.codegen.choosing import MOST_INSTRUCTIONS, SHORT, Chooser, choose
+from kernelrt.codegen.choosing import MOST_BYTES, SHORT, Chooser, choose
 from kernelrt.codegen.chunking import MOST_CHUNKS
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
@@ -76,8 +76,8 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
     written = chooser.length.of(
         chooser.nests, tiling.order, tiling.tiles, tiling.outside
     )
-    if written > MOST_INSTRUCTIONS:
-        raise SpecError(f"tiles: {written} instructions, and {MOST_INSTRUCTIONS} are the most")
+    if written > MOST_BYTES:
+        raise SpecError(f"tiles: {written} bytes of text, and {MOST_BYTES} are the most")
 
 
 def _verify_outside(info: Analysis, tiling: Tiling) -> None:

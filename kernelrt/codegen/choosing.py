@@ -1,6 +1,6 @@
 """Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
 
-The choice is made by counting cycles (cycles.py) and instructions (length.py). All reductions that
+The choice is made by counting cycles (cycles.py) and bytes of text (length.py). All reductions that
 run over the same ranges are one nest, and a nest's ranges have one tile each: every candidate is
 charged for what it does to all nests that it concerns, and the cheapest that fits the register
 file and keeps the kernel's text short wins. Everything else takes vectors along the unit stride
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["MOST_INSTRUCTIONS", "SHORT", "Chooser", "choose"]
+__all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 
 #: Reductions of so few elements are written out in full.
 SHORT = 4
-#: Instructions up to which a kernel's text may grow by tiles. Compiling takes longer than
-#: linearly in them, and the loops leave the instruction cache.
-MOST_INSTRUCTIONS = 2200
+#: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
+#: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
+MOST_BYTES = 92_000
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
 #: Rows that wait for their sums together: more of them hide no more.
@@ -123,14 +123,14 @@ class Chooser:
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the kernel can be written with `tiles`, and is not too long then."""
-        return self.fits(tiles) and self.written(tiles) <= MOST_INSTRUCTIONS
+        return self.fits(tiles) and self.written(tiles) <= MOST_BYTES
 
     def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the stack holds the local arrays."""
         return self.accesses.local_bytes(tiles) <= LOCAL_BYTES
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
-        """Estimated instructions of the text."""
+        """Estimated bytes of the text."""
         return self.length.of(self.nests, self.order, tiles, self.outside)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
@@ -244,7 +244,7 @@ class Chooser:
         lengths = []
         for tiles in ranked:
             lengths.append(self.written(tiles))
-            if lengths[-1] <= MOST_INSTRUCTIONS and self.fits(tiles):
+            if lengths[-1] <= MOST_BYTES and self.fits(tiles):
                 self.tiles = tiles
                 return
         self.tiles = ranked[lengths.index(min(lengths))]

@@ -1,17 +1,20 @@
-"""Instructions of a kernel's text under tiles: an estimate of what is written."""
+"""Bytes of a kernel's text under tiles: an estimate of what is written, and has to be compiled."""
 
 from __future__ import annotations
 
 import enum
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.codegen.accesses import is_spaced, vector_of
 from kernelrt.codegen.analysis import CLOSING
+from kernelrt.codegen.loops import ACCUMULATORS
 from kernelrt.codegen.nests import Nest
-from kernelrt.codegen.tiles import ONE, parts
+from kernelrt.codegen.tiles import ONE, extent, parts
 from kernelrt.codegen.totals import Total
 from kernelrt.device.costs import instructions
 from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
@@ -23,10 +26,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Length"]
 
-#: Instructions beside the index for an element that is loaded alone and put into its lane.
-_LANE = 4
-#: Instructions around a loop.
-_LOOP = 6
+#: Bytes of an instruction of vectors, of one that names four types, and of those of a choice.
+_PLAIN, _LONG, _CHOICE = 52, 136, 92
+#: Bytes of a product that is added to a sum.
+_FUSED = 112
+#: Bytes that a node becomes, where it is not so many plain instructions.
+_BYTES = {Op.FMA: _LONG, Op.WHERE: _CHOICE, Op.DOT: _LONG, Op.LOAD: 95, Op.STORE: 95}
+#: Bytes beside the index for an element that is loaded alone and put into its lane.
+_LANE = 190
+#: Bytes of an element of a block that is loaded by rows and transposed, and of a row of these.
+_BLOCK, _ROW = 30, 355
+#: Bytes around a loop, and of an accumulator that is carried through it, or past it.
+_LOOP, _CARRIED = 340, 84
+#: Bytes of a shuffle, and of a number that goes into all lanes of a vector.
+_SHUFFLE, _SPLAT = 116, 160
+#: Bytes around a branch for rare elements, beside the function that it calls.
+_BRANCH = 420
+#: Calls that share the text of such a function, about.
+_CALLS = 2
+#: Bytes of a conversion from or to a float of 16 bits.
+_NARROW = 300
 
 
 class _Spread(NamedTuple):
@@ -59,8 +78,9 @@ class _Part(NamedTuple):
     opened: tuple[UOp, ...]
     ranges: tuple[UOp, ...]
 
+
 class Length:
-    """Instructions of the kernel of `accesses`."""
+    """Bytes of the text of the kernel of `accesses`."""
 
     def __init__(self, accesses: Accesses) -> None:
         self.accesses = accesses
@@ -75,7 +95,7 @@ class Length:
         tiles: Mapping[UOp, Tile],
         outside: Sequence[UOp],
     ) -> int:
-        """Estimated instructions of the kernel's text.
+        """Estimated bytes of the kernel's text.
 
         Of a nest that keeps its sums in an array, the loops `outside` alone go around others. Every
         place of every segment of a loop is written out, so the counts of nested loops multiply;
@@ -111,7 +131,7 @@ class Length:
     def _written_stores(
         self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
-        """Instructions of STOREs under the same loops, without the REDUCEs they use."""
+        """Bytes of STOREs under the same loops, without the REDUCEs they use."""
         spread = {r: _spread(r, tiles.get(r, ONE)) for r in opened}
         vector = vector_of(opened, tiles)
         total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
@@ -119,13 +139,13 @@ class Length:
             lone = vector is not None and self.accesses.stride(store, vector) != 1
             by = _By.ELEMENT if lone else _By.VECTOR
             places = self._repeats(frozenset(opened), opened, spread, vector, by)
-            total += instructions(Op.STORE) * places
+            total += _bytes(store) * places
         return total
 
     def _written_nest(
         self, nest: Nest, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
-        """Instructions of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
+        """Bytes of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
         inside = [*opened, *nest.closed]
         spread = {r: _spread(r, tiles.get(r, ONE)) for r in inside}
         along = vector_of(nest.closed, tiles)
@@ -133,12 +153,34 @@ class Length:
         values = [u.src[0] for u in nest.nodes]
         # The combination, beside what is combined, and at the end the lanes' with each other.
         once = self._repeats(nest.ranges, inside, spread, vector, _By.VECTOR)
+        results = self._repeats(nest.deps, opened, spread, vector, _By.VECTOR)
+        total = self._text(values, inside, vector, spread, tiles)
+        filling = _bytes_of(Op.STORE) * len(nest.fills)
+        total += once * (sum(map(_combining, nest.reduces)) + filling)
         if along is not None:
-            lanes = self._repeats(nest.deps, opened, spread, along, _By.VECTOR)
-            once += lanes * 3 * (tiles[along].lanes - 1).bit_length()
+            # Pairs of vectors are folded into one, then its halves; each lane is a result.
+            tails = self._repeats(nest.deps, opened, spread, None, _By.ELEMENT, loops=True)
+            rounds = results + tails * (tiles[along].lanes - 1).bit_length()
+            folding = sum(2 * _SHUFFLE + _combining(u) for u in nest.reduces)
+            total += rounds * folding + results * _PLAIN * len(nest.reduces)
         loops = self._repeats(nest.ranges, inside, spread, None, _By.ELEMENT, loops=True)
-        text = self._text(values, inside, vector, spread, tiles)
-        return text + len(values) * once + _LOOP * loops
+        carried = results * self._carries(nest, tiles) * len(nest.reduces)
+        return total + _LOOP * loops + _CARRIED * carried
+
+    def _carries(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
+        """How often the accumulators of a result are named at the start of a loop, or past one."""
+        total, written, turns = 0, 1, 1
+        for r in nest.closed:
+            tile = tiles.get(r, ONE)
+            runs = parts(r, tile)
+            total += written * sum(2 if run.trips is None else run.trips > 1 for run in runs)
+            written *= max(1, len(runs))
+            turns *= -(-extent(r) // tile.factor)
+        # In long loops blocks are added up, with a loop of their own.
+        total *= 1 if turns <= IN_ORDER else 2
+        unrolled = math.prod(tiles.get(r, ONE).places for r in nest.closed)
+        held = math.prod(tiles.get(r, ONE).places for r in nest.deps) * len(nest.reduces)
+        return total * (1 if nest.in_order else max(1, min(unrolled, ACCUMULATORS // max(1, held))))
 
     def _around(
         self,
@@ -170,7 +212,7 @@ class Length:
         spread: Mapping[UOp, _Spread],
         tiles: Mapping[UOp, Tile],
     ) -> int:
-        """Instructions for the values of `roots`, REDUCEs below left out."""
+        """Bytes for the values of `roots`, REDUCEs below left out."""
         rows = self._rows(vector, opened, tiles)
         apart = frozenset(
             x for u in self.info.locals for x in self.info.users[u]
@@ -191,27 +233,30 @@ class Length:
 
     def _rows(
         self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
-    ) -> frozenset[UOp]:
-        """Unrolled loops along which whole rows of a block can be loaded."""
-        return frozenset(
-            r
-            for r in opened
-            if r is not vector and tiles.get(r, ONE).lanes == 1 and tiles.get(r, ONE).factor >= 4
+    ) -> tuple[tuple[UOp, int], ...]:
+        """Unrolled loops along which rows of a block can be loaded, and bytes of an element."""
+        tiled = ((r, tiles.get(r, ONE)) for r in opened if r is not vector)
+        return tuple(
+            (r, _of_block(r, tile))
+            for r, tile in tiled
+            if tile.lanes == 1 and _is_row(tile.factor)
         )
 
     def _body(
         self,
         roots: Sequence[UOp],
         vector: UOp | None,
-        rows: frozenset[UOp],
+        rows: tuple[tuple[UOp, int], ...],
         apart: frozenset[UOp],
     ) -> list[tuple[UOp, int, _By]]:
-        """Nodes to write for `roots`: instructions of each, and what they are written once for.
+        """Nodes to write for `roots`: bytes of each, and what they are written once for.
 
         LOADs `apart` read lane by lane, whatever their indices are.
         """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
-        out = [(u, instructions(u.op), _By.VECTOR) for u in values if u.op is not Op.LOAD]
+        out = [(u, _bytes(u), _By.VECTOR) for u in values if u.op is not Op.LOAD]
+        if vector is not None:
+            out += [(s, _SPLAT, _By.VECTOR) for s in self._spread_out(values, vector)]
         indices: dict[_By, list[UOp]] = {by: [] for by in _By}
         for x in values:
             if x.op is not Op.LOAD:
@@ -220,15 +265,16 @@ class Length:
             if vector is not None and x not in apart:
                 step = self.accesses.stride(x, vector)
             if vector not in self.info.deps[x] or step == 1:
-                out.append((x, instructions(Op.LOAD), _By.VECTOR))
+                out.append((x, _bytes(x), _By.VECTOR))
                 indices[_By.VECTOR] += x.src[1:]
                 continue
             # Where a mask says which lanes there are, each is loaded by itself.
             lone = _By.MASKED
-            if is_spaced(x, step):
-                out.append((x, instructions(Op.LOAD) + 4, _By.VECTOR))
-            elif step and len(x.src) == 2 and any(self.accesses.stride(x, r) == 1 for r in rows):
-                out.append((x, instructions(Op.LOAD), _By.ELEMENT))
+            block = next((cost for r, cost in rows if self.accesses.stride(x, r) == 1), None)
+            if step and len(x.src) == 2 and block is not None:
+                out.append((x, block, _By.ELEMENT))
+            elif is_spaced(x, step):
+                out.append((x, _bytes(x) + 2 * _SHUFFLE, _By.VECTOR))
             else:
                 lone = _By.ELEMENT
             out.append((x, _LANE, lone))
@@ -236,8 +282,15 @@ class Length:
         for by, read in indices.items():
             below = toposort(read, stop=lambda u: u.op in CLOSING)
             nodes = (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND))
-            out += [(u, instructions(u.op), by) for u in nodes]
+            out += [(u, _bytes(u), by) for u in nodes]
         return out
+
+    def _spread_out(self, values: Sequence[UOp], vector: UOp) -> Iterator[UOp]:
+        """Numbers that are combined with what is had along `vector`."""
+        deps = self.info.deps
+        wide = (u for u in values if vector in deps[u] and u.op in ALU)
+        numbers = dict.fromkeys(s for u in wide for s in u.src if vector not in deps[s])
+        return (s for s in numbers if s.op is not Op.CONST)
 
     def _repeats(
         self,
@@ -273,3 +326,38 @@ def _spread(r: UOp, tile: Tile) -> _Spread:
     places = sum(len(t.positions()) for t in tiles)
     masked = sum(part.tile.factor for part in written if part.masked)
     return _Spread(max(1, len(tiles)), max(1, places), max(1, sum(t.factor for t in tiles)), masked)
+
+
+def _is_row(size: int) -> bool:
+    return size >= 4 and size & (size - 1) == 0
+
+
+def _of_block(r: UOp, tile: Tile) -> int:
+    """Bytes of an element that is had by transposing; where the tile is not whole, it is alone."""
+    sizes = [run.tile.factor for run in parts(r, tile)]
+    total = sum(_BLOCK * n + _ROW if _is_row(n) else _LANE * n for n in sizes)
+    return total // max(1, sum(sizes))
+
+
+def _bytes_of(op: Op) -> int:
+    found = _BYTES.get(op)
+    return instructions(op) * _PLAIN if found is None else found
+
+
+def _bytes(u: UOp) -> int:
+    """Bytes of one evaluation of `u`."""
+    if u.op is Op.RARE:
+        return _BRANCH + sum(_bytes_of(n.op) for n in toposort([u.arg])) // _CALLS
+    extra = 0
+    if u.op in (Op.MAX, Op.MIN) and u.dtype.is_float:
+        extra = _CHOICE
+    if u.op in (Op.LOAD, Op.STORE, Op.CAST) and u.dtype.itemsize == 2 and u.dtype.is_float:
+        extra = _NARROW
+    return _bytes_of(u.op) + extra
+
+
+def _combining(u: UOp) -> int:
+    """Bytes of what folds one value into an accumulator of the REDUCE `u`."""
+    if u.arg is Op.ADD:
+        return _FUSED - _PLAIN if u.src[0].op is Op.MUL else _PLAIN
+    return _bytes_of(u.arg) + _CHOICE

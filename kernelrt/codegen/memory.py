@@ -182,7 +182,12 @@ class Memory:
             text = self.text.emit(f"select i1 {gate.text}, i64 {text}, i64 0")
             total, constant = Value(text, 1, dt.int64), 0
         if total is not None:
-            base = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
+            # What lies elsewhere in the tile is found from the same address.
+            memo, key = self.emitter.frames.top.memo, ("at", base, row, total.text)
+            if key not in memo:
+                text = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
+                memo[key] = Value(text, 1, dt.int64)
+            base = memo[key].text
         offset = constant * array.width + array.lane
         if offset:
             base = self.text.emit(f"getelementptr {unit}, ptr {base}, i64 {offset}")

@@ -67,8 +67,9 @@ class Part:
 def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
     """The loop over `r`: whole tiles first, then what is left in smaller ones.
 
-    Where the extent is known, one smaller tile takes what is left. Where it is not, tiles of half
-    the size follow, down to single vectors, and a masked one.
+    Where the extent is known, one smaller tile takes what is left. Where it is not, tiles of a
+    quarter of the size follow, down to single vectors, and a masked one: what is written for the
+    parts of nested loops multiplies, and with halves it were twice as much for each.
     """
     if is_fixed(r):
         trips, rest = divmod(int(r.src[0].arg), tile.factor)
@@ -76,7 +77,7 @@ def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
         return (*whole, Part(Tile(rest, tile.lanes), 1)) if rest else whole
     steps = [tile.factor]
     while steps[-1] > tile.lanes:
-        steps.append(max(tile.lanes, steps[-1] // 2 // tile.lanes * tile.lanes))
+        steps.append(max(tile.lanes, steps[-1] // 4 // tile.lanes * tile.lanes))
     out = [Part(Tile(step, tile.lanes), None) for step in steps]
     if tile.lanes > 1:
         out.append(Part(Tile(tile.lanes, tile.lanes), None, masked=True))
