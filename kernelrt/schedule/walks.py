@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.ops import ALU
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.shape import dim_max
 from kernelrt.ir.symbolic import simplify
@@ -19,10 +17,6 @@ from kernelrt.schedule.layout import innermost
 
 __all__ = ["Accesses", "across", "runs_along", "untiled"]
 
-#: Ops below which lie the same elements, elsewhere.
-_WALKED: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW})
-#: Ops that are looked through; what lies below more of them is not plain to see.
-_FAR: Final = 32
 #: The kernels that want a value, where, and under which condition.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 
@@ -104,10 +98,8 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     kept = [a for a in range(len(x.shape)) if a not in axes]
     # Of each axis of `x`, the axis of `node` that it becomes.
     became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
-    for _ in range(_FAR):
-        if x.op not in _WALKED and (x.op not in ALU or x in orders):
-            break
-        below = next((s for s in x.src if _varies(s)), x.src[0])
+    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW):
+        below = x.src[0]
         if x.op is Op.WINDOW:
             windowed = {axis for axis, *_ in x.arg}
             became = [None if a in windowed else became[a] for a in range(len(below.shape))]
@@ -119,14 +111,5 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
             there = {old[-1]: became[new[-1]] for old, new in matched}
             became = [there.get(a) for a in range(len(below.shape))]
         x = below
-    else:
-        return None
     last = innermost(x, orders.get(x))
     return None if last is None else became[last]
-
-
-def _varies(x: UOp) -> bool:
-    """Whether `x` is anything but one number for all."""
-    while x.op in (Op.EXPAND, Op.RESHAPE, Op.CAST):
-        x = x.src[0]
-    return x.op is not Op.CONST

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.ir import Dim, Op, UOp
@@ -26,8 +25,7 @@ __all__ = ["Windows", "convolve", "transposed"]
 _PHASES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(NamedTuple):
     """How the windows of a convolution lie over the axes behind batch and channels.
 
     Attributes

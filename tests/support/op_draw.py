@@ -135,14 +135,16 @@ def _linear(rng: Rng) -> dict[str, Shape]:
 def _conv(rng: Rng, rank: int) -> dict[str, Shape]:
     # Of nothing, torch gives convolutions the wrong shape.
     batch, channels, out = _upto(rng, 5, 3, zero=False)
-    return {"x": (batch, channels, *_upto(rng, 10 if rank == 2 else 34, rank, zero=False)),
-            "y": (out, channels, *_upto(rng, 5, rank, zero=False)), "z": (out,)}  # fmt: skip
+    return {"x": (batch, channels, *_upto(rng, (34, 10, 6)[rank - 1], rank, zero=False)),
+            "y": (out, channels, *_upto(rng, (5, 5, 3)[rank - 1], rank, zero=False)),
+            "z": (out,)}  # fmt: skip
 
 
 def _transposed(rng: Rng, rank: int) -> dict[str, Shape]:
     batch, channels, out = _upto(rng, 5, 3, zero=False)
-    return {"x": (batch, channels, *_upto(rng, 8 if rank == 2 else 20, rank, zero=False)),
-            "y": (channels, out, *_upto(rng, 5, rank, zero=False)), "z": (out,)}  # fmt: skip
+    return {"x": (batch, channels, *_upto(rng, (20, 8, 4)[rank - 1], rank, zero=False)),
+            "y": (channels, out, *_upto(rng, (5, 5, 3)[rank - 1], rank, zero=False)),
+            "z": (out,)}  # fmt: skip
 
 
 def _norm(rng: Rng) -> dict[str, Shape]:
@@ -183,6 +185,8 @@ _SHAPES: dict[str, Callable[[Rng], dict[str, Shape]]] = {
     "linear": _linear,
     "conv1": lambda rng: _conv(rng, 1),
     "conv2": lambda rng: _conv(rng, 2),
+    "conv3": lambda rng: _conv(rng, 3),
+    "transposed3": lambda rng: _transposed(rng, 3),
     "transposed1": lambda rng: _transposed(rng, 1),
     "transposed2": lambda rng: _transposed(rng, 2),
     "pool1": lambda rng: {"x": (*_upto(rng, 5, 2), _size(rng))},

@@ -133,6 +133,9 @@ ROWS: list[Row] = [
           "unit"),
     *rows("F.conv2d(x, y, None, {t}, {p}, {q}); F.conv2d(x, y, z); F.conv2d(x, y, None, 1, {p})",
           "f", "conv2", "unit"),
+    *rows("F.conv3d(x, y, None, {t}, {p}, {q}); F.conv3d(x, y, z)", "f", "conv3", "unit"),
+    *rows("F.conv_transpose3d(x, y, None, {t}, {p}); F.conv_transpose3d(x, y, z, 2, 0, 1)", "f",
+          "transposed3", "unit"),
     *rows("F.conv_transpose1d(x, y, None, {t}, {p}, 0, 1, {q}); F.conv_transpose1d(x, y, z)", "f",
           "transposed1", "unit"),
     *rows("F.conv_transpose2d(x, y, None, {t}, {p}, 0, 1, {q}); "
