@@ -91,6 +91,7 @@ class LLVMRenderer:
         ins = {source.arg[0] for source in loaded if source.op is Op.PARAM}
         status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
+        program.lent = sorted({param.arg[0] for param, _ in nest.lent.values()})
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)

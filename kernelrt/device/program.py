@@ -61,6 +61,9 @@ class ProgramSpec:
         Slots of ``bufs`` that the kernel touches, ascending.
     outs, ins : list of int
         Slots stored to, and slots loaded from that are no outputs.
+    lent : list of int
+        Those of `outs` that hold what the kernel computes before it stores its results there. The
+        code takes them for memory of its own: no other slot may share a byte with one of them.
     buf_count : int
         Length of ``bufs``.
     flops, bytes : Dim
@@ -98,6 +101,7 @@ class ProgramSpec:
     globals: list[int] = field(default_factory=list)
     outs: list[int] = field(default_factory=list)
     ins: list[int] = field(default_factory=list)
+    lent: list[int] = field(default_factory=list)
     buf_count: int = 0
     flops: Dim = 0
     bytes: Dim = 0

@@ -270,8 +270,10 @@ class ExecutionPlanBuilder:
         """
         for op in self._ops:
             self._check_op(op)
-            if isinstance(op, PreparedKernel) and op.kernel.params:
-                self._check_overlap(op)
+            if isinstance(op, PreparedKernel):
+                op.check_lent(self._layout.region)
+                if op.kernel.params:
+                    self._check_overlap(op)
         layout = self._layout.copy()
         ops = order.in_dependency_order(self._ops)
         deps = order.edges(ops, layout)

@@ -71,6 +71,9 @@ class CachedKernel:
         Names of the values in ``vals``; ``core_id`` is last if the kernel is split.
     globals, outs, ins : tuple of int
         Slots it touches, stores to, and loads from without storing.
+    lent : tuple of int
+        Those of `outs` that hold other values before the results: no other slot may share a byte
+        with one of them.
     buf_count : int
         Slots in all; the status word's is the last where `may_fail`.
     host_parallel_safe : bool
@@ -114,6 +117,7 @@ class CachedKernel:
     target: DeviceSpec | None = None
     variant: str = ""
     stack_bytes: int = 0
+    lent: tuple[int, ...] = ()
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -217,6 +221,7 @@ class CachedKernel:
             target=spec.device,
             variant=spec.variant,
             stack_bytes=spec.stack_bytes,
+            lent=tuple(spec.lent),
         )
 
     @classmethod

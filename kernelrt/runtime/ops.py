@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Mapping, Sequence
 
+    from kernelrt.device.region import Region
     from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import ExecutionPlan
@@ -134,6 +135,28 @@ class PreparedKernel:
                     f"{self.label}: {name}={value} lies outside its bounds {low} to {high}"
                 )
         return tuple(bounds[n] for n in free if n not in self.fixedvars)
+
+    def check_lent(self, region: Callable[[int], Region]) -> None:
+        """Check that no slot shares a byte with one that the code takes for memory of its own.
+
+        Parameters
+        ----------
+        region : callable
+            Gives the bytes of a buffer of the plan.
+
+        Raises
+        ------
+        PlanBuildError
+            Naming both slots.
+        """
+        for slot in self.kernel.lent:
+            here = region(self.buffer_indices[slot])
+            for other, index in enumerate(self.buffer_indices):
+                if other != slot and here.meets(region(index)):
+                    raise PlanBuildError(
+                        f"{self.label}: its output, slot {slot}, holds other values before the "
+                        f"results, and shares memory with slot {other}; they must share no byte"
+                    )
 
     @property
     def label(self) -> str:

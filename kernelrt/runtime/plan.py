@@ -367,7 +367,8 @@ class ExecutionPlan(PlanCore):
         ------
         PlanBuildError
             A kernel was made from another AST, or for another device, than the one whose place it
-            would take. Nothing has changed.
+            would take, or holds other values in an output that shares memory with another of its
+            slots. Nothing has changed.
         """
         for old, new in kernels.items():
             if new.ast is not old.ast or new.device != old.device:
@@ -387,7 +388,9 @@ class ExecutionPlan(PlanCore):
                     continue
                 new = kernels.get(op.kernel, op.kernel)
                 if new is not op.kernel:
-                    ops[i], parts[i] = replace(op, kernel=new), replace(part, kernel=new)
+                    moved = replace(op, kernel=new)
+                    moved.check_lent(self._memory.region)
+                    ops[i], parts[i] = moved, replace(part, kernel=new)
                     attributes.append((op, "kernel", new))
                     changed.append(i)
             attributes += [

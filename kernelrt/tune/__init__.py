@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.errors import DTypeError, JitError, PlanReleasedError, ShapeError
+from kernelrt.errors import DTypeError, JitError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.jit import JitFunction
 from kernelrt.tensor.trace import forbid
 from kernelrt.tune.report import KernelTuning, TuningReport
@@ -230,7 +231,7 @@ class _Tuning:
         if plan.released:
             raise PlanReleasedError("the plan was released; prepare it again")
         known = {k: w for k in plan.kernels if (w := self._winners.get(k)) is not None}
-        if known:
+        with contextlib.suppress(PlanBuildError):  # memory that this plan shares may not do
             plan.exchange(known)
         limits = Limits(deadline, self._clock, self._reordering, self._variants)
         if limits.over:

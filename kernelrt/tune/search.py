@@ -255,8 +255,12 @@ class Search:
             contest.seen.add(variant.text)
             try:
                 [made] = build([(kernel.ast, variant.text)], kernel.device)
+                self._twin.exchange({contest.in_plan: made})
             except (CompileError, SpecError):  # LLVM has its own opinion of some
                 continue
+            except PlanBuildError:  # it wants an output to itself that shares memory here
+                continue
+            contest.in_plan = made
             contest.entries.append(_Entry(made, variant.keeps_bits))
             contest.tried += 1
             room -= 1

@@ -87,6 +87,36 @@ def test_a_rare_element_leaves_its_neighbours_alone(run, build: type, op: Op) ->
         np.testing.assert_array_equal(apply(mixed), expected)
 
 
+@pytest.mark.parametrize("kind", ["two", "adds", "in place"])
+@pytest.mark.parametrize("op", [Op.EXP, Op.SIN], ids=lambda op: op.name)
+def test_stores_of_all_kinds(run, build: type, op: Op, kind: str) -> None:
+    """Two that share a value, one that adds, and one that writes where it reads."""
+    size = 3 * SIZE + 5
+    r = build.range(size, 0)
+    out, source, second = (build.param(slot, size) for slot in range(3))
+    given = build.load(out if kind == "in place" else source, r)
+    value = UOp(op, dt.float32, (given,))
+    stores = [build.store(out, r, value, *([r] if kind == "adds" else []))]
+    if kind == "two":
+        stores.append(build.store(second, r, value * given))
+    ast = build.sink(*stores)
+    assert beside(ast, DeviceSpec.avx512()) > 1
+
+    x = np.linspace(-3, 3, size, dtype=np.float32)
+    expected = np.empty_like(x)
+    for k in range(size):
+        one = np.empty(1, np.float32)
+        run(function(build, op, 1), [one, x[k : k + 1].copy()])
+        expected[k] = one[0]
+    first = x.copy() if kind == "in place" else np.full(size, 0.25, np.float32)
+    other = np.full(size, np.nan, np.float32)
+    run(ast, [first, x, other])
+    added = np.float32(0.25) if kind == "adds" else np.float32(0)
+    np.testing.assert_array_equal(first, expected + added)
+    if kind == "two":
+        np.testing.assert_array_equal(other, expected * x)
+
+
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
 @pytest.mark.parametrize("op", [Op.TAN, Op.POW, Op.ERFC], ids=lambda op: op.name)
 def test_registers_are_put_aside_at_whole_vectors(build: type, op: Op, target: str) -> None:

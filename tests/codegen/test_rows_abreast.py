@@ -9,7 +9,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.counting import PAGE
+from kernelrt.codegen.cycles import PAGE
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
 

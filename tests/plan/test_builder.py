@@ -7,16 +7,21 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import Chain
 
+import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.registry import opened
 from kernelrt.errors import DeviceError, DTypeError, PlanBuildError, ShapeError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.runtime import (
+    CachedKernel,
     ExecutionPlanBuilder,
     PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,
+    kernel_cache,
+    kernels,
 )
 
 
@@ -202,6 +207,61 @@ def test_buffers_that_begin_together_with_elements_of_other_sizes_overlap_in_par
             continue
         with pytest.raises(PlanBuildError, match=r"overlaps buffer .* in part"):
             chain.build(1)
+
+
+def squares_over_their_sum(rows: int, columns: int) -> UOp:
+    """x^2 over its row's sum, plus y: the squares lie in the output until the sum is there."""
+    i, j, k = (
+        UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)
+        for number, size in enumerate((rows, columns, columns))
+    )
+    out, x, y = (UOp(Op.PARAM, dt.float32, (), (slot, rows * columns)) for slot in range(3))
+    at = UOp(Op.LOAD, dt.float32, (x, i * columns + k))
+    row = UOp(Op.LOCAL, dt.float32, (at * at, k))
+    s = UOp(Op.RANGE, dt.int64, (const(columns, dt.int64),), 3)
+    total = UOp(Op.REDUCE, dt.float32, (UOp(Op.LOAD, dt.float32, (row, s)), s), Op.ADD)
+    rest = UOp(Op.LOAD, dt.float32, (y, i * columns + j))
+    value = UOp(Op.LOAD, dt.float32, (row, j)) / total + rest
+    store = UOp(Op.STORE, dt.float32, (out, i * columns + j, value))
+    return UOp(Op.SINK, dt.float32, (store,))
+
+
+def in_three_buffers(kernel: CachedKernel, arrays: list[np.ndarray]) -> ExecutionPlanBuilder:
+    builder = ExecutionPlanBuilder()
+    slots = [builder.add_buffer(Buffer.wrap(a.reshape(-1))) for a in arrays]
+    builder.add_kernel(kernel, slots)
+    builder.set_output_buffer(slots[0])
+    return builder
+
+
+@pytest.mark.parametrize("other", [1, 2])
+def test_an_output_that_holds_other_values_first_is_no_other_slot(other):
+    kernel = kernels.get(squares_over_their_sum(4, 50))
+    assert kernel.lent == (0,)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((4, 50)).astype(np.float32) for _ in range(3)]
+    _, x, y = (a.copy() for a in arrays)
+    in_three_buffers(kernel, arrays).build().execute()
+    expected = x**2 / (x**2).sum(1, keepdims=True) + y
+    np.testing.assert_allclose(arrays[0], expected, rtol=1e-5, atol=1e-6)
+    arrays[0] = arrays[other]
+    with pytest.raises(PlanBuildError, match=rf"slot 0, holds .* memory with slot {other};"):
+        in_three_buffers(kernel, arrays).build()
+
+
+def test_no_code_takes_a_plan_over_whose_outputs_it_wants_to_itself():
+    ast = squares_over_their_sum(4, 50)
+    lends = kernels.get(ast)
+    texts = (v.text for v in opened("CPU").renderer.variants(ast))
+    every = (kernel_cache.build([(ast, text)])[0] for text in texts)
+    does_not = next(kernel for kernel in every if not kernel.lent)
+    arrays = [np.arange(200, dtype=np.float32).reshape(4, 50) for _ in range(3)]
+    plan = in_three_buffers(does_not, [arrays[2], *arrays[1:]]).build()
+    with pytest.raises(PlanBuildError, match="shares memory with slot 2"):
+        plan.exchange({does_not: lends})
+    assert plan.kernels == (does_not,)
+    krt.autotune(plan, budget_seconds=0.5, keep=False)
+    assert not plan.kernels[0].lent
 
 
 def test_a_part_of_an_intermediate_is_written_before_it_is_read():

@@ -45,6 +45,10 @@ def test_a_product_of_few_long_rows(mem: Memory) -> None:
     partial, whole = sums(blocked)
     assert partial.shape[1:] == whole.shape == root.shape
     assert whole.arg == (Op.ADD, (0,))
+    blocks = partial.shape[0]
+    moved = (64 * 9216 + 9216 * 128) * 4
+    assert isinstance(blocks, int)
+    assert moved / blocks <= DEVICE.l2_bytes / 2
 
 
 def test_what_a_cache_holds_and_what_has_many_results_stay_as_they_are(mem: Memory) -> None:
