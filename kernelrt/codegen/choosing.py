@@ -42,7 +42,7 @@ __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
 #: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
-MOST_BYTES = 92_000
+MOST_BYTES = 95_000
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
 #: Rows that wait for their sums together: more of them hide no more.

@@ -74,9 +74,9 @@ def test_parts_cover_a_known_extent(build, size):
 
 
 def test_an_unknown_extent_ends_in_a_mask(build):
-    runs = parts(build.range(Variable("n", 0, 99), 0), Tile(32, 8))
+    runs = parts(build.range(Variable("n", 0, 999), 0), Tile(128, 8))
     assert [(run.tile.factor, run.trips, run.masked) for run in runs] == [
-        (32, None, False), (16, None, False), (8, None, False), (8, None, True),
+        (128, None, False), (32, None, False), (8, None, False), (8, None, True),
     ]  # fmt: skip
 
 
