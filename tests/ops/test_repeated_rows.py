@@ -91,6 +91,41 @@ def test_values(rng, size, causal):
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
+def shown(rng, heads, length, width):
+    """Rows as kernels compute them: by one that walks them, and by two that walk both ways.
+
+    A product with ones on its diagonal is its other operand, bit for bit.
+    """
+    q, k, *_ = given(rng, heads, length, width)
+    one = np.broadcast_to(np.eye(length, dtype=np.float32), (heads, length, length)).copy()
+
+    def weights(q, k):
+        return (q @ k.transpose(-1, -2) * 0.25).tanh()
+
+    once = krt.jit(lambda q, k, one: weights(q, k) @ one)
+    both = krt.jit(lambda q, k, one: ((w := weights(q, k)) @ one, w.transpose(-1, -2) @ one))
+    alone = once(*map(krt.tensor, (q, k, one))).numpy()
+    along, across = run(both, [q, k, one])
+    [first], [second] = once.plans, both.plans
+    assert "each kernel computes rows" in second.explain()
+    return first, alone, along, across.swapaxes(-1, -2)
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("size", [(1, 33, 8), (2, 64, 32), (1, 100, 7), (2, 130, 64)])
+def test_all_kernels_that_compute_rows_have_the_same_bits(rng, size):
+    _, _, along, across = shown(rng, *size)
+    np.testing.assert_array_equal(along, across)
+
+
+@pytest.mark.usefixtures("crowded")
+@pytest.mark.parametrize("size", [(2, 130, 64), (2, 131, 64)])
+def test_rows_that_are_computed_once_have_the_same_bits(rng, size):
+    plan, alone, along, _ = shown(rng, *size)
+    assert "a row of it fits an array of the kernel" in plan.explain()
+    np.testing.assert_array_equal(along, alone)
+
+
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_buffer_holds_scores(rng, causal):
