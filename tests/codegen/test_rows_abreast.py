@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from kernelrt.codegen.counting import PAGE
 
 from kernelrt import dtype as dt
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.counting import PAGE
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
 
