@@ -67,7 +67,7 @@ def built_in(spec: DeviceSpec) -> dict[str, Any]:
     costs = costs_of(spec)
     ops: dict[str, dict[str, float]] = {}
     for d in TYPES:
-        for op in ops_of(d):
+        for op in ops_of(d, spec):
             ops.setdefault(op.name, {})[d.name] = costs.vector(op, d)
     return {
         "ghz": costs.ghz,

@@ -1,8 +1,8 @@
 """What a processor pays, measured with kernels of kernelrt's own.
 
-An op's cost is the slope between a short and a long chain of it over values that lie in the first
-cache, so that loads, stores and loops cancel out. The clock is told by a chain of shifts and
-exclusive ors: each takes one cycle, and waits for the one before.
+An op's cost is the slope between a short and a long chain of it, or sum, over values that lie in
+the first cache, so that loads, stores and loops cancel out. The clock is told by a chain of shifts
+and exclusive ors: each takes one cycle, and waits for the one before.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ _DEAR: Final = frozenset({*BECOMES, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
 _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
 
 
-def ops_of(dtype: DType) -> tuple[Op, ...]:
-    """What is measured for a type."""
-    return (*(_FLOATS if dtype.is_float else _INTS), *_MOVES)
+def ops_of(dtype: DType, spec: DeviceSpec) -> tuple[Op, ...]:
+    """What is measured for a type on a target."""
+    dots = (Op.DOT,) if dtype is dt.int32 and spec.dot_parts(dt.int8) else ()
+    return (*(_FLOATS if dtype.is_float else _INTS), *dots, *_MOVES)
 
 
 def measure(spec: DeviceSpec) -> dict[str, Any]:
@@ -84,8 +85,8 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
     asts |= {("call", n): _map(n) for n in range(_KERNELS)}
     asts |= {("loop", n): _rows(n) for n in (64, 128)}
     asts |= {("bytes", n): _copy(n) for n in _level_elements(spec).values()}
-    links = [(op, d) for d in TYPES for op in ops_of(d)]
-    asts |= {(op, d, n): _chain(op, d, n) for op, d in links for n in _lengths(op)}
+    links = [(op, d) for d in TYPES for op in ops_of(d, spec)]
+    asts |= {(op, d, n): _link(op, d, n, spec) for op, d in links for n in _lengths(op)}
     asts |= {(None, d, n): _chain(None, d, n) for d in TYPES for n in _lengths(None)}
     bench = _Bench(spec, asts)
 
@@ -110,10 +111,11 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
 
         # Two plain instructions that do not wait for each other.
         base, load = link(None), link(Op.LOAD)
-        for op in ops_of(d):
+        for op in ops_of(d, spec):
             if op is Op.ADD:
                 own = base / 2
-            elif op is Op.FMA:
+            elif op in (Op.FMA, Op.DOT):
+                # With its sum.
                 own = link(op)
             elif op is Op.LOAD:
                 own = load - base / 2
@@ -282,7 +284,22 @@ def _elements(dtype: DType) -> int:
 
 
 def _lengths(op: Op | None) -> tuple[int, int]:
+    if op is Op.DOT:
+        return 64, 256
     return (2, 6) if op in _DEAR else (4, 16)
+
+
+def _link(op: Op, dtype: DType, length: int, spec: DeviceSpec) -> UOp:
+    return _dots(length, spec) if op is Op.DOT else _chain(op, dtype, length)
+
+
+def _dots(length: int, spec: DeviceSpec) -> UOp:
+    """Sums of `length` products of the parts of words, which have instructions of their own."""
+    n = _elements(dt.int32)
+    r, k = _range(n), _range(length, 1)
+    words = _load(1, n, r, dt.int32), _load(2, length, k, dt.int32)
+    value = UOp(Op.DOT, dt.int32, words, spec.dot_parts(dt.int8))
+    return _sink(n, r, UOp(Op.REDUCE, dt.int32, (value, k), Op.ADD))
 
 
 def _chain(op: Op | None, dtype: DType, length: int) -> UOp:

@@ -14,7 +14,7 @@ from kernelrt.codegen.llvm import Value
 from kernelrt.codegen.skipping import LEAST_AT_ONCE
 from kernelrt.codegen.tiles import lane_within, lanes_of, spread
 from kernelrt.errors import CompileError
-from kernelrt.ir.ops import Op
+from kernelrt.ir.ops import Op, is_fused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -304,15 +304,14 @@ class Accumulators:
         x = u.src[0]
         place = {**outer, **inner}
         mask = self.emitter.mask_of(inner)
-        fused = u.arg is Op.ADD and x.op is Op.MUL and x.dtype.is_float
-        if fused and mask is None and self.emitter.target.has_fma:
+        target = self.emitter.target
+        fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)
+        if fused and (x.op is Op.DOT or target.has_fma):
             a, b = (self.emitter.value(s, place) for s in x.src)
             if max(a.lanes, b.lanes) == total.lanes:
+                if x.op is Op.DOT:
+                    return dot(self.text, target, x, [a, b], total)
                 return alu(self.text, Op.FMA, u.dtype, [a, b, total])
-        if u.arg is Op.ADD and x.op is Op.DOT and mask is None:
-            a, b = (self.emitter.value(s, place) for s in x.src)
-            if max(a.lanes, b.lanes) == total.lanes:
-                return dot(self.text, self.emitter.target, x, [a, b], total)
         element = self.emitter.value(x, place)
         if total.lanes > 1 and element.lanes == 1:
             element = self.text.splat(element, lanes_of(place))

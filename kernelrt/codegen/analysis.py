@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir.local import flat_index, most_elements
-from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.ops import ALU, ELEMENTWISE, Op, is_fused
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
@@ -250,7 +250,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     closing = (*info.reduces, *info.locals)
     for root in (*(s.src[2] for s in info.sink.src), *(u.src[0] for u in closing)):
         for u in info.order([root]):
-            if (u.op in ALU or u.op is Op.DOT) and u not in seen:
+            if u.op in ELEMENTWISE and u not in seen:
                 # What varies with no loop is computed for itself.
                 alone = 1.0 if info.deps[u] else costs.lanes(u.dtype)
                 count(info.deps[u], alone * costs.node(u))
@@ -264,8 +264,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     for u in info.reduces:
         value = u.src[0]
         # A multiply-add takes no longer than the product alone, which is counted.
-        fused = value.op is Op.DOT or (value.op is Op.MUL and value.dtype.is_float)
-        if not (u.arg is Op.ADD and fused):
+        if not is_fused(u.arg, value.op, is_float=value.dtype.is_float):
             count(info.deps[value], costs.element(u.arg, u.dtype))
     # What closes over the same RANGEs runs in one loop.
     for u in {u.src[1:]: u for u in closing}.values():

@@ -1,4 +1,4 @@
-"""Dot products of the parts of 32-bit words: which a target has, and how one is written.
+"""Dot products of the parts of 32-bit words, as text.
 
 A DOT of 2 multiplies the signed 16-bit halves of two words, one of 4 the bytes of two words, those
 of the first unsigned and those of the second signed; the products are added, all modulo 2**32.
@@ -16,20 +16,10 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["dot", "has_dot"]
+__all__ = ["dot"]
 
 #: Names of the instruction for halves, by how many words a register holds.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
-
-
-def has_dot(target: DeviceSpec, parts: int) -> bool:
-    """Whether `target` has an instruction for the products of so many parts of each word."""
-    if not target.triple.startswith("x86_64"):
-        return False
-    if parts == 2:
-        return True
-    wide = target.has("avx512vnni") and target.has("avx512vl")
-    return wide or (target.has("avxvnni") and target.vector_bits <= 256)
 
 
 def dot(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.ir.ops import Op
+from kernelrt.ir.ops import PRODUCTS, Op
 
 if TYPE_CHECKING:
     from kernelrt.codegen.analysis import Analysis
@@ -55,7 +55,7 @@ class Nest:
         # Sums of products take a multiply-add, beside what is computed for each product alone.
         products = [
             u.src[0] for u in self.reduces
-            if u.arg is Op.ADD and u.src[0].op in (Op.MUL, Op.DOT)
+            if u.arg is Op.ADD and u.src[0].op in PRODUCTS
         ]
         values = [u.src[0] for u in self.reduces if u.src[0] not in products]
         values += [s for x in products for s in x.src if info.deps[s] == info.deps[x]]

@@ -163,13 +163,17 @@ def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
 
 def _places(found: Contraction, steps: Sequence[int | None]) -> int:
     """Places of a way at which the rows of the operand begin."""
-    places = {0}
+    # A bit for each byte. Each turn of the inner loop doubles the steps along an axis.
+    places = 1
     for r, step in zip(found.depth, steps, strict=True):
-        stride = (step or 0) * found.load.dtype.itemsize
-        # After so many steps they come to the same places again.
-        count = min(extent(r), WAY // math.gcd(abs(stride), WAY))
-        places = {(at + i * stride) % WAY for at in places for i in range(count)}
-    return len({at // LINE for at in places})
+        stride, steps_taken = (step or 0) * found.load.dtype.itemsize, 1
+        while steps_taken < extent(r):
+            more = min(steps_taken, extent(r) - steps_taken)
+            by = more * stride % WAY
+            places |= (places << by | places >> WAY - by) & (1 << WAY) - 1
+            steps_taken += more
+    line = (1 << LINE) - 1
+    return sum(bool(places >> at & line) for at in range(0, WAY, LINE))
 
 
 def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis, stride
-from kernelrt.codegen.dot import has_dot
 from kernelrt.codegen.packing import contraction, free_number, moved, new_range
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
-from kernelrt.ir.uop import UOp, const
+from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,11 +166,8 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     load, other = (_narrow(x, total) for x in (found.value, found.factor))
     if total.is_float or total.bits > 32 or load is None or other is None:
         return None
-    if all(x.dtype.bits == 8 for x in (load, other)) and has_dot(target, 4):
-        parts = 4
-    elif all(x.dtype.max < 1 << 15 for x in (load, other)) and has_dot(target, 2):
-        parts = 2
-    else:
+    parts = target.dot_parts(load.dtype, other.dtype)
+    if not parts:
         return None
 
     def fit(r: UOp) -> tuple[bool, int, int]:
@@ -181,6 +177,9 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     along = max(found.depth, key=fit)
     # What is left of a depth of its own is one word more; in others the words are filled up.
     count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
+    # There only the operands are gated: nothing that is read for their indices may be past the end.
+    if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
+        return None
     step = new_range(count, free_number(info.sink))
     left, right = (_Words(x, along, step, parts) for x in (load, other))
     depth = (*(r for r in found.depth if r is not along), step)
@@ -198,6 +197,12 @@ def _narrow(x: UOp, total: DType) -> UOp | None:
             return None
         x = x.src[0]
     return x if x.op is Op.LOAD and x.dtype.is_int and x.dtype.bits <= 16 else None
+
+
+def _reads_along(info: Analysis, access: UOp, along: UOp) -> bool:
+    """Whether the index of `access` is itself read, or checked, at each place `along` the depth."""
+    own = toposort([access.src[1]])
+    return any(u.op in (Op.LOAD, Op.BOUND) and along in info.deps[u] for u in own)
 
 
 def _flipped(word: UOp) -> UOp:
@@ -258,14 +263,17 @@ def _sizes(
     deep = math.prod(map(extent, product.depth)) + 1
     room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
     widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
-    heights = [-(-extent(row) // n) for n in range(1, extent(row) + 1)] if copied else [0]
-    heights = [n for n in dict.fromkeys(heights) if n <= SIDES[1]]
     for columns in widths:
-        for rows in heights:
-            fits = (columns + rows) * deep + columns <= room
-            if fits and (rows >= min(ROWS, extent(row)) or not copied):
+        for rows in _heights(extent(row)) if copied else [0]:
+            if (columns + rows) * deep + columns <= room:
                 return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
     return None
+
+
+def _heights(size: int) -> list[int]:
+    """Rows of a block, most first: those that so many blocks of `size` rows cannot do with less."""
+    heights = range(min(SIDES[1], size), max(1, min(ROWS, size)) - 1, -1)
+    return [n for n in heights if -(-size // -(-size // n)) == n]
 
 
 def _widths(size: int, lanes: int) -> list[int]:
@@ -288,6 +296,9 @@ def _in_panels(
     )
     copied = product.alike or product.other.stored() is None
     if not rows or math.prod(map(extent, product.depth)) < LEAST:
+        return sink
+    # Copies are filled whole, also where no one reads them: nothing in them may fail.
+    if copied and any(u.op is Op.BOUND for u in toposort([product.other.access])):
         return sink
     sizes = _sizes(rows[-1], found, product, target, copied=copied)
     if sizes is None:

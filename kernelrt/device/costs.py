@@ -312,7 +312,7 @@ _AVX512: Final = _Target(
         Op.IDIV: (52.0, 34.0, 95.0, 68.0), Op.MOD: (41.0, 23.0, 95.0, 57.0),
         Op.PAD: (1.9, 0.7, 1.9, 0.7), Op.UNWINDOW: (15.0, 7.0, 15.0, 7.0),
         Op.CAT: (0.8, 0.8, 0.8, 0.8), Op.FLIP: (0.3, 0.2, 0.3, 0.2),
-        Op.DOT: _alike(0.5),
+        Op.DOT: _alike(0.55),
         Op.GATHER: (10.0, 5.0, 10.0, 5.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip
@@ -333,7 +333,7 @@ _AVX2: Final = _Target(
         Op.IDIV: (60.0, 30.0, 51.0, 31.0), Op.MOD: (48.0, 19.0, 51.0, 30.0),
         Op.PAD: (3.0, 0.4, 3.0, 0.4), Op.UNWINDOW: (12.0, 6.0, 15.0, 9.0),
         Op.CAT: (1.3, 0.8, 1.3, 0.8), Op.FLIP: (0.2, 0.1, 0.2, 0.1),
-        Op.DOT: _alike(0.5),
+        Op.DOT: _alike(0.7),
         Op.GATHER: (7.0, 2.2, 6.5, 2.5), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip
@@ -358,7 +358,7 @@ _GENERIC: Final = _Target(
         Op.IDIV: (234.0, 46.0, 24.0, 14.0), Op.MOD: (63.0, 35.0, 24.0, 14.0),
         Op.PAD: (3.7, 1.9, 4.3, 2.0), Op.UNWINDOW: (5.0, 2.0, 5.0, 2.0),
         Op.CAT: (4.8, 1.7, 4.4, 1.9), Op.FLIP: (0.1, 0.1, 0.1, 0.1),
-        Op.DOT: _alike(0.5),
+        Op.DOT: _alike(0.7),
         Op.GATHER: (2.4, 1.0, 2.4, 1.0), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip

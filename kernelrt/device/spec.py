@@ -6,10 +6,13 @@ import functools
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from kernelrt._late import aside
 from kernelrt._llvm import binding
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
 
 __all__ = ["DeviceSpec", "host"]
 
@@ -83,6 +86,33 @@ class DeviceSpec:
     def has_half(self) -> bool:
         """Whether float16 and float are converted by an instruction."""
         return self.triple.startswith(("aarch64", "arm64")) or self.has("f16c")
+
+    def dot_parts(self, *dtypes: DType) -> int:
+        """Integers of a 32-bit word that are multiplied, and their products added, at once.
+
+        Parameters
+        ----------
+        *dtypes : DType
+            What one operand or several hold.
+
+        Returns
+        -------
+        int
+            4 for bytes, 2 for what signed halves of words hold; 0 where no instruction does it.
+
+        Examples
+        --------
+        >>> from kernelrt import dtype as dt
+        >>> DeviceSpec.avx2().dot_parts(dt.int8, dt.int16), DeviceSpec.neon().dot_parts(dt.int8)
+        (2, 0)
+        """
+        if not self.triple.startswith("x86_64") or not all(d.is_int for d in dtypes):
+            return 0
+        quads = self.has("avx512vnni") and self.has("avx512vl")
+        quads = quads or (self.has("avxvnni") and self.vector_bits <= 256)
+        if quads and all(d.bits == 8 for d in dtypes):
+            return 4
+        return 2 if all(d.max < 1 << 15 for d in dtypes) else 0
 
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:

@@ -11,12 +11,15 @@ __all__ = [
     "BINARY",
     "COMMUTATIVE",
     "COMPARE",
+    "ELEMENTWISE",
     "FUNCTIONS",
     "MOVEMENT",
+    "PRODUCTS",
     "REDUCERS",
     "TERNARY",
     "UNARY",
     "Op",
+    "is_fused",
 ]
 
 
@@ -130,6 +133,10 @@ BINARY: Final = frozenset(op for op in Op if Op.ADD <= op <= Op.NE)
 FUNCTIONS: Final = frozenset(op for op in Op if Op.EXP <= op <= Op.LGAMMA)
 TERNARY: Final = frozenset({Op.WHERE, Op.FMA})
 ALU: Final = UNARY | BINARY | TERNARY
+#: What is computed of elements of its operands alone.
+ELEMENTWISE: Final = ALU | {Op.DOT}
+#: What sums take in with an instruction of their own, or a cheap one beside it.
+PRODUCTS: Final = frozenset({Op.MUL, Op.DOT})
 COMPARE: Final = frozenset({Op.LT, Op.LE, Op.EQ, Op.NE})
 COMMUTATIVE: Final = frozenset(
     {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE}
@@ -137,3 +144,11 @@ COMMUTATIVE: Final = frozenset(
 ASSOCIATIVE: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR})
 REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
 MOVEMENT: Final = frozenset(op for op in Op if Op.RESHAPE <= op <= Op.UNWINDOW)
+
+
+def is_fused(reducer: Op, value: Op, *, is_float: bool) -> bool:
+    """Whether accumulating `value` by `reducer` takes no longer than computing `value` alone.
+
+    Processors have one instruction for a float product and its sum, and for a DOT and its sum.
+    """
+    return reducer is Op.ADD and value in PRODUCTS and (is_float or value is Op.DOT)

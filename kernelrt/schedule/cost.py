@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
 
 __all__ = [
     "FREE",
@@ -141,6 +142,10 @@ class Prices:
     def byte(self, nbytes: int) -> float:
         """Cycles for each byte to or from a buffer of `nbytes`."""
         return self._costs.byte(nbytes)
+
+    def multiplies(self, dtype: DType) -> bool:
+        """Whether integers as narrow as `dtype` are multiplied as they are, several at once."""
+        return self._costs.spec.dot_parts(dtype) > 0
 
     def worth_storing(self, node: UOp) -> float:
         """Cycles per element from which storing beats repeating once."""

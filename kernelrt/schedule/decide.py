@@ -147,7 +147,7 @@ class Decider:
         again = self._again(node, accesses)
         if again is not None:
             return again
-        if _widens(node) and all(_is_multiplied(node, *access) for access in accesses):
+        if self._widens(node) and all(_is_multiplied(node, *access) for access in accesses):
             return Verdict("inline", why=Decision(node, "inline", _WIDENED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
@@ -274,8 +274,8 @@ class Decider:
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
             return None
-        if node.dtype.is_int and node.dtype.itemsize < 4:
-            # Narrow integers are multiplied several at a time, from copies of stored ones.
+        if self._prices.multiplies(node.dtype):
+            # From copies of stored ones.
             return None
         axes = group.row(index, node.shape)
         if axes is None or axes[-1] != innermost(node, self._orders.get(node)):
@@ -423,6 +423,14 @@ class Decider:
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
 
+    def _widens(self, node: UOp) -> bool:
+        """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow."""
+        if node.op is not Op.CAST:
+            return False
+        before, after = node.src[0].dtype, node.dtype
+        alike = before.is_float if after.is_float else self._prices.multiplies(before)
+        return before.itemsize < after.itemsize <= 4 and alike
+
     # Kernels that store several values
 
     def _host(self, node: UOp, accesses: Accesses) -> tuple[Group, Index] | None:
@@ -464,15 +472,6 @@ def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
     """Whether what contracts `node` at `index` copies it, or multiplies it as narrow as it is."""
     whole = node.dtype.is_int and group.inside_reduction(index)
     return whole or group.inside_contraction(index)
-
-
-def _widens(node: UOp) -> bool:
-    """Whether `node` only makes wider what a register holds as wide, or multiplies as narrow."""
-    if node.op is not Op.CAST:
-        return False
-    before, after = node.src[0].dtype, node.dtype
-    widens = before.itemsize < after.itemsize <= 4
-    return widens and (before.is_float is after.is_float) and not before.is_bool
 
 
 def _rounds(node: UOp) -> bool:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.codegen import LLVMRenderer, renderer
-from kernelrt.codegen.packing import pack
+from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.packing import _places, contraction, pack
+from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
@@ -211,6 +216,65 @@ def test_checked_rows_are_left_where_they_are(build):
     )
     total = build.reduce(Op.ADD, terms, t)
     assert not is_packed(build.sink(build.store(build.param(0, m * n), i * n + j, total)))
+
+
+def test_rows_that_are_not_copied_may_be_checked(run, build, rng):
+    """Indices that the copied operand reads, too: none from past their end, none twice checked."""
+    m, n, k = WIDE
+    i, j, t = (build.range(size, number) for number, size in enumerate(WIDE))
+    lines, rows = build.load(build.param(3, m, dt.int64), i), build.load(
+        build.param(5, k, dt.int64), t
+    )  # fmt: skip
+    line = UOp(Op.BOUND, dt.int64, (lines, const(m, dt.int64), build.param(4, 1, dt.int64)),
+               (0, False))  # fmt: skip
+    terms = build.load(build.param(1, m * k), line * k + t) * build.load(
+        build.param(2, k * n), rows * n + j
+    )
+    total = build.reduce(Op.ADD, terms, t)
+    ast = build.sink(build.store(build.param(0, m * n), i * n + j, total))
+    _, a, b = operands(rng, WIDE, "NN")
+    out, status = np.zeros((m, n), np.float32), np.zeros(1, np.int64)
+    lines, rows = rng.integers(0, m, m), rng.integers(0, k, k)
+    run(ast, [out, a, b, lines, status, rows])
+    np.testing.assert_allclose(out, a[lines] @ b[rows], rtol=1e-4, atol=1e-4)
+    assert status[0] == 0
+
+
+def far_apart(build, steps, sizes, dtype):
+    """A product of which the rows of the right operand lie so many elements apart."""
+    m, n = 40, 64
+    i, j, *depth = (build.range(size, number) for number, size in enumerate((m, n, *sizes)))
+    row = sum((r * step for r, step in zip(depth, steps, strict=True)), const(0, dt.int64))
+    last = sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+    place = depth[0]
+    for r, size in zip(depth[1:], sizes[1:], strict=True):
+        place = place * size + r
+    left = build.load(build.param(1, m * math.prod(sizes), dtype), i * math.prod(sizes) + place)
+    right = build.load(build.param(2, last + n, dtype), row + j)
+    total = build.reduce(Op.ADD, left * right, *depth)
+    return build.sink(build.store(build.param(0, m * n, dtype), i * n + j, total))
+
+
+@pytest.mark.parametrize(
+    ("steps", "sizes"),
+    [((1024,), (64,)), ((1032,), (64,)), ((64,), (64,)), ((5120, 64), (8, 8)),
+     ((4096, 1024), (5, 13)), ((4112, 1040), (5, 13)), ((3, 1031), (7, 40)), ((8192,), (33,))],
+    ids=str,
+)  # fmt: skip
+def test_places_are_those_at_which_rows_begin(build, steps, sizes):
+    info = Analysis(far_apart(build, steps, sizes, dt.float32))
+    found = contraction(info)
+    rows = np.zeros(1, np.int64)
+    for step, size in zip(steps, sizes, strict=True):
+        rows = (rows[:, None] + 4 * step * np.arange(size)).ravel()
+    assert _places(found, steps) == len(np.unique(rows % WAY // LINE))
+
+
+def test_rows_at_odd_distances_are_as_quick_to_count(build):
+    ast = far_apart(build, (4097, 1025), (4096, 4096), dt.bfloat16)
+    start = time.process_time()
+    is_packed(ast)
+    assert time.process_time() - start < 0.5
 
 
 @pytest.mark.parametrize("sizes", [(1024, 1024, 256), (4096, 64, 512)], ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.words import MANY_ROWS, ROWS, in_words
+from kernelrt.codegen.words import MANY_ROWS, ROWS, SIDES, in_words
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
@@ -154,7 +155,7 @@ def test_what_is_multiplied_in_words(build):
     assert parts(product(build, sizes, kinds=("uint16", "int8"))) is None
     assert parts(product(build, sizes, kinds=("int32", "int32"))) is None
     assert parts(product(build, sizes, kinds=("bool_", "int8"))) is None
-    # Numbers that wrap on the way are others than those that are stored.
+    # There is no block of rows of which nobody knows how many there are.
     assert parts(product(build, sizes, rows=Variable("rows", 1, 64))) is None
     # Few rows are worth no copies: where words do not lie side by side they are not made.
     assert parts(product(build, (ROWS - 1, 64, 64), "NN")) is None
@@ -163,6 +164,7 @@ def test_what_is_multiplied_in_words(build):
 
 
 def test_casts_that_change_numbers_stay(run, build, rng):
+    """Numbers that wrap on the way are others than those that are stored."""
     m, n, k = sizes = (32, 32, 32)
     i, j, t = (build.range(size, number) for number, size in enumerate(sizes))
     a, b = build.param(1, m * k, dt.int16), build.param(2, k * n, dt.int8)
@@ -245,22 +247,100 @@ def test_sums_along_several_axes(run, build, rng, taps):
     np.testing.assert_array_equal(out, np.einsum("smt,nst->mn", seen, right.astype(np.int64)))
 
 
-def test_checked_and_masked_rows_are_left_where_they_are(build):
-    m, n, k = 40, 40, 40
-    i, j, t = (build.range(size, number) for number, size in enumerate((m, n, k)))
-    row = UOp(
-        Op.BOUND, dt.int64,
-        (build.load(build.param(3, k, dt.int64), t), const(k, dt.int64),
-         build.param(4, 1, dt.int64)),
-        (0, False),
-    )  # fmt: skip
-    a, b = build.param(1, m * k, dt.int8), build.param(2, k * n, dt.int8)
-    x, y = build.load(a, i * k + t), build.load(b, row * n + j)
-    masked = build.load(b, t * n + j, t < 30)
-    for right in (y, masked):
-        value = build.reduce(Op.ADD, x.cast(dt.int32) * right.cast(dt.int32), t)
-        out = build.param(0, m * n, dt.int32)
-        assert parts(build.sink(build.store(out, i * n + j, value))) is None
+def looked_up(build, place, *, checked):
+    """A number of memory of its own for each place, below 40, checked or not."""
+    found = build.load(build.param(3, place.src[0].arg, dt.uint8), place).cast(dt.int64)
+    if not checked:
+        return found
+    sources = (found, const(40, dt.int64), build.param(4, 1, dt.int64))
+    return UOp(Op.BOUND, dt.int64, sources, (0, False))
+
+
+@pytest.mark.parametrize("total", ["int32", "int8"])
+def test_checked_and_masked_rows_are_left_where_they_are(build, total):
+    """Copies are filled whole: nothing in them may fail, or be left out."""
+    n = 40
+    i, j, t = (build.range(n, number) for number in range(3))
+    a, b, c = build.param(1, n * n, dt.int8), build.param(2, n * n, dt.int8), getattr(dt, total)
+    row, line = (looked_up(build, place, checked=True) for place in (t, i))
+    x, y = build.load(a, i * n + t), build.load(b, t * n + j)
+    pairs = [
+        (x, build.load(b, row * n + j)), (x, build.load(b, t * n + j, t < 30)),
+        (build.load(a, i * n + row), y), (build.load(a, i * n + t, t < 30), y),
+        (build.load(a, line * n + t), y),
+    ]  # fmt: skip
+    for left, right in pairs:
+        value = build.reduce(Op.ADD, left.cast(c) * right.cast(c), t)
+        ast = build.sink(build.store(build.param(0, n * n, c), i * n + j, value))
+        assert parts(ast) is None
+
+
+def test_rows_that_are_read_in_place_may_be_checked(run, build, rng):
+    n = 40
+    i, j, t = (build.range(n, number) for number in range(3))
+    a, b = build.param(1, n * n, dt.int16), build.param(2, n * n, dt.int16)
+    x = build.load(a, looked_up(build, i, checked=True) * n + t)
+    value = build.reduce(Op.ADD, x * build.load(b, t * n + j), t)
+    ast = build.sink(build.store(build.param(0, n * n, dt.int16), i * n + j, value))
+    assert parts(ast) == 2
+    left, right = (drawn(rng, "int16", (n, n)) for _ in range(2))
+    numbers, status = rng.integers(0, n, n).astype(np.uint8), np.zeros(1, np.int64)
+    out = np.zeros((n, n), np.int16)
+    run(ast, [out, left, right, numbers, status])
+    truth = left[numbers].astype(np.int64) @ right.astype(np.int64)
+    np.testing.assert_array_equal(out, truth.astype(np.int16))
+    assert status[0] == 0
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("taps", [4, 6])
+@pytest.mark.parametrize("along", ["depth", "result"])
+def test_indices_are_read_where_there_are_some(run, build, rng, side, taps, along):
+    """Words that are filled up past the depth would read indices from past their end."""
+    m, n, channels, far = 40, 48, 5, 40
+    i, j, s, t = (build.range(size, number) for number, size in enumerate((m, n, channels, taps)))
+    own = i if side == "left" else j
+    place = t if along == "depth" else own
+    number = looked_up(build, place, checked=False)
+    first, last = (own, number) if along == "depth" else (number, t)
+    size = 64 * channels * far
+    given, other = build.param(1, size, dt.int8), build.param(2, channels * taps * n, dt.int8)
+    x = build.load(given, (first * channels + s) * far + last)
+    y = build.load(other, (s * taps + t) * n + (j if side == "left" else i))
+    value = build.reduce(Op.ADD, x * y, s, t)
+    ast = build.sink(build.store(build.param(0, m * n, dt.int8), i * n + j, value))
+    assert parts(ast) == (None if along == "depth" and taps == 6 else 4)
+    indices = [u for u in toposort([in_words(ast, VNNI)])
+               if u.op is Op.LOAD and u.src[0].arg == (3, place.src[0].arg)]  # fmt: skip
+    assert all(u.src[1].vmin >= 0 and u.src[1].vmax < place.src[0].arg for u in indices)
+    table, weights = (drawn(rng, "int8", shape)
+                      for shape in ((64, channels, far), (channels, taps, n)))  # fmt: skip
+    numbers = rng.integers(0, 40, place.src[0].arg).astype(np.uint8)
+    chosen = table[:, :, numbers] if along == "depth" else table[numbers, :, :taps]
+    out, sizes = np.zeros((m, n), np.int8), (m if side == "left" else n, n if side == "left" else m)
+    run(ast, [out, table, weights, numbers])
+    sums = np.einsum(
+        "ist,stj->ij", chosen[: sizes[0]].astype(np.int64), weights[:, :, : sizes[1]]
+    ).astype(np.int8)
+    np.testing.assert_array_equal(out, sums if side == "left" else sums.T)
+
+
+def test_any_number_of_rows_is_as_quick_to_write(build):
+    """Blocks are not searched for among as many as there are rows."""
+    ast = product(build, (10**7, 64, 64))
+    start = time.process_time()
+    assert parts(ast) == 4
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize("rows", [12, 13, 127, 128, 129, 1000, 1537])
+def test_rows_are_shared_by_blocks_of_equal_size(build, rows):
+    """The fewest blocks that there is memory for, of as few rows as these can do with."""
+    blocks = -(-rows // SIDES[1])
+    height = -(-rows // blocks)
+    written = in_words(product(build, (rows, 64, 64)), VNNI)
+    extents = {u.src[0].arg for u in toposort([written]) if u.op is Op.RANGE}
+    assert height in extents
 
 
 @pytest.mark.parametrize("sizes", [(0, 40, 40), (40, 0, 40), (40, 40, 0)], ids=str)

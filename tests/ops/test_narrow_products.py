@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, toposort
+from kernelrt.schedule import schedule
 
 KINDS = [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"),
          ("int16", "int16"), ("int16", "uint8"), ("uint16", "int8")]  # fmt: skip
@@ -108,3 +110,13 @@ def test_convolutions(sizes, padding):
     np.testing.assert_array_equal(f(x, w).numpy(), truth)
     kernels = [k.ast for k in f.plan(x, w).kernels]
     assert all(s.dtype is krt.int8 for ast in kernels[:-1] for s in ast.src)
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "generic", "neon"])
+def test_targets_that_multiply_nothing_narrow_count_what_casts_cost(target):
+    spec = getattr(DeviceSpec, target)()
+    x, w = (krt.tensor(np.ones((64, 64), kind)).realize() for kind in ("int8", "uint8"))
+    plan = schedule([widened(x, w).uop], device=spec)
+    grounds = [d.reason for d in plan.decisions if d.node.op is Op.CAST]
+    multiplied = any("widens" in why for why in grounds)
+    assert multiplied is (spec.dot_parts(krt.int8) > 0) is (target != "neon")
