@@ -80,6 +80,7 @@ class Timing:
     """Where the seconds of a training run went."""
 
     first_step: float = 0.0
+    compiling: float = 0.0
     steps: list[float] = field(default_factory=list)
 
     @property
@@ -133,6 +134,7 @@ def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> 
                     timing.steps.append(after - before)
                 else:
                     timing.first_step = after - started
+                    timing.compiling = kernels.seconds
             if loss is not None:
                 progress.show(f"epoch {epoch + 1}/{options.epochs}  loss {loss.item():.4f}")
     finally:
@@ -163,7 +165,7 @@ def run(options: argparse.Namespace) -> int:
     took = perf_counter() - started
     for label, text in (
         ("test accuracy", f"{accuracy:.1%} ({right} of {len(split.test_labels)} held-out images)"),
-        ("first step", f"{built + timing.first_step:.2f} s, {_compiling()}"),
+        ("first step", f"{built + timing.first_step:.2f} s, {_compiling(timing)}"),
         ("steps", f"{1 / timing.per_step:,.0f} a second ({timing.per_step * 1e6:.0f} us each)"),
         ("all", f"{took:.1f} s for {len(timing.steps) + 1:,} steps"),
     ):
@@ -174,8 +176,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compiling() -> str:
-    return f"of which compiling {kernels.seconds:.2f} s ({kernels.compiled} kernels so far)"
+def _compiling(timing: Timing) -> str:
+    return f"of which compiling {timing.compiling:.2f} s ({kernels.compiled} kernels so far)"
 
 
 def profile(trainer: Trainer, split: DigitsSplit, batch: int) -> str:

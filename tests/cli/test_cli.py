@@ -44,6 +44,7 @@ def test_digits_learns_and_shows_where_the_time_goes(tmp_path: Path) -> None:
     assert float(accuracy[1]) >= 96
     first = re.search(r"first step +([\d.]+) s, of which compiling ([\d.]+) s", done.stdout)
     assert first
+    assert float(first[2]) <= float(first[1])
     assert re.search(r"steps +[\d,]+ a second \(\d+ us each\)", done.stdout)
     assert re.search(r"kernel +calls +time +share +GFLOP/s +GB/s", done.stdout)
     assert "total" in done.stdout
