@@ -274,7 +274,7 @@ def test_rows_at_odd_distances_are_as_quick_to_count(build):
     ast = far_apart(build, (4097, 1025), (4096, 4096), dt.bfloat16)
     start = time.process_time()
     is_packed(ast)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 0.1
 
 
 @pytest.mark.parametrize("sizes", [(1024, 1024, 256), (4096, 64, 512)], ids=str)
