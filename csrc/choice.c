@@ -22,6 +22,11 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 /* Sharing should gain one part in so many, or the other threads have better things to do. */
 #define LEAST_GAIN 16
 
+/* How long sharing may neither gain nor lose before that counts as a whole execution lost. A host
+ * may run two cores of a virtual machine on one of its own, and tells them apart only if both stay
+ * busy for some time. */
+#define PATIENCE_NS 20000000
+
 /* Of what was gained, so many executions on one thread are held against later losses: one delay
  * of a worker by the system does not end what has been gaining, and a lasting one soon does. */
 #define MOST_KEPT 8
@@ -174,13 +179,23 @@ static int64_t gain_of(const krt_choice *choice, const krt_trace *trace)
     return lost > serial / (2 * LEAST_GAIN) ? -lost : 0;
 }
 
+/* What is held against an execution that gained so much. */
+static int64_t weighed(int64_t gain, int64_t serial)
+{
+    bool even = gain < 0 && gain >= -2 * (serial / LEAST_GAIN);
+    if (!even || serial >= PATIENCE_NS)
+        return gain;
+    return greatest(gain, -(int64_t)((double)serial * (double)serial / PATIENCE_NS));
+}
+
 static void learn_shared(krt_choice *choice, const krt_trace *trace)
 {
-    if (choice->serial_ns) {
+    int64_t serial = choice->serial_ns;
+    if (serial) {
         int64_t gain = gain_of(choice, trace);
         choice->gained_ns += gain;
-        choice->kept_ns = least(choice->kept_ns + gain, MOST_KEPT * choice->serial_ns);
-        if (choice->kept_ns < -choice->serial_ns) {
+        choice->kept_ns = least(choice->kept_ns + weighed(gain, serial), MOST_KEPT * serial);
+        if (choice->kept_ns < -serial) {
             rest(choice);
             return;
         }

@@ -105,6 +105,23 @@ static void test_an_outlier(void)
     krt_plan_destroy(plan);
 }
 
+/* What two cores gain stays away for a tenth of a second: sharing costs nothing meanwhile, and is
+ * not given up. Where it stays away for good, the other core is left to others. */
+static void test_a_pause_of_gains(void)
+{
+    static const int64_t costs[] = {20000, 200000, 2000000};
+    for (size_t i = 0; i < sizeof costs / sizeof *costs; ++i) {
+        krt_plan *plan = chunked(costs[i]);
+        int pause = (int)(100000000 / costs[i]);
+        parallel_runs(plan, 2000, costs[i], costs[i] / 2);
+        CHECK(parallel_runs(plan, pause, costs[i], costs[i]) > pause * 8 / 10);
+        CHECK(parallel_runs(plan, 100, costs[i], costs[i] / 2) > 90);
+        parallel_runs(plan, 60 * pause, costs[i], costs[i]);
+        CHECK(parallel_runs(plan, 60 * pause, costs[i], costs[i]) < 60 * pause * 8 / 10);
+        krt_plan_destroy(plan);
+    }
+}
+
 /* Starting threads and first touching memory say nothing about later executions. */
 static void test_a_slow_beginning(void)
 {
@@ -193,6 +210,7 @@ int main(void)
     test_executed_again_and_again();
     test_circumstances_change();
     test_an_outlier();
+    test_a_pause_of_gains();
     test_a_slow_beginning();
     test_interruptions();
     test_stalls();
