@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in
-from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_late
+from kernelrt.codegen.streams import (
+    Walk,
+    next_rows,
+    read_next,
+    rows_ahead,
+    streams,
+    touched_late,
+)
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
@@ -276,8 +283,9 @@ class _Builder:
             self._stores(outside)
         self.stack.append(_Open(r))
         self._stores([s for s in rest if r in deps[s]])
-        body = self.stack.pop()
-        self.stack[-1].items.append(self._loop(r, body.items, reduces=False))
+        items = self.stack.pop().items
+        self._ask_for_next_rows(r, items)
+        self.stack[-1].items.append(self._loop(r, items, reduces=False))
 
     def _tile(self, r: UOp) -> Tile:
         """The tile of `r`; where terms are added up in order, no more than it leaves in order."""
@@ -384,6 +392,21 @@ class _Builder:
         ranges = tuple(r for r in (*opened, closed[0]) if r in used)
         return replace(loop, body=(Fetch(wanted, ranges), *loop.body))
 
+    def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
+        """Have one of `items`, the body of the loop over `r`, ask for what its next turn reads."""
+        numbers = [n for n, item in enumerate(items) if _walk_of(item)]
+        walks = [walk for walk in map(_walk_of, items) if walk]
+        tile = self._tile(r)
+        if len(walks) < 2 or tile.lanes > 1:
+            return
+        slowest, wanted = next_rows(self.info, walks, r, tile.factor, self.device)
+        if wanted:
+            item, fetch = items[numbers[slowest]], Fetch(wanted, (r, walks[slowest].range))
+            loop = item.loop if isinstance(item, Pass) else item
+            assert isinstance(loop, Loop)
+            loop = replace(loop, body=(fetch, *loop.body))
+            items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
+
     def _kept(self, array: UOp) -> Pass:
         """A pass that adds into the elements of `array`, turn by turn of what goes around them."""
         fold = array.src[0]
@@ -435,6 +458,17 @@ class _Builder:
             if r in ahead:
                 last = loop = replace(loop, ahead=ahead[r])
         return loop
+
+
+def _walk_of(item: Item) -> Walk | None:
+    """What `item` does along one row, if that is all it does."""
+    loop = item.loop if isinstance(item, Pass) else item
+    if not isinstance(loop, Loop) or not all(isinstance(i, Step) for i in loop.body):
+        return None
+    if isinstance(item, Pass):
+        return Walk(loop.range, tuple(u.src[0] for u in (*item.fills, *item.folds)))
+    stores = tuple(s for step in loop.body if isinstance(step, Step) for s in step.nodes)
+    return Walk(loop.range, tuple(s.src[2] for s in stores), stores)
 
 
 def _rounds(fold: UOp) -> bool:

@@ -199,6 +199,48 @@ def test_what_lies_where_data_say_is_not(build, run, kind):
     np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-4)
 
 
+def shifted_exponentials(build, rows, width, op=Op.EXP):
+    """Of each row its greatest element, then the sum of `op` below it, then both in one store."""
+    i, j, k, m = (build.range(n, number) for number, n in enumerate((rows, width, width, width)))
+    x = build.param(1, rows * width)
+    greatest = build.reduce(Op.MAX, build.load(x, i * width + j), j)
+    total = build.reduce(Op.ADD, (build.load(x, i * width + k) - greatest).alu(op), k)
+    value = build.load(x, i * width + m) - greatest - total
+    return build.sink(build.store(build.param(0, rows * width), i * width + m, value))
+
+
+@pytest.mark.parametrize("device", [AVX512, DeviceSpec.avx2(), DeviceSpec.neon()])
+def test_rows_are_asked_for_while_the_ones_before_are_computed(build, device):
+    device = replace(device, l1_bytes=32 << 10, l2_bytes=2 << 20)
+    found, tiles = next_windows(shifted_exponentials(build, 64, 50000), device)
+    assert {x.op for x in found} == {Op.LOAD, Op.STORE}
+    for x in found:
+        terms, constant = linear(x.src[1])
+        assert constant == 50000 * tiles[0]
+        assert sorted(terms.values()) == [1, 50000]
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "op"),
+    [(64, 50000, Op.NEG), (64, 1000, Op.EXP), (64, 400000, Op.EXP), (1, 50000, Op.EXP)],
+    ids=["nothing to compute", "near", "far too long", "one row"],
+)
+def test_other_rows_are_not(build, rows, width, op):
+    device = replace(AVX512, l1_bytes=32 << 10, l2_bytes=2 << 20)
+    assert not next_windows(shifted_exponentials(build, rows, width, op), device)[0]
+
+
+@pytest.mark.parametrize(("rows", "width"), [(3, 50000), (5, 40001), (2, 30000)])
+def test_rows_that_are_asked_for(build, run, rows, width):
+    x = np.random.default_rng(0).standard_normal((rows, width)).astype(np.float32)
+    out = np.empty_like(x)
+    run(shifted_exponentials(build, rows, width), [out, x])
+    wide = x.astype(np.float64)
+    wide -= wide.max(1, keepdims=True)
+    want = wide - np.exp(wide).sum(1, keepdims=True)
+    assert np.allclose(out, want, rtol=1e-5, atol=0)
+
+
 def test_what_is_asked_for_is_checked(build):
     ast = masked_product(build, 128, 256, 2000)
     info = Analysis(ast)
