@@ -31,8 +31,10 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
  * of a worker by the system does not end what has been gaining, and a lasting one soon does. */
 #define MOST_KEPT 8
 
-/* Executions on one thread that tell what it takes; between two such trials. */
-enum { TRIAL = 2, LEAST_BETWEEN_TRIALS = 4, MOST_BETWEEN_TRIALS = 512 };
+/* Executions on one thread that tell what it takes, of which the first finds caches of two cores
+ * full, which those that last long do not notice; between two such trials, more each time. */
+enum { TRIAL = 2, LONG_TRIAL = 1, LEAST_BETWEEN_TRIALS = 4, MORE = 4, MOST_BETWEEN_TRIALS = 512 };
+#define LONG_NS 1000000
 
 /* Executions on one thread before the plan is shared again: at first as many as the time that was
  * lost has room for, and twice as many each time that sharing loses again. So a single delay is
@@ -203,13 +205,13 @@ static void learn_shared(krt_choice *choice, const krt_trace *trace)
     if (--choice->left > 0)
         return;
     choice->parallel = false; /* to see what one thread takes */
-    choice->left = TRIAL;
+    choice->left = trace->elapsed_ns < LONG_NS ? TRIAL : LONG_TRIAL;
 }
 
 /* After a rest, or after a trial while the plan is shared. */
 static void share_again(krt_choice *choice)
 {
-    choice->interval = choice->sharing ? least(2 * choice->interval, MOST_BETWEEN_TRIALS)
+    choice->interval = choice->sharing ? least(MORE * choice->interval, MOST_BETWEEN_TRIALS)
                                        : LEAST_BETWEEN_TRIALS;
     if (!choice->sharing)
         choice->kept_ns = choice->gained_ns = 0;

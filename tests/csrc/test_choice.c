@@ -84,6 +84,17 @@ static void test_executed_again_and_again(void)
     krt_plan_destroy(plan);
 }
 
+/* To know what one thread takes costs little from the first executions on. */
+static void test_trials_are_few(void)
+{
+    krt_plan *plan = chunked(20000000);
+    CHECK(parallel_runs(plan, 80, 20000000, 10200000) >= 77);
+    krt_plan_destroy(plan);
+    plan = chunked(200000);
+    CHECK(parallel_runs(plan, 88, 200000, 105000) >= 84);
+    krt_plan_destroy(plan);
+}
+
 /* Other processes come and want the cores, and go. */
 static void test_circumstances_change(void)
 {
@@ -208,6 +219,7 @@ int main(void)
     test_small_plans_have_no_choice();
     test_overestimated();
     test_executed_again_and_again();
+    test_trials_are_few();
     test_circumstances_change();
     test_an_outlier();
     test_a_pause_of_gains();
