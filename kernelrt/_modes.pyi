@@ -93,6 +93,9 @@ class Limit:
 class TraceMode:
     """What is the trace of this thread within a ``with`` block.
 
+    Handlers of signals run as if it were not: what they compute is no part of it. The collector of
+    cycles rests meanwhile, so that finalizers do not run at any odd place of it.
+
     Raises
     ------
     JitError

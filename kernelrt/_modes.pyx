@@ -4,8 +4,12 @@
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
+from posix.signal cimport sigaction, sigaction_t
 
-from kernelrt import errors
+import signal
+import threading
+
+from kernelrt import _locks, errors
 
 cdef enum Field:
     KRT_GRAD = 0
@@ -247,6 +251,11 @@ cdef class Limit:
 
 
 cdef class TraceMode:
+    cdef list handlers  # those of signals that are kept out of this trace
+
+    def __cinit__(self, *_, **__):
+        self.handlers = []
+
     def _begin(self):
         """Make ready; the trace is not active yet."""
 
@@ -256,11 +265,99 @@ cdef class TraceMode:
                 "a trace is active already; call the traced function without jit inside"
             )
         self._begin()
+        _locks.uncollected.__enter__()
+        try:
+            self.keep_out()
+        except BaseException:
+            self.leave()
+            raise
         put(KRT_TRACE, self)
         return self
 
     def __exit__(self, *_):
         put(KRT_TRACE, None)
+        self.leave()
+
+    cdef int keep_out(self) except -1:
+        """Let handlers of signals run as if there were no trace; those of Python run in one thread.
+
+        Known are those that are there; what a handler installs is known when it has run.
+        """
+        if threading.get_ident() != threading.main_thread().ident:
+            return 0
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            # default_int_handler only raises.
+            if callable(handler) and handler is not signal.default_int_handler \
+                    and not isinstance(handler, Apart):
+                apart = Apart(number, handler)
+                self.handlers.append(apart)
+                exchange_handler(number, handler, apart)
+        return 0
+
+    cdef int leave(self) except -1:
+        """Give signals their handlers back, whatever handlers that run meanwhile raise."""
+        cdef object raised = None
+        while self.handlers:
+            apart = self.handlers[-1]
+            try:
+                exchange_handler((<Apart> apart).number, apart, (<Apart> apart).handler)
+            except BaseException as error:
+                if signal.getsignal((<Apart> apart).number) is apart:
+                    raised = raised or error
+                    continue  # the handler that raised it has had its turn
+                raised = raised or error
+            self.handlers.pop()
+        _locks.uncollected.__exit__()
+        if raised is not None:
+            raise raised
+        return 0
+
+
+SIGNALS = tuple(sorted(map(int, signal.valid_signals())))
+
+
+cdef int exchange_handler(int number, object before, object after) except -1:
+    """Let `after` handle the signal where `before` does, and nothing else change."""
+    cdef sigaction_t action
+    if signal.getsignal(number) is not before:
+        return 0
+    sigaction(number, NULL, &action)
+    found = signal.signal(number, after)
+    if found is before:
+        # signal() lets system calls be interrupted; the program may have said otherwise.
+        sigaction(number, &action, NULL)
+    else:  # a handler that ran just now has installed another
+        signal.signal(number, found)
+    return 0
+
+
+cdef class Apart:
+    """A handler of a signal while a function is traced: it runs as if that were not so.
+
+    Modes that hold for all that runs within a block, such as no_grad, hold for it too.
+    """
+
+    cdef int number
+    cdef object handler
+
+    def __init__(self, int number, handler):
+        self.number = number
+        self.handler = handler
+
+    def __call__(self, *args):
+        cdef object trace = get(KRT_TRACE), scope = get(KRT_SCOPE), observed = get(KRT_OBSERVED)
+        put(KRT_TRACE, None)
+        put(KRT_SCOPE, None)
+        put(KRT_OBSERVED, None)
+        try:
+            return self.handler(*args)
+        finally:
+            put(KRT_TRACE, trace)
+            put(KRT_SCOPE, scope)
+            put(KRT_OBSERVED, observed)
+            if trace is not None:
+                (<TraceMode> trace).keep_out()
 
 
 # What an attribute is that an object has none of.

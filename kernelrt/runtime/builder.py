@@ -397,9 +397,4 @@ class ExecutionPlanBuilder:
     def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:
         found = order.unwritten(ops, layout, self._outputs)
         if found is not None:
-            op, index = found
-            raise PlanBuildError(
-                f"output: no op writes intermediate {index}"
-                if op is None
-                else f"{op.label} reads intermediate {index} before any op has written it"
-            )
+            raise PlanBuildError(found.text)

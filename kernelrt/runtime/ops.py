@@ -30,6 +30,7 @@ __all__ = [
     "PreparedOp",
     "RuntimeVar",
     "read",
+    "read_slots",
     "written",
 ]
 
@@ -354,9 +355,14 @@ def written(op: PreparedOp) -> Sequence[int]:
     return [op.buffer_indices[i] for i in op.output_indices]
 
 
-def read(op: PreparedOp) -> Sequence[int]:
-    """List the plan's buffers that `op` reads: every slot that is not an output."""
+def read_slots(op: PreparedOp) -> list[tuple[int, int]]:
+    """List (position, buffer) of what `op` reads: every slot that is not an output."""
     if isinstance(op, PreparedBufferView):
         return []
     outs = set(op.output_indices)
-    return [b for i, b in enumerate(op.buffer_indices) if i not in outs]
+    return [(i, b) for i, b in enumerate(op.buffer_indices) if i not in outs]
+
+
+def read(op: PreparedOp) -> Sequence[int]:
+    """List the plan's buffers that `op` reads."""
+    return [b for _, b in read_slots(op)]

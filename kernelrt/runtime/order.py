@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
-from kernelrt.device.region import RegionMap, islands
+from kernelrt.device.region import islands
 from kernelrt.errors import PlanBuildError
 from kernelrt.runtime.cost import largest
 from kernelrt.runtime.ops import (
@@ -17,14 +17,16 @@ from kernelrt.runtime.ops import (
     PreparedKernel,
     PreparedOp,
     read,
+    read_slots,
     written,
 )
 from kernelrt.schedule.arena import plan_arena
 from kernelrt.schedule.hazards import Access, dependencies, reached
+from kernelrt.schedule.ledger import Span, Storage
 from kernelrt.schedule.steps import verify_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kernelrt.device.region import Region
     from kernelrt.runtime.layout import Layout
@@ -111,7 +113,15 @@ def verify(
     places: Mapping[Intermediate, int],
 ) -> None:
     """Check what was decided here; SpecError where it does not hold."""
-    verify_steps([_access(op, layout) for op in ops], deps, places, lambda k: ops[k].label)
+    steps = [
+        replace(
+            _access(op, layout),
+            reads=[_reached(op, position, layout) for position, _ in read_slots(op)],
+            writes=[_reached(op, position, layout) for position in op.output_indices],
+        )
+        for op in ops
+    ]
+    verify_steps(steps, deps, places, lambda k: ops[k].label)
 
 
 def arena(
@@ -225,27 +235,106 @@ def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
     return replace(op, buffer_indices=indices)
 
 
+class Unwritten(NamedTuple):
+    """Bytes of the plan's own that somebody wants and nobody wrote before.
+
+    Attributes
+    ----------
+    op : PreparedOp or None
+        Who reads them; None: they are those of an output.
+    position : int
+        The slot of the op, or which output.
+    buffer : int
+        The plan's buffer there.
+    wanted : int
+        How many bytes of it are read.
+    missing : list of (int, int)
+        Which of these were not written: from which byte of the buffer to before which.
+    """
+
+    op: PreparedOp | None
+    position: int
+    buffer: int
+    wanted: int
+    missing: list[tuple[int, int]]
+
+    @property
+    def text(self) -> str:
+        """What is wrong, and what to do about it."""
+        nothing = self.missing == [(0, self.wanted)]
+        parts = " and ".join(f"{start} to {stop}" for start, stop in self.missing[:3])
+        parts += ", among others" * (len(self.missing) > 3)
+        if self.op is None:
+            if nothing:
+                return f"output: no op writes intermediate {self.buffer}"
+            return (
+                f"output {self.position}: no op writes bytes {parts} of intermediate "
+                f"{self.buffer}; let one write them, or make a view of the others the output"
+            )
+        if nothing:
+            return (
+                f"{self.op.label} reads intermediate {self.buffer} before any op has written it "
+                f"(slot {self.position}, bytes {parts})"
+            )
+        return (
+            f"{self.op.label}: slot {self.position} reads {self.wanted} bytes of intermediate "
+            f"{self.buffer}, and no op before it writes bytes {parts}; let one write them, or "
+            "pass a view of the others"
+        )
+
+
 def unwritten(
     ops: Sequence[PreparedOp], layout: Layout, outputs: Sequence[int]
-) -> tuple[PreparedOp | None, int] | None:
-    """Find who wants bytes of the plan's own of which nothing has written any before.
+) -> Unwritten | None:
+    """Find who wants bytes of the plan's own that nothing has written before.
 
-    Returns
-    -------
-    tuple or None
-        The op that reads them, or None for an output, and the buffer.
+    Where sizes depend on Variables, what the largest ones write counts as written.
     """
-    ready: RegionMap[None] = RegionMap()
+    contents: dict[Intermediate, Storage] = {}
 
-    def lacks(index: int, region: Region) -> bool:
+    def missing(index: int, region: Region) -> list[tuple[int, int]]:
         own = layout.root_of(index).own
-        return own is not None and region.nbytes > 0 and not ready.meeting(region)
+        if own is None or region.nbytes <= 0:
+            return []
+        spans = contents.setdefault(own, Storage()).spans(region.start, region.stop)
+        gaps = [span for span in spans if span.writer < 0]
+        first = region.start
+        return [(run.start - first, run.stop - first) for run in _joined(gaps)]
 
-    for op in ops:
-        for b in read(op):
-            if lacks(b, _touched(op, b, layout)):
-                return op, b
-        for b in written(op):
-            ready.add(_touched(op, b, layout), None)
-    found = (b for b in outputs if lacks(b, layout.region(b)))
-    return next(((None, b) for b in found), None)
+    for number, op in enumerate(ops):
+        for position, b in read_slots(op):
+            region = _reached(op, position, layout)
+            if gaps := missing(b, region):
+                return Unwritten(op, position, b, region.nbytes, gaps)
+        for position in op.output_indices:
+            b = op.buffer_indices[position]
+            region = _reached(op, position, layout)
+            own = layout.root_of(b).own
+            if own is not None and region.nbytes > 0:
+                contents.setdefault(own, Storage()).put(Span(region.start, region.stop, number))
+    for position, b in enumerate(outputs):
+        region = layout.region(b)
+        if gaps := missing(b, region):
+            return Unwritten(None, position, b, region.nbytes, gaps)
+    return None
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Spans in order, those that follow each other as one."""
+    out: list[Span] = []
+    for span in spans:
+        if out and out[-1].stop == span.start:
+            out[-1] = Span(out[-1].start, span.stop)
+        else:
+            out.append(Span(span.start, span.stop))
+    return out
+
+
+def _reached(op: PreparedOp, position: int, layout: Layout) -> Region:
+    """The bytes of the buffer at `position` that `op` reads or writes; all that a slot takes."""
+    whole = _touched(op, op.buffer_indices[position], layout)
+    if isinstance(op, PreparedKernel):
+        for slot, size, dtype in op.kernel.params:
+            if slot == position:
+                return whole.part(0, size * dtype.itemsize)
+    return whole

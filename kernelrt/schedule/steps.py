@@ -30,7 +30,7 @@ def verify_steps(
 
     - Of two steps that touch the same bytes, one of them writing, the later waits for the earlier.
       This holds of bytes of the arena as well, whichever intermediates they are of.
-    - What a step reads of an intermediate is what was written to it last.
+    - What a step reads of an intermediate was written, and is what was written to it last.
     - What may fail comes before all that must be left as it was.
 
     A schedule says more of its items: see :func:`~kernelrt.schedule.verify.verify_schedule`.
@@ -109,8 +109,13 @@ class _Steps:
         if self._offset(region) is None:
             return
         for own in self._content(region.storage).spans(region.start, region.stop):
+            if own.writer < 0:
+                self._fault(
+                    k, f"reads bytes {own.start} to {own.stop} of an intermediate that no step "
+                    "wrote"
+                )  # fmt: skip
             part = region.part(own.start - region.start, own.stop - own.start)
-            for span in self._spans(part) if own.writer >= 0 else ():
+            for span in self._spans(part):
                 if span.value is not region.storage:
                     self._fault(
                         k, f"reads an intermediate that {self._label(span.writer)} wrote over"

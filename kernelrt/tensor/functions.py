@@ -154,9 +154,11 @@ def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def sigmoid(x: UOp) -> UOp:
-    """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
+    """``1 / (1 + exp(-x))``, which is ``exp(x) / (1 + exp(x))``: exp never overflows."""
     one = build.full(1, x.dtype, x.shape)
-    value = one.alu(Op.DIV, x.alu(Op.NEG).alu(Op.EXP).alu(Op.ADD, one))
+    small = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP)
+    below = x.alu(Op.LT, build.zeros_like(x))
+    value = build.where(below, small, one).alu(Op.DIV, small.alu(Op.ADD, one))
     return custom(value, _sigmoid_rule, x)
 
 

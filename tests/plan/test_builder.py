@@ -63,13 +63,16 @@ def test_ids_given_later_do_not_meet_ids_given_before():
     assert chain.add(0, 1, 2) == 8
 
 
-def test_add_kernel_takes_an_ast():
+def five_times() -> UOp:
     index = UOp(Op.RANGE, dt.int64, (const(16, dt.int64),), 0)
     out, a = (UOp(Op.PARAM, dt.int64, (), (slot, 16)) for slot in range(2))
     value = UOp(Op.LOAD, dt.int64, (a, index)) * 5
-    ast = UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, value)),))
+    return UOp(Op.SINK, dt.int64, (UOp(Op.STORE, dt.int64, (out, index, value)),))
+
+
+def test_add_kernel_takes_an_ast():
     chain = three()
-    chain.builder.add_kernel(ast, [0, 1])
+    chain.builder.add_kernel(five_times(), [0, 1])
     chain.build(0).execute()
     np.testing.assert_array_equal(chain.arrays[0], np.arange(16) * 5)
 
@@ -275,6 +278,74 @@ def test_a_part_of_an_intermediate_is_written_before_it_is_read():
     chain.builder.set_output_buffers([right])
     with pytest.raises(PlanBuildError, match=f"reads intermediate {right} before any op"):
         chain.builder.build()
+
+
+def test_bytes_of_an_intermediate_that_nothing_wrote_are_named():
+    chain = three()
+    scratch = chain.scratch()
+    quarter = [chain.builder.add_view(scratch, 32 * i, 4) for i in range(4)]
+    chain.builder.add_copy(quarter[0], 1, 32)
+    chain.builder.add_copy(quarter[2], 1, 32)
+    last = chain.builder.add_copy(0, scratch)
+    missing = "no op before it writes bytes 32 to 64 and 96 to 128"
+    match = rf"copy \(op {last}\): slot 1 reads 128 bytes of intermediate {scratch}, and {missing}"
+    with pytest.raises(PlanBuildError, match=match):
+        chain.build(0)
+
+
+def test_a_part_that_is_written_later_does_not_count():
+    chain = three()
+    scratch = chain.scratch()
+    left, right = chain.builder.add_view(scratch, 0, 8), chain.builder.add_view(scratch, 64, 8)
+    chain.builder.add_copy(left, 1, 64)
+    chain.scale(0, scratch, 2)
+    chain.builder.add_copy(right, 1, 64)
+    with pytest.raises(PlanBuildError, match="slot 1 reads 128 bytes.* writes bytes 64 to 128;"):
+        chain.build(0)
+
+
+def test_an_output_that_was_written_in_part_is_named():
+    chain = three()
+    scratch = chain.scratch()
+    chain.builder.add_copy(chain.builder.add_view(scratch, 0, 8), 1, 64)
+    match = f"output 1: no op writes bytes 64 to 128 of intermediate {scratch}"
+    with pytest.raises(PlanBuildError, match=match):
+        chain.build(1, scratch)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_an_intermediate_that_parts_fill(reuse):
+    """Written in parts, in place and by the largest copy of a Variable; parts are read alone."""
+    chain = three()
+    builder = chain.builder
+    scratch, other = chain.scratch(), chain.scratch()
+    left, right = builder.add_view(scratch, 0, 8), builder.add_view(scratch, 64, 8)
+    none = builder.add_intermediate(0, dt.int64)
+    builder.add_copy(none, builder.add_view(1, 0, 0), 0)
+    builder.add_copy(0, none, 0)
+    builder.add_copy(left, 1, 64)
+    builder.add_copy(builder.add_view(other, 64, 8), left, 64)
+    builder.add_copy(right, builder.add_view(1, 64, 8), Variable("n", 1, 8) * 8)
+    chain.scale(0, scratch, 2)
+    builder.set_output_buffer(0)
+    plan = builder.build(reuse_memory=reuse)
+    plan.execute_with_vars({"n": 8})
+    source = plan.buffers[1].numpy()
+    assert plan.output_buffer.numpy().tolist() == (source * 2).tolist()
+
+
+def test_a_kernel_that_takes_less_than_a_buffer_reads_no_more():
+    chain = three()
+    wide = chain.builder.add_intermediate(32, dt.int64)
+    chain.builder.add_kernel(five_times(), [wide, 1])
+    chain.builder.add_kernel(five_times(), [0, wide])
+    plan = chain.build(0)
+    source = plan.buffers[1].numpy()
+    plan.execute()
+    assert plan.output_buffer.numpy().tolist() == (source * 25).tolist()
+    chain.builder.add_copy(chain.builder.add_intermediate(32, dt.int64), wide)
+    with pytest.raises(PlanBuildError, match="no op before it writes bytes 128 to 256"):
+        chain.build(0)
 
 
 def test_an_output_that_nothing_writes_is_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,9 +16,27 @@ from kernelrt.schedule.hazards import Access, dependencies, reached
 from kernelrt.schedule.steps import verify_steps
 from kernelrt.schedule.types import Intermediate
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Steps = list[Access]
 Deps = list[tuple[int, ...]]
 Places = dict[Intermediate, int]
+
+
+class Written:
+    """Which bytes some step has written so far."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[int, set[int]] = {}
+
+    def add(self, regions: Sequence[Region]) -> None:
+        for r in regions:
+            self._bytes.setdefault(id(r.storage), set()).update(range(r.start, r.stop))
+
+    def holds(self, r: Region) -> bool:
+        there = self._bytes.get(id(r.storage), set())
+        return r.storage is HOST or there.issuperset(range(r.start, r.stop))
 
 
 def drawn(seed: int) -> tuple[Steps, Deps, Places]:
@@ -41,6 +60,10 @@ def drawn(seed: int) -> tuple[Steps, Deps, Places]:
         )
         for k in range(count)
     ]  # fmt: skip
+    known = Written()
+    for k, step in enumerate(steps):
+        steps[k] = replace(step, reads=[r for r in step.reads if known.holds(r)])
+        known.add(step.writes)
     last = steps[-1]
     steps[-1] = Access(last.reads, [*last.writes, Region(HOST, 0, 8)], lasts=True)
     deps = list(dependencies(steps))
@@ -92,3 +115,29 @@ def test_intermediates_that_lie_over_each_other_are_found() -> None:
         check(steps, [(), (), (0, 1)], {a: 0, b: 32})
     with pytest.raises(SpecError, match="wait for earlier ones"):
         check(steps, [(), (1,), (0, 1)], {a: 0, b: 64})
+
+
+def test_a_read_of_what_no_step_wrote_is_found() -> None:
+    found = 0
+    for seed in range(100):
+        steps, deps, places = drawn(seed)
+        inner = [r for s in steps for r in s.writes if r.storage is not HOST]
+        known = Written()
+        for k, step in enumerate(steps):
+            for region in inner if k else ():
+                if known.holds(region) or any(region.meets(w) for w in step.writes):
+                    continue
+                read = replace(step, reads=[*step.reads, region])
+                with pytest.raises(SpecError, match=rf"step {k} .*(no step wrote|same bytes)"):
+                    check([*steps[:k], read, *steps[k + 1 :]], deps, places)
+                found += 1
+            known.add(step.writes)
+    assert found > 100
+
+
+def test_the_bytes_that_no_step_wrote_are_named() -> None:
+    a = Intermediate(16, dt.float32)
+    steps = [Access((), [Region(a, 0, 32)]), Access([Region(a, 0, 64)], [Region(HOST, 0, 64)])]
+    with pytest.raises(SpecError, match="step 1 reads bytes 32 to 64 of an intermediate that no"):
+        check(steps, [(), (0,)], {a: 0})
+    check([steps[0], Access([Region(a, 0, 32)], ())], [(), (0,)], {a: 0})

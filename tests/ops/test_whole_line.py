@@ -1,0 +1,85 @@
+"""Activations keep their digits over the whole line, also where they nearly vanish."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+SIGMOID = (lambda v: 1 / (1 + math.exp(-v)) if v > 0 else math.exp(v) / (1 + math.exp(v)))
+
+
+def normal(v: float) -> float:
+    return math.erfc(-v / math.sqrt(2)) / 2
+
+
+def bell(v: float) -> float:
+    return math.exp(-v * v / 2) / math.sqrt(2 * math.pi)
+
+
+#: Of each its value and its derivative in float64, and how far its arguments may lie from 0.
+TRUTH = {
+    "gelu": (lambda v: v * normal(v), lambda v: normal(v) + v * bell(v), 13, 37),
+    "sigmoid": (SIGMOID, lambda v: SIGMOID(v) * SIGMOID(-v), 87, 708),
+    "silu": (lambda v: v * SIGMOID(v), lambda v: SIGMOID(v) * (1 + v * SIGMOID(-v)), 87, 708),
+    "logsigmoid": (
+        lambda v: -math.log1p(math.exp(-v)) if v > 0 else v - math.log1p(math.exp(v)),
+        lambda v: SIGMOID(-v), 87, 708,
+    ),
+    "elu": (lambda v: v if v > 0 else math.expm1(v), lambda v: 1 if v > 0 else math.exp(v), 87, 708),
+    "erfc": (math.erfc, lambda v: -2 / math.sqrt(math.pi) * math.exp(-v * v), 9, 26),
+    "tanh": (math.tanh, lambda v: 1 / math.cosh(v) ** 2, 87, 350),
+    "expm1": (math.expm1, math.exp, 87, 708),
+}  # fmt: skip
+#: A gradient that is computed from the result is lost where that is rounded to its limit.
+FROM_RESULT = {"sigmoid": (-math.inf, 3), "tanh": (-2, 2)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", list(TRUTH))
+def test_relative_errors_are_small_everywhere(name: str, dtype: str) -> None:
+    value, slope, *ends = TRUTH[name]
+    end = ends[dtype == "float64"]
+    rng = np.random.default_rng(3)
+    points = np.concatenate([
+        rng.uniform(-end, end, 400), rng.uniform(-9, 9, 400), -(2.0 ** rng.uniform(-30, 0, 60)),
+    ]).astype(dtype)  # fmt: skip
+    x = krt.tensor(points, requires_grad=True)
+    y = getattr(x, name)()
+    y.sum().backward()
+    # What is rounded off a square, here and in math, weighs more where the function falls steeply.
+    bound = 1e-5 if dtype == "float32" else 2e-12
+    for got, truth, within in ((y, value, None), (x.grad, slope, FROM_RESULT.get(name))):
+        want = np.array([truth(float(v)) for v in points])
+        clear = np.abs(want) > np.finfo(dtype).tiny
+        if truth is slope and name == "gelu":
+            clear &= np.abs(points + 0.7517916) > 0.05  # where it is 0
+        if within is not None:
+            clear &= (points > within[0]) & (points < within[1])
+        error = np.abs(got.detach().numpy() / want - 1)[clear]
+        assert error.max() < bound, points[clear][error.argmax()]
+
+
+def test_gelu_is_not_lost_far_below_zero() -> None:
+    x = krt.tensor([-5.9, -6.5, -8.0, -13.0], dtype="float32")
+    want = [-1.07232904e-8, -2.61040038e-10, -4.97676846e-15, -7.95231372e-38]
+    np.testing.assert_allclose(x.gelu().numpy(), want, rtol=1e-6)
+    ends = krt.tensor([-math.inf, -1e30, -20.0, 0.0, math.inf, math.nan]).gelu()
+    np.testing.assert_array_equal(ends.numpy(), [0, 0, 0, 0, math.inf, math.nan])
+    zeros = np.signbit(krt.tensor([0.0, -0.0]).gelu().numpy())
+    assert zeros.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("dtype", "ends"), [("float32", (-89, -103)), ("float64", (-710, -744))])
+def test_the_sigmoid_has_subnormal_values(dtype: str, ends: tuple[int, int]) -> None:
+    x = np.linspace(*ends, 50).astype(dtype)
+    got = krt.tensor(x).sigmoid().numpy()
+    step = float(np.finfo(dtype).smallest_subnormal)
+    want = np.array([math.exp(v) for v in x.astype(np.float64)])
+    assert (got > 0).all()
+    assert np.abs(got / step - np.round(want / step)).max() <= 2 + 1e-6 * want.max() / step
+    silu = krt.tensor(x).silu().numpy()
+    assert (silu < 0).all()
