@@ -159,7 +159,9 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),
         Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),
         Extension("kernelrt._eager", ["kernelrt/_eager.pyx"], **settings),
+        Extension("kernelrt._specs", ["kernelrt/_specs.pyx"], **settings),
         Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
+        Extension("kernelrt._jitcore", ["kernelrt/_jitcore.pyx"], **settings),
     ]
     return cythonize(modules, language_level=3, include_path=["."])
 

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 from kernelrt._dispatch import PlanCore
 from kernelrt._handle import ArrayHandle
 from kernelrt._memory import BlockCache, Memory
-from kernelrt._replay import Site
+from kernelrt._specs import Site
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import UOp
 

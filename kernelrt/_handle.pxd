@@ -1,7 +1,9 @@
 # cython: language_level=3
 """The class that Tensor extends, with the fields that a replay reads."""
 
+from cpython.dict cimport PyDict_Check, PyDict_Size
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 
 cdef enum:
@@ -39,6 +41,22 @@ cdef class Roster:
     cdef PyObject *newest
     cdef Py_ssize_t count
 
+
+# Whether nothing is in any of the registers, each a dict or a Roster.
+cdef inline bint all_empty(tuple registers) noexcept:
+    cdef Py_ssize_t i
+    cdef PyObject *register
+    for i in range(PyTuple_GET_SIZE(registers)):
+        register = PyTuple_GET_ITEM(registers, i)
+        if PyDict_Check(<object> register):
+            if PyDict_Size(<object> register) != 0:
+                return False
+        elif (<Roster> register).count != 0:
+            return False
+    return True
+
+# A tuple of registers, each as `all_empty` relies on it.
+cdef tuple check_registers(registers)
 
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world

@@ -136,6 +136,14 @@ cdef void unlink(ArrayHandle handle) noexcept:
     Py_DECREF(roster)
 
 
+cdef tuple check_registers(registers):
+    registers = tuple(registers)
+    for register in registers:
+        if type(register) is not Roster and not isinstance(register, dict):
+            raise errors.JitError(f"a register must be a dict or a Roster, not {register!r}")
+    return registers
+
+
 cdef class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data."""
 

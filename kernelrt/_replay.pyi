@@ -8,6 +8,7 @@ from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._locks import Lock
 from kernelrt._memory import BlockCache
 from kernelrt._names import Names
+from kernelrt._specs import InputSpec, Site, Structure
 
 class Mismatch:
     """The type of MISMATCH."""
@@ -15,35 +16,14 @@ class Mismatch:
 MISMATCH: Final[Mismatch]
 """What a Replay gives back when the arguments are not the ones it was made for."""
 
-ARRAY: Final = 0
-"""A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,
-sites[, plain])``. The data are copied to `address`, or, where `sites` is not empty and the layout
-allows, bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call.
-Where `plain` is true, a handle into which gradients may flow does not match."""
-FLOAT: Final = 1
-"""A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
-STATIC: Final = 2
-"""An argument that must be an object, or where that is said, equal to it and of its exact type:
-``(STATIC, value, by_value)``."""
-
-Site: TypeAlias = tuple[int, int, int]
 #: What has to be empty for a call to run straight away.
 Register: TypeAlias = dict[Any, Any] | Roster
-InputSpec: TypeAlias = (
-    tuple[int, int, tuple[int, ...], int, Sequence[Site]]
-    | tuple[int, int, tuple[int, ...], int, Sequence[Site], bool]
-    | tuple[int, int, int]
-    | tuple[int, object, bool]
-)
+
 OutputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]
 )
 """``(address in the plan's memory, dtype_code, shape)``, copied from there after the run; or with
 sites, bound: the plan writes straight to the memory of the result."""
-
-Structure: TypeAlias = tuple[type, tuple[object, ...] | None, tuple[Structure | None, ...]]
-"""``(type, keys, children)`` of a container: keys for a dict, else None; a child that is None is a
-leaf. The outermost is the tuple of positional arguments."""
 
 _H = TypeVar("_H", bound=ArrayHandle)
 
@@ -159,22 +139,3 @@ class Replay:
         """MISMATCH, or what `PlanCore.execute_profiled_raw` gives of a call with these leaves."""
     def __call__(self, *args: object) -> Any:
         """MISMATCH, or the results for these leaves. Raises what `PlanCore.execute` raises."""
-
-class JitCore:
-    """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
-
-    The replay that matched last is tried first. Keyword arguments are brought into the order of
-    the named parameters, if they continue the positional ones.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
-    def _require_empty(self, registers: Iterable[Register]) -> None:
-        """Call `_slow` as long as any of these dicts holds something."""
-    def _name_parameters(self, names: Iterable[str]) -> None:
-        """Say what the parameters that may be passed by position are called."""
-    def _add_replay(self, replay: Replay) -> None: ...
-    def _clear_replays(self) -> None: ...
-    @property
-    def _replays(self) -> tuple[Replay, ...]: ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kernelrt._replay import ARRAY, FLOAT, STATIC, Replay
+from kernelrt._replay import Replay
+from kernelrt._specs import ARRAY, FLOAT, STATIC
 from kernelrt.device import registry
 from kernelrt.device.region import islands, region_of
 from kernelrt.jit.signature import Array, Spec, Static
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt._dispatch import Bindings
-    from kernelrt._replay import InputSpec, Register, Site, Structure
+    from kernelrt._replay import Register
+    from kernelrt._specs import InputSpec, Site, Structure
     from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan

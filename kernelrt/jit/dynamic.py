@@ -13,7 +13,8 @@ from kernelrt.jit.signature import Array, Spec, Static
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from kernelrt._replay import Replay, Structure
+    from kernelrt._replay import Replay
+    from kernelrt._specs import Structure
     from kernelrt.jit.binding import Way
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan

@@ -6,27 +6,21 @@ import functools
 import itertools
 import sys
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
-from kernelrt._replay import MISMATCH, JitCore, Replay
+from kernelrt._jitcore import JitCore
+from kernelrt._replay import MISMATCH, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
 from kernelrt.jit.parameters import Parameters, name_of
-from kernelrt.jit.signature import (
-    Array,
-    Spec,
-    differences,
-    flatten_arguments,
-    normalize,
-    spec_of,
-)  # fmt: skip
-from kernelrt.jit.tracing import Call, Traced, trace
+from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
+from kernelrt.jit.tracing import Call, trace
+from kernelrt.jit.variants import Variant, reason
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
 from kernelrt.tensor.marks import Severed
-from kernelrt.tensor.trace import forbid, lineage_kind
+from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,29 +38,6 @@ MOST_ATTEMPTS: Final = 64
 """Plans of which a call finds, one after the other, that they fit no more when they are to run."""
 MOST_REPLAYS: Final = 1024
 """Replays that are tried in turn before they are collected anew."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Variant:
-    """A function traced for one kind of arguments, and its plan."""
-
-    serial: int
-    call: Call
-    specs: tuple[Spec, ...]
-    traced: Traced
-    plan: ExecutionPlan
-    replays: SizedReplays
-    way: Way
-    taken_in_c: bool
-    why: str
-
-    def fits(self) -> bool:
-        """Whether what the function read beside its arguments is as it was."""
-        return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
-
-    def takes(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments are to gradients what they were where the function asked."""
-        return all(ask(leaves[i]) == answer for (i, ask), answer in self.traced.asked.items())
 
 
 class JitFunction(JitCore, Generic[R]):
@@ -91,7 +62,7 @@ class JitFunction(JitCore, Generic[R]):
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._keep_grads = keep_grads
-        self._variants: dict[object, list[_Variant]] = {}
+        self._variants: dict[object, list[Variant]] = {}
         self._serials = itertools.count()
         self._traced = 0
         self._widened: set[str] = set()
@@ -134,7 +105,7 @@ class JitFunction(JitCore, Generic[R]):
 
     def _attempt(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], what: Callable[..., Any]
-    ) -> tuple[_Variant, Any]:
+    ) -> tuple[Variant, Any]:
         """Do something with the replay for these arguments, made if need be; what it comes to."""
         for _ in range(MOST_ATTEMPTS):
             variant, leaves, replay = self._variant_for(args, kwargs)
@@ -187,11 +158,7 @@ class JitFunction(JitCore, Generic[R]):
         count = len(self._order)
         lines = [f"{self._name}: {count} plan" + ("" if count == 1 else "s")]
         for i, variant in enumerate(self._order, 1):
-            named = zip(variant.call.leaves, variant.specs, strict=True)
-            text = ", ".join(f"{name}: {spec}" for name, spec in named) or "no arguments"
-            lines.append(f"  {i}. {text}" + (f"; {variant.why}" if variant.why else ""))
-            if variant.traced.numbers:
-                lines.append("     part of the program: " + ", ".join(variant.traced.numbers))
+            lines += variant.lines(i)
         return "\n".join(lines)
 
     def clear(self) -> None:
@@ -204,7 +171,7 @@ class JitFunction(JitCore, Generic[R]):
     # ---- finding or making a plan
 
     @property
-    def _order(self) -> list[_Variant]:
+    def _order(self) -> list[Variant]:
         """The plans in the order in which they were made; where they are kept is one place only."""
         with state.lock:
             every = [variant for alike in list(self._variants.values()) for variant in alike]
@@ -212,7 +179,7 @@ class JitFunction(JitCore, Generic[R]):
 
     def _variant_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[_Variant, list[Any], Replay]:
+    ) -> tuple[Variant, list[Any], Replay]:
         """Give the plan for these arguments, made if need be, their leaves, and what runs it."""
         if kwargs:
             args, kwargs = self._parameters.positional(self._name, args, kwargs)
@@ -262,13 +229,13 @@ class JitFunction(JitCore, Generic[R]):
 
     def _known(
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]
-    ) -> _Variant | None:
+    ) -> Variant | None:
         """The plan for these arguments, if it was made."""
         with state.lock:
             known = self._variants.get((call, specs), ())
             return next((v for v in known if v.takes(leaves) and v.fits()), None)
 
-    def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> _Variant:
+    def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Variant:
         traced = trace(
             self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
@@ -284,8 +251,8 @@ class JitFunction(JitCore, Generic[R]):
         # What an argument requires is no part of what is compared in C.
         comparable = not call.keywords and (call.direct or structure is not None)
         taken_in_c = comparable and not traced.asked
-        why = self._reason(call, specs, leaves)
-        return _Variant(
+        why = reason(self._order, call, specs, leaves)
+        return Variant(
             next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
         )
 
@@ -303,25 +270,6 @@ class JitFunction(JitCore, Generic[R]):
                 "arguments: a size that was kept from another trace, or a Variable of its own; "
                 "pass the size as a tensor, or the array that has it with dynamic="
             )
-
-    def _reason(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> str:
-        """Say what is new in comparison with the most similar plan."""
-        if not self._order:
-            return ""
-        alike = [v for v in self._order if v.call == call]
-        if not alike:
-            return "the arguments are nested, or passed, differently"
-        found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
-        _, fewest = min((len(clauses), clauses) for clauses in found)
-        if fewest:
-            return ", ".join(fewest)
-        for (i, ask), answer in alike[-1].traced.asked.items():
-            if ask(leaves[i]) != answer:
-                what = "require a gradient" if ask is lineage_kind else "be a parameter"
-                return f"{call.leaves[i]} began or ceased to {what}"
-        if alike[-1].traced.records not in (None, state.local.grad):
-            return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
-        return alike[-1].traced.watch.differs() or "its state was moved"
 
     def _warn_of_retraces(self) -> None:
         if self.retraces == RETRACES_BEFORE_WARNING:
@@ -344,7 +292,7 @@ class JitFunction(JitCore, Generic[R]):
                 stacklevel=6,
             )
 
-    def _drop(self, variant: _Variant) -> None:
+    def _drop(self, variant: Variant) -> None:
         """Forget a plan."""
         with state.lock:
             key = (variant.call, variant.specs)

@@ -23,7 +23,7 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernelrt._replay import Structure
+    from kernelrt._specs import Structure
     from kernelrt.ir import Dim
 
 __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",

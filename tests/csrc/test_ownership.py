@@ -18,7 +18,8 @@ from kernelrt._eager import DONE, UNFIT, Prepared, new_result
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._memory import BlockCache, Memory
 from kernelrt._node import toposort
-from kernelrt._replay import ARRAY, MISMATCH, STATIC, Replay
+from kernelrt._replay import MISMATCH, Replay
+from kernelrt._specs import ARRAY, STATIC
 from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp

@@ -13,8 +13,10 @@ import pytest
 from kernelrt import dtype, errors
 from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, STATUS, PlanCore
 from kernelrt._handle import MAX_DIMS, ArrayHandle
+from kernelrt._jitcore import JitCore
 from kernelrt._memory import BlockCache, Memory
-from kernelrt._replay import ARRAY, FLOAT, MISMATCH, STATIC, JitCore, Replay
+from kernelrt._replay import MISMATCH, Replay
+from kernelrt._specs import ARRAY, FLOAT, STATIC
 
 F32 = dtype.float32.code
 

@@ -21,8 +21,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 EXTENSIONS = (
-    "_dispatch", "_eager", "_emit", "_handle", "_modes", "_names", "_node", "_ops", "_origin",
-    "_replay", "_status", "_survey",
+    "_dispatch", "_eager", "_emit", "_handle", "_jitcore", "_modes", "_names", "_node", "_ops",
+    "_origin", "_replay", "_specs", "_status", "_survey",
 )  # fmt: skip
 
 pytestmark = [

@@ -1,0 +1,26 @@
+"""Types of the specs of arguments: what a replay takes, compared in C."""
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+ARRAY: Final = 0
+"""A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,
+sites[, plain])``. The data are copied to `address`, or, where `sites` is not empty and the layout
+allows, bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call.
+Where `plain` is true, a handle into which gradients may flow does not match."""
+FLOAT: Final = 1
+"""A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
+STATIC: Final = 2
+"""An argument that must be an object, or where that is said, equal to it and of its exact type:
+``(STATIC, value, by_value)``."""
+
+Site: TypeAlias = tuple[int, int, int]
+InputSpec: TypeAlias = (
+    tuple[int, int, tuple[int, ...], int, Sequence[Site]]
+    | tuple[int, int, tuple[int, ...], int, Sequence[Site], bool]
+    | tuple[int, int, int]
+    | tuple[int, object, bool]
+)
+Structure: TypeAlias = tuple[type, tuple[object, ...] | None, tuple[Structure | None, ...]]
+"""``(type, keys, children)`` of a container: keys for a dict, else None; a child that is None is a
+leaf. The outermost is the tuple of positional arguments."""

@@ -1,0 +1,75 @@
+"""What a jitted function keeps of each trace, and how two traces differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.jit.signature import differences
+from kernelrt.tensor import state
+from kernelrt.tensor.trace import lineage_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.jit.binding import Way
+    from kernelrt.jit.dynamic import SizedReplays
+    from kernelrt.jit.signature import Spec
+    from kernelrt.jit.tracing import Call, Traced
+    from kernelrt.runtime import ExecutionPlan
+
+__all__ = ["Variant", "reason"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """A function traced for one kind of arguments, and its plan."""
+
+    serial: int
+    call: Call
+    specs: tuple[Spec, ...]
+    traced: Traced
+    plan: ExecutionPlan
+    replays: SizedReplays
+    way: Way
+    taken_in_c: bool
+    why: str
+
+    def fits(self) -> bool:
+        """Whether what the function read beside its arguments is as it was."""
+        return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
+
+    def takes(self, leaves: Sequence[Any]) -> bool:
+        """Whether arguments are to gradients what they were where the function asked."""
+        return all(ask(leaves[i]) == answer for (i, ask), answer in self.traced.asked.items())
+
+    def lines(self, number: int) -> list[str]:
+        """What `JitFunction.explain` says of it."""
+        named = zip(self.call.leaves, self.specs, strict=True)
+        text = ", ".join(f"{name}: {spec}" for name, spec in named) or "no arguments"
+        found = [f"  {number}. {text}" + (f"; {self.why}" if self.why else "")]
+        if self.traced.numbers:
+            found.append("     part of the program: " + ", ".join(self.traced.numbers))
+        return found
+
+
+def reason(
+    known: Sequence[Variant], call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]
+) -> str:
+    """Say what is new in comparison with the most similar of the plans made so far."""
+    if not known:
+        return ""
+    alike = [v for v in known if v.call == call]
+    if not alike:
+        return "the arguments are nested, or passed, differently"
+    found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
+    _, fewest = min((len(clauses), clauses) for clauses in found)
+    if fewest:
+        return ", ".join(fewest)
+    for (i, ask), answer in alike[-1].traced.asked.items():
+        if ask(leaves[i]) != answer:
+            what = "require a gradient" if ask is lineage_kind else "be a parameter"
+            return f"{call.leaves[i]} began or ceased to {what}"
+    if alike[-1].traced.records not in (None, state.local.grad):
+        return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
+    return alike[-1].traced.watch.differs() or "its state was moved"
