@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.fmod import fmod
-from kernelrt.codegen.llvm import Text, Value, memory_type, register_type, vector
+from kernelrt.codegen.llvm import Text, Value, memory_type, register_type, suffix, vector
 from kernelrt.dtype import DType
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import Op
@@ -52,16 +52,9 @@ def _by_kind(
 def _intrinsic(name: str) -> _Rule:
     def rule(b: Text, _: DType, v: list[Value]) -> str:
         ty = b.type_of(v[0])
-        return b.call(f"llvm.{name}.{_suffix(v[0])}", ty, *((ty, x.text) for x in v))
+        return b.call(f"llvm.{name}.{suffix(v[0])}", ty, *((ty, x.text) for x in v))
 
     return rule
-
-
-def _suffix(value: Value) -> str:
-    names = {"float": "f32", "double": "f64"}
-    scalar = register_type(value.dtype)
-    scalar = names.get(scalar, scalar)
-    return scalar if value.lanes == 1 else f"v{value.lanes}{scalar}"
 
 
 def _neg(b: Text, dtype: DType, v: list[Value]) -> str:
@@ -78,7 +71,7 @@ def _abs(b: Text, dtype: DType, v: list[Value]) -> str:
     if not dtype.is_signed:
         return v[0].text
     ty = b.type_of(v[0])
-    return b.call(f"llvm.abs.{_suffix(v[0])}", ty, (ty, v[0].text), ("i1", "false"))
+    return b.call(f"llvm.abs.{suffix(v[0])}", ty, (ty, v[0].text), ("i1", "false"))
 
 
 def _not(b: Text, dtype: DType, v: list[Value]) -> str:
@@ -154,8 +147,7 @@ def _fenced(b: Text, value: Value) -> str:
     number = _float_constant(value)
     if value.lanes == 1 or (number is not None and number != 0.0):
         return value.text
-    ty = b.type_of(value)
-    return b.call(f"llvm.arithmetic.fence.{_suffix(value)}", ty, (ty, value.text))
+    return b.fence(value).text
 
 
 def _divide(b: Text, _: DType, v: list[Value]) -> str:
@@ -224,7 +216,7 @@ def _floor_signed(b: Text, dtype: DType, x: Value, divisor: str, want_quotient: 
 
 def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool) -> str:
     """NumPy's floor_divide and remainder for floats, by way of an exact remainder."""
-    ty, mask, size = b.type_of(x), vector("i1", x.lanes), _suffix(x)
+    ty, mask, size = b.type_of(x), vector("i1", x.lanes), suffix(x)
     zero = b.constant(0.0, dtype, x.lanes)
     divisor = _fenced(b, y)
     rest = fmod(b, x, Value(divisor, y.lanes, dtype))
@@ -368,8 +360,8 @@ def _round_to_odd(b: Text, text: str, lanes: int) -> str:
     back = b.emit(f"fpext {single} {near} to {double}")
     inexact = b.emit(f"fcmp one {double} {back}, {text}")
     size = Value("", lanes, dt.float64)
-    here = b.call(f"llvm.fabs.{_suffix(size)}", double, (double, text))
-    there = b.call(f"llvm.fabs.{_suffix(size)}", double, (double, back))
+    here = b.call(f"llvm.fabs.{suffix(size)}", double, (double, text))
+    there = b.call(f"llvm.fabs.{suffix(size)}", double, (double, back))
     away = b.emit(f"fcmp ogt {double} {there}, {here}")
     raw = b.emit(f"bitcast {single} {near} to {bits}")
     step = b.emit(f"sext {mask} {away} to {bits}")

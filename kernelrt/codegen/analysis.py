@@ -16,7 +16,7 @@ from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kernelrt.device.costs import Costs
 
@@ -212,13 +212,31 @@ def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
     costs : Costs
         The target's.
     """
-    flops = const(0, dt.int64)
+    flops: dict[frozenset[UOp], int] = {}
     for u in given.nodes:
         if u.op in ALU and u.dtype.is_float and u.op not in (Op.CAST, Op.BITCAST, Op.WHERE):
-            flops = flops + _trips(given.deps[u]) * (2 if u.op is Op.FMA else 1)
+            deps, each = given.deps[u], 2 if u.op is Op.FMA else 1
         elif u.op is Op.REDUCE:
-            flops = flops + _trips(given.deps[u.src[0]])
-    return Cost(simplify(flops), _traffic(given), _cycles(written, costs))
+            deps, each = given.deps[u.src[0]], 1
+        else:
+            continue
+        flops[deps] = flops.get(deps, 0) + each
+    return Cost(_total(flops), _traffic(given), _cycles(written, costs))
+
+
+def _total(often: Mapping[frozenset[UOp], int], part: int = 1) -> UOp:
+    """So many of something for each iteration of loops, in all; `part` of them are one."""
+    fixed, total = 0, const(0, dt.int64)
+    for ranges, count in often.items():
+        trips = _trips(ranges)
+        if trips.op is Op.CONST:
+            fixed += int(trips.arg) * count
+        else:
+            total = total + trips * count
+    if total.op is Op.CONST:
+        return const(fixed // part, dt.int64)
+    total = total + fixed
+    return simplify(total // part if part > 1 else total)
 
 
 def _traffic(info: Analysis) -> UOp:
@@ -269,14 +287,14 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     # What closes over the same RANGEs runs in one loop.
     for u in {u.src[1:]: u for u in closing}.values():
         count(info.deps[u], costs.loop / costs.lanes(u.dtype))
-    total = const(0, dt.int64)
-    for deps, cycles in often.items():
-        total = total + _trips(deps) * math.ceil(_FINE * cycles)
-    return simplify(total // _FINE)
+    return _total({deps: math.ceil(_FINE * cycles) for deps, cycles in often.items()}, _FINE)
 
 
 def _trips(ranges: Iterable[UOp]) -> UOp:
-    total = const(1, dt.int64)
+    fixed, total = 1, const(1, dt.int64)
     for r in sorted(ranges, key=lambda r: r.arg):
-        total = total * r.src[0]
-    return simplify(total)
+        if r.src[0].op is Op.CONST:
+            fixed *= int(r.src[0].arg)
+        else:
+            total = total * r.src[0]
+    return const(fixed, dt.int64) if total.op is Op.CONST else simplify(total * fixed)

@@ -198,7 +198,7 @@ class _Moves:
         tiles = tiling.tiles
         total = 0.0
         for nest in self.chooser.nests:
-            total += self.chooser.cost([nest], tiles) * self.chooser.remainder_penalty(nest, tiles)
+            total += self.chooser.cycles.of([nest], tiles) * self.chooser.cycles.charge(nest, tiles)
         for store in self.info.sink.src:
             trips, places = 1.0, 1
             for r in self.info.deps_of(store.src):

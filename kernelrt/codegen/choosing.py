@@ -22,7 +22,6 @@ from kernelrt.codegen.nests import Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
-from kernelrt.codegen.totals import Total
 from kernelrt.codegen.traffic import streamed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError
@@ -43,8 +42,6 @@ SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
 #: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
 MOST_BYTES = 95_000
-#: Instructions of a loop from which more of the same hide no more latency.
-ENOUGH = 128
 #: Rows that wait for their sums together: more of them hide no more.
 _ABREAST = 8
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
@@ -67,10 +64,9 @@ class Chooser:
         self.near, self.cache = target.l1_bytes, target.l2_bytes
         self.target, self.costs = target, costs_of(target)
         self.accesses = Accesses(info)
-        self.cycles = Cycles(self.accesses, target, self.lanes)
         self.length = Length(self.accesses)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
-        self._total = Total({nest: nest.walked for nest in self.nests}, self.cycles.of)
+        self.cycles = Cycles(self.accesses, self.nests, target, self.lanes)
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
@@ -201,7 +197,7 @@ class Chooser:
         for r in taps:
             if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
                 unrolled = {**self.tiles, r: Tile(extent(r), 1)}
-                cheaper = self.cost(self.nests, unrolled) <= self.cost(
+                cheaper = self.cycles.of(self.nests, unrolled) <= self.cycles.of(
                     self.nests, self.tiles
                 )
                 if cheaper and self.is_short(unrolled):
@@ -222,7 +218,7 @@ class Chooser:
                 if 2 * t.lanes <= t.factor and t.lanes > 1
             }
             taller = {**self.tiles, **narrow, r: Tile(2 * tile.factor, 1)}
-            cheaper = self.cost(self.nests, taller) < self.cost(self.nests, self.tiles)
+            cheaper = self.cycles.of(self.nests, taller) < self.cycles.of(self.nests, self.tiles)
             if cheaper and self.is_short(taller):
                 self.tiles = taller
 
@@ -233,13 +229,12 @@ class Chooser:
         around = {r: t for r, t in now.items() if r not in nest.closed}
         bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
         bases = [around] if bare == around else [bare, around]
-        candidates = [
-            {**base, **tiles} for base in bases for tiles in self.nest_tiles(nest, along)
-        ]
+        options = list(self.nest_tiles(nest, along))
+        candidates = [{**base, **tiles} for base in bases for tiles in options]
         candidates.append(now)
         ranked = sorted(
             candidates,
-            key=lambda c: self.cost(concerned, c) * self.remainder_penalty(nest, c),
+            key=lambda c: self.cycles.of(concerned, c) * self.cycles.charge(nest, c),
         )
         lengths = []
         for tiles in ranked:
@@ -248,26 +243,6 @@ class Chooser:
                 self.tiles = tiles
                 return
         self.tiles = ranked[lengths.index(min(lengths))]
-
-    def cost(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
-        """Estimated cycles of `nests`."""
-        return self._total.under(tiles, nests)
-
-    def remainder_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
-        """Each remainder is another copy of the body to compile and to keep in the cache."""
-        penalty = 1.0
-        for r in nest.ranges:
-            if r in tiles and is_fixed(r) and extent(r) % tiles[r].factor:
-                penalty *= 1.05
-        return penalty * self._repeated_penalty(nest, tiles)
-
-    def _repeated_penalty(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
-        """What fills an array needs few copies of itself: the tile of the loops around has some."""
-        if not nest.fills:
-            return 1.0
-        places = math.prod(len(tiles.get(r, ONE).positions()) for r in nest.ranges)
-        written = places * (nest.filling + nest.work * len(nest.reduces))
-        return 1.0 + 0.05 * math.log2(max(1.0, written / ENOUGH))
 
     def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles worth counting: vectors along the store or along the reduction."""

@@ -285,7 +285,7 @@ class Emitter:
         ranges = self._ranges.get(u)
         if ranges is None:
             ranges = self._ranges[u] = sorted(self.info.deps[u], key=lambda r: int(r.arg))
-        return (u, *[place.get(r) for r in ranges])
+        return (u, *map(place.get, ranges))
 
     def value(self, root: UOp, place: Place) -> Value:
         """The value of `root` at `place`, computed where its ranges are innermost."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["Text", "Value", "literal", "memory_type", "register_type", "vector"]
+__all__ = ["Text", "Value", "literal", "memory_type", "register_type", "suffix", "vector"]
 
 _MEMORY = {
     dt.bool_: "i8", dt.uint8: "i8", dt.int8: "i8", dt.uint16: "i16", dt.int16: "i16",
@@ -49,6 +49,14 @@ def register_type(dtype: DType) -> str:
 def vector(scalar: str, lanes: int) -> str:
     """`scalar`, or a vector of it."""
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+
+
+def suffix(value: Value) -> str:
+    """How the intrinsics for values like `value` are called."""
+    names = {"float": "f32", "double": "f64"}
+    scalar = register_type(value.dtype)
+    scalar = names.get(scalar, scalar)
+    return scalar if value.lanes == 1 else f"v{value.lanes}{scalar}"
 
 
 def literal(value: bool | float, dtype: DType) -> str:
@@ -129,6 +137,12 @@ class Text:
             f"llvm.masked.store.{suffix}", (ty, value), ("ptr", address), ("i32", str(align)),
             (f"<{mask.lanes} x i1>", mask.text),
         )  # fmt: skip
+
+    def fence(self, value: Value) -> Value:
+        """The float `value`, which LLVM does not look behind. It is no instruction."""
+        ty = self.type_of(value)
+        text = self.call(f"llvm.arithmetic.fence.{suffix(value)}", ty, (ty, value.text))
+        return Value(text, value.lanes, value.dtype)
 
     # Shapes of values -------------------------------------------------------------------
 

@@ -113,19 +113,37 @@ class Memory:
         if index not in self._linear:
             self._linear[index] = linear(index)
         terms, constant = self._linear[index]
-        emitter = self.emitter
-        parts: list[tuple[int, UOp, int]] = []
         for term, factor in terms.items():
-            parts.append((emitter.frames.level(emitter.info.deps[term]), term, factor))
             if term.op is Op.RANGE:
                 constant += factor * place[term][0]
+        # Of sums of loops that no mask cuts off, places differ in the constant alone.
+        memo, key = self.emitter.frames.top.memo, ("index", index)
+        total = memo.get(key)
+        if total is None:
+            total = self._sum(terms, place)
+            if total is not None and self._is_whole(terms):
+                memo[key] = total
+        return total, constant
+
+    def _is_whole(self, terms: Mapping[UOp, int]) -> bool:
+        """Whether `terms` are loops without a mask."""
+        frames = map(self.emitter.frames.frame_of, terms)
+        return all(frame is not None and frame.mask is None for frame in frames)
+
+    def _sum(self, terms: Mapping[UOp, int], place: Mapping[UOp, Position]) -> Value | None:
+        """The sum of `terms`, each in the innermost loop that it varies with."""
+        emitter = self.emitter
+        parts = [
+            (emitter.frames.level(emitter.info.deps[term]), term, factor)
+            for term, factor in terms.items()
+        ]
         parts.sort(key=lambda p: (p[0], p[1].op, p[1].arg if p[1].op is Op.RANGE else 0))
         total: Value | None = None
         done: tuple[object, ...] = ()
         for depth, term, factor in parts:
             with emitter.frames.at(depth):
                 total, done = self._plus(total, done, term, factor, place)
-        return total, constant
+        return total
 
     def _plus(
         self,

@@ -29,8 +29,6 @@ class Nest:
         The RANGEs their results vary with.
     ranges : frozenset of UOp
         Both.
-    walked : tuple of UOp
-        Both, in an order that stays.
     loads : list of UOp
         LOADs in the loop, those of what is nested in it left out.
     work : float
@@ -50,7 +48,6 @@ class Nest:
         self.closed = nodes[0].src[1:]
         self.deps = info.deps[nodes[0]]
         self.ranges = self.deps | set(self.closed)
-        self.walked = (*sorted(self.deps, key=lambda r: int(r.arg)), *self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
         # Sums of products take a multiply-add, beside what is computed for each product alone.
         products = [

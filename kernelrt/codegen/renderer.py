@@ -76,7 +76,7 @@ class LLVMRenderer:
         given = Analysis(ast)
         variables = [u for u in given.nodes if u.op is Op.VAR]
         info, tiling, nest, cost, _ = self._nest(given, variant)
-        name = _name(ast)
+        name = _name(given)
         emitter = Emitter(info, self._device, variables)
         source = emitter.write(name, nest) + self._attributes(probed=bool(info.locals))
         program = ProgramSpec(name, source, self._device, ast)
@@ -185,15 +185,14 @@ class LLVMRenderer:
         )
 
 
-def _name(ast: UOp) -> str:
+def _name(info: Analysis) -> str:
     """What the kernel does, over which loops, and its content's hash: an identifier.
 
     ``contract_64x128_over_32`` sums products, ``reduce_64_over_10`` reduces, ``map_8192`` does
     neither.
     """
-    info = Analysis(ast)
     outer = sorted(
-        {r for s in ast.src for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
+        {r for s in info.sink.src for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
     )
     kind, inner = "map", ""
     if info.reduces:
@@ -201,7 +200,7 @@ def _name(ast: UOp) -> str:
         products = widest.arg is Op.ADD and widest.src[0].op is Op.MUL
         kind = "contract" if products and len(info.loads(widest.src[0])) > 1 else "reduce"
         inner = f"_over_{_sizes(widest.src[1:])}"
-    return f"{kind}_{_sizes(outer) or 'scalar'}{inner}_{fingerprint(ast)[:12]}"
+    return f"{kind}_{_sizes(outer) or 'scalar'}{inner}_{fingerprint(info.sink)[:12]}"
 
 
 def _extent(ranges: Iterable[UOp]) -> int:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["transpose"]
 
+#: Bytes of the parts of a register that most shuffles stay within.
+_PART = 16
 #: A vector, and which (row, column) of a block each of its lanes holds.
 _Labelled = tuple[Value, list[tuple[int, int]]]
 
@@ -18,25 +20,53 @@ _Labelled = tuple[Value, list[tuple[int, int]]]
 def transpose(text: Text, rows: list[Value]) -> list[Value]:
     """Columns of a block given by rows; the number of columns is a power of two.
 
-    Each round puts the even lanes of two neighbouring rows into one vector and the odd lanes
-    into another. That moves the lowest bit of the column number from the lanes to the
-    vectors, and the lowest bit of the row number to the top of the lanes.
+    Each round makes two vectors of each two neighbouring rows. That moves a bit of the column
+    number from the lanes to the vectors, and the lowest bit of the row number to the lanes: first
+    by elements side by side within parts of 128 bits, then by whole parts, as processors do it.
     """
     height, width = len(rows), rows[0].lanes
     full = 1 << (height - 1).bit_length()
     block = [(row, [(r, c) for c in range(width)]) for r, row in enumerate(rows)]
     block += [(rows[-1], [(r, c) for c in range(width)]) for r in range(height, full)]
-    for _ in range(min(full, width).bit_length() - 1):
-        block = _round(text, block, 0) + _round(text, block, 1)
+    part = min(width, _PART // rows[0].dtype.accumulator.itemsize)
+    rounds = min(full, width).bit_length() - 1
+    for number in range(rounds):
+        picks = _side_by_side(width, part, 1 << number)
+        if 1 << number >= part:
+            picks = _whole_parts(width, part)
+        block = [pair for pick in picks for pair in _round(text, block, pick)]
+        if rounds > 1 and number + 1 == (rounds + 1) // 2 and rows[0].dtype.is_float:
+            # LLVM looks for one shuffle in the place of several, in vain, for half of the time that
+            # a block takes it.
+            block = [(text.fence(value), names) for value, names in block]
     return [_column(text, block, c, height) for c in range(width)]
 
 
-def _round(text: Text, block: list[_Labelled], parity: int) -> list[_Labelled]:
+def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int]]:
+    """Lanes of two vectors in turn, `size` at a time: of the first halves of all parts, or second.
+
+    Those of the second vector are numbered from `width` on.
+    """
+    halves = []
+    for half in (0, part // 2):
+        starts = [at + i for at in range(0, width, part) for i in range(half, half + part // 2, size)]
+        halves.append([
+            vector + start + i for start in starts for vector in (0, width) for i in range(size)
+        ])
+    return halves[0], halves[1]
+
+
+def _whole_parts(width: int, part: int) -> tuple[list[int], list[int]]:
+    """Every second part of two vectors, from the first one on, or from the second."""
+    first = [at + i for at in range(0, 2 * width, 2 * part) for i in range(part)]
+    return first, [lane + part for lane in first]
+
+
+def _round(text: Text, block: list[_Labelled], picks: list[int]) -> list[_Labelled]:
     out = []
     for (a, names_a), (b, names_b) in zip(block[0::2], block[1::2], strict=True):
-        lanes = range(parity, a.lanes, 2)
-        picked = text.shuffle(a, b, [*lanes, *(a.lanes + i for i in lanes)])
-        out.append((picked, [names_a[i] for i in lanes] + [names_b[i] for i in lanes]))
+        names = names_a + names_b
+        out.append((text.shuffle(a, b, picks), [names[lane] for lane in picks]))
     return out
 
 

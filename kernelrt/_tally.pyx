@@ -1,0 +1,378 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, binding=False
+"""Cycles of loop nests under tiles. A search counts hundreds of tilings for each kernel.
+
+Counts are doubles: whole numbers below 2**53 are exact, and none that is larger overflows.
+"""
+
+from cpython cimport array
+from cpython.object cimport Py_SIZE
+from libc.math cimport ceil, floor, log2
+
+import array
+
+ctypedef long long Whole
+
+#: What stands for a stride that is not constant.
+cdef Whole OPEN = -(<Whole> 1 << 62)
+
+
+cdef class Costs:
+    cdef double rate, exposed, spill, round, late, line, near, ways, followed, waited, enough
+    cdef int registers, reserved, lanes, widest
+
+    def __init__(self, **numbers):
+        self.rate, self.exposed = numbers["rate"], numbers["exposed"]
+        self.spill, self.round = numbers["spill"], numbers["round"]
+        self.late, self.line = numbers["late"], numbers["line"]
+        self.near, self.ways = numbers["near"], numbers["ways"]
+        self.followed, self.waited = numbers["followed"], numbers["waited"]
+        self.enough = numbers["enough"]
+        self.registers, self.reserved = numbers["registers"], numbers["reserved"]
+        self.lanes, self.widest = numbers["lanes"], numbers["widest"]
+
+
+cdef class Tiles:
+    cdef dict places
+    cdef array.array factors, lanes, extents, fixed
+    cdef int count
+
+    def __init__(self, places, extents, fixed):
+        self.places, self.count = places, len(places)
+        self.extents = array.array("q", extents)
+        self.fixed = array.array("b", fixed)
+        self.factors = array.array("q", [1] * self.count)
+        self.lanes = array.array("q", [1] * self.count)
+
+    cdef void take(self, dict tiles) except *:
+        cdef int at
+        cdef Whole *factors = self.factors.data.as_longlongs
+        cdef Whole *lanes = self.lanes.data.as_longlongs
+        for at in range(self.count):
+            factors[at] = lanes[at] = 1
+        for loop, tile in tiles.items():
+            at = self.places[loop]
+            factors[at] = (<tuple> tile)[0]
+            lanes[at] = (<tuple> tile)[1]
+
+    cdef double factor(self, int at) noexcept:
+        return <double> self.factors.data.as_longlongs[at]
+
+    cdef double wide(self, int at) noexcept:
+        return <double> self.lanes.data.as_longlongs[at]
+
+    cdef double at_once(self, int at) noexcept:
+        """Places along the tile."""
+        cdef Whole factor = self.factors.data.as_longlongs[at]
+        cdef Whole lanes = self.lanes.data.as_longlongs[at]
+        return <double> ((factor + lanes - 1) // lanes)
+
+    cdef double turns(self, int at) noexcept:
+        """Iterations, the last as a part of one where it covers fewer elements."""
+        cdef Whole factor = self.factors.data.as_longlongs[at]
+        cdef Whole extent = self.extents.data.as_longlongs[at]
+        cdef double whole = <double> (extent // factor)
+        cdef Whole rest = extent % factor
+        if rest == 0 or self.lanes.data.as_longlongs[at] > 1:
+            return whole + (1.0 if rest else 0.0)
+        return whole + min(1.0, <double> (rest + 1) / <double> factor)
+
+    cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
+        """Registers that one value over `loops` takes, but for those that are left out."""
+        cdef double total = 1.0
+        cdef int i, at
+        for i in range(Py_SIZE(loops)):
+            at = loops.data.as_ints[i]
+            if left_out == NULL or not left_out[i]:
+                total *= self.factor(at) if along >= 0 and at != along else self.at_once(at)
+        return total
+
+    cdef int vector(self, array.array loops) noexcept:
+        """The first of `loops` that carries vectors; -1 where none does."""
+        cdef int i
+        for i in range(Py_SIZE(loops)):
+            if self.lanes.data.as_longlongs[loops.data.as_ints[i]] > 1:
+                return loops.data.as_ints[i]
+        return -1
+
+
+cdef class Load:
+    cdef array.array loops, steps, closed, around
+    cdef bint plain
+    cdef double itemsize, streamed
+
+    def __init__(self, loops, steps, closed, around, plain, itemsize, streamed):
+        self.loops = array.array("i", loops)
+        self.steps = array.array("q", [OPEN if step is None else step for step in steps])
+        self.closed = array.array("b", closed)
+        self.around = array.array("i", around)
+        self.plain, self.itemsize, self.streamed = plain, itemsize, streamed
+
+    cdef Whole step(self, int loop) noexcept:
+        cdef int i
+        for i in range(Py_SIZE(self.loops)):
+            if self.loops.data.as_ints[i] == loop:
+                return self.steps.data.as_longlongs[i]
+        return 0
+
+    cdef bint varies(self, int loop) noexcept:
+        cdef int i
+        for i in range(Py_SIZE(self.loops)):
+            if self.loops.data.as_ints[i] == loop:
+                return True
+        return False
+
+    cdef bint is_apart(self, int vector, Tiles tiles) noexcept:
+        """Whether it reads an array whose elements are vectors along another loop."""
+        cdef int i, at
+        for i in range(Py_SIZE(self.around)):
+            at = self.around.data.as_ints[i]
+            if at != vector and tiles.wide(at) > 1:
+                return True
+        return False
+
+    cdef double all_lanes(self, Tiles tiles) noexcept:
+        cdef double total = 1.0
+        cdef int i
+        for i in range(Py_SIZE(self.loops)):
+            total *= tiles.wide(self.loops.data.as_ints[i])
+        return total
+
+    cdef bint is_block(self, int across, Whole step, Tiles tiles) noexcept:
+        """Whether a strided load can be had by transposing a block along `across`."""
+        cdef Whole factor = tiles.factors.data.as_longlongs[across]
+        return (
+            self.plain and factor >= 4 and factor & (factor - 1) == 0
+            and tiles.wide(across) == 1 and step != OPEN and self.step(across) == 1
+        )
+
+
+cdef class Read:
+    cdef array.array loops, nbytes, spread, closed
+    cdef double itemsize
+
+    def __init__(self, itemsize, loops, nbytes, spread, closed):
+        self.itemsize = itemsize
+        self.loops = array.array("i", loops)
+        self.nbytes = array.array("d", nbytes)
+        self.spread = array.array("d", spread)
+        self.closed = array.array("d", closed)
+
+    cdef void lines(
+        self, Tiles tiles, Costs costs, double *count, double *places, double *streams
+    ) noexcept:
+        """Lines that a tile reads, their places in a way, and the runs of them side by side."""
+        cdef double runs = 1.0, spread = 1.0, side = 1.0, run = self.itemsize
+        cdef double nbytes, size, of_run
+        cdef int i
+        for i in range(Py_SIZE(self.loops)):
+            nbytes = self.nbytes.data.as_doubles[i]
+            size = self.closed.data.as_doubles[i]
+            if size == 0:
+                size = tiles.factor(self.loops.data.as_ints[i])
+            if nbytes <= max(run, costs.line):
+                run += nbytes * (size - 1)
+            else:
+                runs *= size
+                spread *= min(size, self.spread.data.as_doubles[i])
+            if nbytes > costs.line and self.closed.data.as_doubles[i] == 0:
+                side *= size
+        of_run = ceil(run / costs.line)
+        count[0] = runs * of_run
+        places[0] = min(spread * of_run, costs.ways)
+        streams[0] = side
+
+
+cdef class Tally:
+    cdef Tiles tiles
+    cdef Costs costs
+    cdef array.array around, closed, fixed
+    cdef list loads, reads
+    cdef double sums, fills, work, filling, singles
+    cdef bint in_order, is_row, is_abreast
+
+    def __init__(self, tiles, costs, around, closed, loads, reads, **numbers):
+        self.tiles, self.costs = tiles, costs
+        self.around = array.array("i", around)
+        self.closed = array.array("i", closed)
+        self.loads, self.reads = loads, reads
+        self.sums, self.fills = numbers["sums"], numbers["fills"]
+        self.work, self.filling = numbers["work"], numbers["filling"]
+        self.singles = numbers["singles"]
+        self.in_order, self.is_row = numbers["in_order"], numbers["is_row"]
+        self.is_abreast = numbers["is_abreast"]
+
+    cdef double cycles(self) except? -1.0:
+        """Estimated cycles of all iterations under the tiles at hand."""
+        cdef Tiles tiles = self.tiles
+        cdef Costs costs = self.costs
+        cdef int i, along = tiles.vector(self.closed)
+        cdef double results = tiles.registers(self.around, along, NULL)
+        cdef double accumulators = self.sums * results
+        cdef double depth = 1.0, loads = 0.0, shuffles = 0.0, held = 1.0, streamed = 0.0
+        cdef double arithmetic, stores, chains, latency, step, turns, iterations, cost, packed
+        for i in range(Py_SIZE(self.closed)):
+            depth *= tiles.at_once(self.closed.data.as_ints[i])
+        for load in self.loads:
+            self.count_load(<Load> load, along, &loads, &shuffles, &held)
+            if self.is_row:
+                streamed += self.count_streamed(<Load> load, along)
+        arithmetic = accumulators * depth * self.work / costs.rate
+        arithmetic *= 1 + costs.exposed / max(1.0, accumulators)
+        arithmetic += results * depth * self.filling / costs.rate
+        stores = results * depth * self.fills
+        chains = 1.0 if self.in_order else min(depth, floor(8.0 / max(1.0, accumulators)))
+        latency = 4.0 * depth / max(1.0, chains) if self.sums else 0.0
+        # The units work side by side; what is not the bottleneck still costs slots.
+        step = 0.1 * (arithmetic + loads / 2 + stores + shuffles + latency + streamed)
+        step = max(arithmetic, loads / 2, stores, shuffles, latency, streamed) + step + 1.0
+        if not self.is_row:
+            turns = 1.0
+            for i in range(Py_SIZE(self.closed)):
+                turns *= tiles.turns(self.closed.data.as_ints[i])
+            step += self.waits() / turns
+        iterations = 1.0
+        for i in range(Py_SIZE(self.around)):
+            iterations *= tiles.turns(self.around.data.as_ints[i])
+        for i in range(Py_SIZE(self.closed)):
+            iterations *= tiles.turns(self.closed.data.as_ints[i])
+        cost = step * iterations
+        if along >= 0:
+            packed = 1.0
+            for i in range(Py_SIZE(self.around)):
+                packed = max(packed, tiles.wide(self.around.data.as_ints[i]))
+            # Folding pairs costs three instructions a result; a lone vector, two a round.
+            cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
+        if self.is_abreast:
+            # Rows side by side wait together.
+            cost += self.tiled() * costs.round * self.rounds()
+        # One accumulator each has to be had, come what may.
+        if accumulators > self.sums and accumulators + held + costs.reserved >= costs.registers:
+            cost += costs.spill
+        return cost
+
+    cdef int rounds(self) noexcept:
+        """Rounds in which the lanes of a vector are folded."""
+        cdef int rounds = 0, lanes = self.costs.lanes
+        while lanes > 1:
+            rounds += 1
+            lanes >>= 1
+        return rounds
+
+    cdef double tiled(self) noexcept:
+        cdef double total = 1.0
+        cdef int i, at
+        for i in range(Py_SIZE(self.around)):
+            at = self.around.data.as_ints[i]
+            total *= ceil(
+                <double> self.tiles.extents.data.as_longlongs[at] / self.tiles.factor(at)
+            )
+        return total
+
+    cdef void count_load(
+        self, Load x, int along, double *loads, double *shuffles, double *held
+    ) noexcept:
+        """What one LOAD adds to the loads and shuffles of an iteration, and what stays live."""
+        cdef Tiles tiles = self.tiles
+        cdef double count = tiles.registers(x.loops, along, NULL)
+        cdef double lanes, depth, kept
+        cdef int across, vector = along if along >= 0 and x.varies(along) else -1
+        cdef Whole stride, step
+        if along < 0:
+            vector = tiles.vector(x.loops)
+        if vector < 0:
+            loads[0] += count
+            return
+        stride = x.step(vector)
+        step = OPEN if x.is_apart(vector, tiles) else stride
+        lanes = tiles.wide(vector)
+        across = self.block(x, stride)
+        if step == 1:
+            loads[0] += count
+            kept = tiles.registers(x.loops, along, x.closed.data.as_schars)
+            held[0] = max(held[0], min(count, kept))
+        elif across >= 0:
+            depth = tiles.factor(across)
+            loads[0] += count * lanes / depth
+            shuffles[0] += count * log2(depth)
+            # Rows of four floats are gathered straight into the lanes of a full register;
+            # longer ones are all live at once.
+            held[0] = max(held[0], count + (lanes if depth > 4 else 0))
+        elif x.plain and step != OPEN and step != 0 and abs(step) <= self.costs.widest:
+            loads[0] += count * abs(step)
+            shuffles[0] += count * abs(step)
+        else:
+            loads[0] += count * lanes
+            shuffles[0] += 2 * count * lanes
+
+    cdef int block(self, Load x, Whole stride) noexcept:
+        """The loop along whose tile a strided load is had by transposing; -1 where none is."""
+        cdef int i, at, first = Py_SIZE(self.closed) - 1 if self.sums else 0
+        for i in range(first, Py_SIZE(self.closed)):
+            at = self.closed.data.as_ints[i]
+            if x.is_block(at, stride, self.tiles):
+                return at
+        return -1
+
+    cdef double count_streamed(self, Load x, int along) noexcept:
+        """Cycles of one iteration for what comes from beyond the first cache."""
+        cdef double nbytes
+        if x.streamed == 0:
+            return 0.0
+        nbytes = self.tiles.registers(x.loops, along, NULL) * x.all_lanes(self.tiles) * x.itemsize
+        return nbytes * x.streamed
+
+    cdef double waits(self) noexcept:
+        """Cycles in which one tile of results waits for lines.
+
+        So it is where they lie apart in more places than a processor follows, and are driven out of
+        the first cache before the tile beside reads them again.
+        """
+        cdef Costs costs = self.costs
+        cdef double count, places, streams, all = 0.0, waited = 0.0
+        for read in self.reads:
+            (<Read> read).lines(self.tiles, costs, &count, &places, &streams)
+            all += count
+        for read in self.reads:
+            (<Read> read).lines(self.tiles, costs, &count, &places, &streams)
+            if costs.line * all > costs.near or count > floor(
+                places * costs.near / (costs.ways * costs.line)
+            ):
+                waited += count * (1.0 if streams > costs.followed else costs.late)
+        return waited * costs.waited
+
+    cdef double charge(self) noexcept:
+        """What all that is counted is multiplied by, for copies of the body."""
+        cdef double charge = 1.0, written
+        cdef int i
+        for i in range(Py_SIZE(self.around)):
+            charge *= self.remainder(self.around.data.as_ints[i])
+        for i in range(Py_SIZE(self.closed)):
+            charge *= self.remainder(self.closed.data.as_ints[i])
+        if self.fills == 0:
+            return charge
+        written = 1.0
+        for i in range(Py_SIZE(self.around)):
+            written *= self.tiles.at_once(self.around.data.as_ints[i])
+        for i in range(Py_SIZE(self.closed)):
+            written *= self.tiles.at_once(self.closed.data.as_ints[i])
+        written *= self.filling + self.work * self.sums
+        return charge * (1.0 + 0.05 * log2(max(1.0, written / self.costs.enough)))
+
+    cdef double remainder(self, int at) noexcept:
+        """Each remainder is another copy of the body to compile and to keep in the cache."""
+        cdef Whole extent = self.tiles.extents.data.as_longlongs[at]
+        cdef Whole factor = self.tiles.factors.data.as_longlongs[at]
+        return 1.05 if self.tiles.fixed.data.as_schars[at] and extent % factor else 1.0
+
+
+def cycles(Tiles tiles not None, list tallies not None, dict given not None):
+    cdef double total = 0.0
+    tiles.take(given)
+    for tally in tallies:
+        total += (<Tally> tally).cycles()
+    return total
+
+
+def charge(Tiles tiles not None, Tally tally not None, dict given not None):
+    tiles.take(given)
+    return tally.charge()
