@@ -331,11 +331,8 @@ class _Panels:
         self.sink, self.found, self.product = sink, found, product
         self.row, self.sizes, self.copied = row, sizes, copied
         self.free = itertools.count(free_number(sink) + 1)
-        columns = found.columns
-        first, second = sorted((int(row.arg), int(columns.arg)))
-        # Blocks of columns outside, as filling these takes longer; then rows, panels, the rest.
-        self.block = new_range(-(-extent(columns) // sizes.columns), first)
-        self.rows = new_range(-(-extent(row) // sizes.rows), second) if copied else None
+        self.block = self._new(-(-extent(found.columns) // sizes.columns))
+        self.rows = self._new(-(-extent(row) // sizes.rows)) if copied else None
         self.panel = self._new(sizes.columns // sizes.width)
         self.line = self._new(sizes.rows if copied else extent(row))
         self.column = self._new(sizes.width)
@@ -373,7 +370,18 @@ class _Panels:
             self.found.columns: self._column(self.panel, self.column),
             self.row: self._line(self.line),
         }
-        return moved(sink, places)
+        return moved(moved(sink, places), self._outside())
+
+    def _outside(self) -> dict[UOp, UOp]:
+        """Blocks where rows and columns were, of which nothing may be left by then.
+
+        Those of columns go outside, as filling these takes longer; then rows, panels, the rest.
+        """
+        first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))
+        found = {self.block: new_range(extent(self.block), first)}
+        if self.rows is not None:
+            found[self.rows] = new_range(extent(self.rows), second)
+        return found
 
     def _dot(self, load: UOp, other: UOp) -> UOp:
         return self.product.dot(load, other, signed=self.product.load.signed)
