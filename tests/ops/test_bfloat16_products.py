@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -185,14 +186,46 @@ def test_convolutions(rng, sizes, padding):
 
 
 @pytest.mark.usefixtures("in_words")
-def test_attention(rng):
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [31, 130, 515])
+def test_attention(rng, length, causal):
     torch = pytest.importorskip("torch")
-    (q, a), (k, b), (v, c) = (drawn(rng, 2, 130, 64) for _ in range(3))
-    f = krt.jit(lambda q, k, v: ((q @ k.transpose(-1, -2) * 0.125).softmax(-1) @ v).float())
-    truth = torch.nn.functional.scaled_dot_product_attention(*map(torch.from_numpy, (a, b, c)))
+    (q, a), (k, b), (v, c) = (drawn(rng, 2, length, 64) for _ in range(3))
+
+    @krt.jit
+    def attention(q, k, v):
+        scores = q @ k.transpose(-1, -2) * 0.125
+        if causal:
+            hidden = krt.ones(length, length).triu(1).cast("bool")
+            scores = scores.masked_fill(hidden, -math.inf)
+        return (scores.softmax(-1) @ v).float()
+
+    given = map(torch.from_numpy, (a, b, c))
+    truth = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
     # Scores may be rounded where they are stored, and so may weights.
-    np.testing.assert_allclose(f(q, k, v).numpy(), truth.numpy(), atol=4e-2)
-    with krt.num_threads(2):
-        shared = f(q, k, v).numpy()
-    with krt.num_threads(1):
-        np.testing.assert_array_equal(f(q, k, v).numpy(), shared)
+    np.testing.assert_allclose(attention(q, k, v).numpy(), truth.numpy(), atol=4e-2)
+    found = []
+    for threads in (1, 2):
+        with krt.num_threads(threads):
+            found.append(attention(q, k, v).numpy())
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_rows_that_are_looked_up(rng, count):
+    """Some rows of a table, by numbers that are checked."""
+    (table, a), (w, b) = drawn(rng, 50, 64), drawn(rng, 48, 64)
+    rows = rng.integers(0, 50, count)
+    f = krt.jit(lambda t, rows, w: (t[rows] @ w.T).float())
+    assert_product(f(table, krt.tensor(rows), w), a[rows], b.T)
+    with pytest.raises(krt.IndexBoundsError):
+        f(table, krt.tensor(np.full(count, 50)), w)
+
+
+def test_open_sizes(rng):
+    """Rows of a number that is known when they are multiplied."""
+    w, b = drawn(rng, 48, 64)
+    f = krt.jit(lambda x: (x @ w.T).float(), dynamic={"x": {0: krt.Variable("rows", 1, 200)}})
+    for count in (1, 5, 24, 40, 199):
+        x, a = drawn(rng, count, 64)
+        assert_product(f(x), a, b.T)
