@@ -97,8 +97,8 @@ def _theirs_bfloat16(a: Any, b: Any) -> Any:
 def narrow(kind: str, m: int, k: int, n: int) -> Work:
     """Product of (m, k) and (n, k) transposed, of elements of 8 or 16 bits.
 
-    torch rounds bfloat16 another way where the processor multiplies it: without fused additions,
-    and with subnormal numbers as 0. Peers that have no such product of their own are left out.
+    torch rounds products of bfloat16 to bfloat16. Peers that have no such product of their own are
+    left out.
     """
     make, ours, theirs, tolerance = {
         "int8": (integers, _ours_int8, _theirs_int8, 0.0),

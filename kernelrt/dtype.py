@@ -11,6 +11,10 @@ the scheduler, so ``(a + b) - a`` may be more exact than its steps, and the same
 another last digit with :func:`kernelrt.jit` than without. ``x.float().cast(x.dtype)`` rounds
 where it stands, which makes the result that of PyTorch's single operations; so does
 ``x.realize()``.
+
+Processors that multiply bfloat16 (AVX512_BF16) do so in matrix products, convolutions and other
+sums of products of stored values. Products are exact and sums are those of float32, but factors and
+sums below ``2**-126`` in size, the subnormal numbers, may count as 0. float32 operands keep them.
 """
 
 from __future__ import annotations

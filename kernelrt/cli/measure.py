@@ -55,6 +55,8 @@ _FLOATS: Final = (
 )  # fmt: skip
 _INTS: Final = (Op.ADD, Op.MUL, Op.MAX, Op.WHERE, Op.IDIV, Op.MOD)
 _MOVES: Final = (Op.LOAD, Op.PAD, Op.UNWINDOW, Op.CAT, Op.GATHER, Op.FLIP)
+#: The numbers of whose products sums of a type are made by dot products.
+_MULTIPLIED: Final = {dt.int32: dt.int8, dt.float32: dt.bfloat16}
 _DEAR: Final = frozenset({*BECOMES, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
 #: Ops that are measured together: a comparison and its choice, a cast there and back.
 _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
@@ -62,7 +64,8 @@ _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
 
 def ops_of(dtype: DType, spec: DeviceSpec) -> tuple[Op, ...]:
     """What is measured for a type on a target."""
-    dots = (Op.DOT,) if dtype is dt.int32 and spec.dot_parts(dt.int8) else ()
+    multiplied = _MULTIPLIED.get(dtype)
+    dots = (Op.DOT,) if multiplied is not None and spec.dot_parts(multiplied) else ()
     return (*(_FLOATS if dtype.is_float else _INTS), *dots, *_MOVES)
 
 
@@ -290,16 +293,19 @@ def _lengths(op: Op | None) -> tuple[int, int]:
 
 
 def _link(op: Op, dtype: DType, length: int, spec: DeviceSpec) -> UOp:
-    return _dots(length, spec) if op is Op.DOT else _chain(op, dtype, length)
+    return _dots(dtype, length, spec) if op is Op.DOT else _chain(op, dtype, length)
 
 
-def _dots(length: int, spec: DeviceSpec) -> UOp:
-    """Sums of `length` products of the parts of words, which have instructions of their own."""
-    n = _elements(dt.int32)
+def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
+    """Sums of `length` products of the parts of words, which have instructions of their own.
+
+    They take no longer for small words, which are subnormal numbers of bfloat16.
+    """
+    n = _elements(dtype)
     r, k = _range(n), _range(length, 1)
     words = _load(1, n, r, dt.int32), _load(2, length, k, dt.int32)
-    value = UOp(Op.DOT, dt.int32, words, spec.dot_parts(dt.int8))
-    return _sink(n, r, UOp(Op.REDUCE, dt.int32, (value, k), Op.ADD))
+    value = UOp(Op.DOT, dtype, words, spec.dot_parts(_MULTIPLIED[dtype]))
+    return _sink(n, r, UOp(Op.REDUCE, dtype, (value, k), Op.ADD))
 
 
 def _chain(op: Op | None, dtype: DType, length: int) -> UOp:

@@ -137,50 +137,57 @@ class Accumulators:
         """Empty the array, then add to its elements, a tile of them at a time."""
         [array], [fold] = each.fills, each.folds
         own = array.src[1:]
-        emitter, stores = self.emitter, self.emitter.stores
         around = self._native(each.outer)
-        emitter.memory.hold(array, around)
+        self.emitter.memory.hold(array, around)
         loops = {loop.range: loop for loop in each.loops()}
+        self._empty(array, fold, around, [loops[r] for r in own])
+        self.emitter.walk(
+            each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner)
+        )
 
-        def elements() -> list[Place]:
-            """Places of the elements that the tiles of the open loops cover."""
-            return [{**outer, **inner} for outer in around for inner in emitter.places(own)]
+    def _elements(self, array: UOp, around: list[Place]) -> list[Place]:
+        """Places of the elements of `array` that the tiles of the open loops cover."""
+        inside = self.emitter.places(array.src[1:])
+        return [{**outer, **inner} for outer in around for inner in inside]
 
-        def empty(rest: Sequence[UOp]) -> None:
-            if rest:
-                emitter.repeat(loops[rest[0]], lambda: empty(rest[1:]))
-                return
-            for place in elements():
-                stores.fill(array, identity(self.text, fold, lanes_of(place)), place)
+    def _empty(
+        self, array: UOp, fold: UOp, around: list[Place], loops: Sequence[Loop]
+    ) -> None:
+        """Put what `fold` begins with into all elements of `array`, which `loops` go through."""
+        if loops:
+            first, *rest = loops
+            self.emitter.repeat(first, lambda: self._empty(array, fold, around, rest))
+            return
+        for place in self._elements(array, around):
+            value = identity(self.text, fold, lanes_of(place))
+            self.emitter.stores.fill(array, value, place)
 
-        def add(inner: Loop | None) -> None:
-            places = elements()
+    def _add_kept(self, array: UOp, fold: UOp, around: list[Place], inner: Loop | None) -> None:
+        """Add what the tile of the open loops comes to, and all of `inner`, to its elements."""
+        emitter, stores = self.emitter, self.emitter.stores
+        places = self._elements(array, around)
 
-            def innermost(carried: list[Value]) -> list[Value]:
-                out = list(carried)
-                for turn in emitter.places(fold.src[1:]):
-                    for i, place in enumerate(places):
-                        out[i] = self._combine(fold, out[i], place, turn)
-                return out
+        def innermost(carried: list[Value]) -> list[Value]:
+            out = list(carried)
+            for turn in emitter.places(fold.src[1:]):
+                for i, place in enumerate(places):
+                    out[i] = self._combine(fold, out[i], place, turn)
+            return out
 
-            def before() -> list[Value]:
-                return [stores.element(array, place) for place in places]
+        def before() -> list[Value]:
+            return [stores.element(array, place) for place in places]
 
-            if inner is None:
-                out = innermost(before())
-            else:
-                zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
-                sums = self._sums([fold] * len(places), zeros)
-                if inner.block:
-                    part = emitter.carry(replace(inner, block=0), zeros, innermost, sums)
-                    out = sums.join(before(), part)
-                else:
-                    out = emitter.carry(inner, before(), innermost, sums)
-            for value, place in zip(out, places, strict=True):
-                stores.fill(array, value, place)
-
-        empty(own)
-        emitter.walk(each.loop, own[-1], add)
+        zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
+        sums = self._sums([fold] * len(places), zeros)
+        if inner is None:
+            out = innermost(before())
+        elif inner.block:
+            part = emitter.carry(replace(inner, block=0), zeros, innermost, sums)
+            out = sums.join(before(), part)
+        else:
+            out = emitter.carry(inner, before(), innermost, sums)
+        for value, place in zip(out, places, strict=True):
+            stores.fill(array, value, place)
 
     def result(self, u: UOp, place: Place) -> Value:
         """What the REDUCE `u` came to at `place`, in the loop that is on top."""

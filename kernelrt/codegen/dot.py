@@ -1,15 +1,17 @@
 """Dot products of the parts of 32-bit words, as text.
 
 A DOT of 2 multiplies the signed 16-bit halves of two words, one of 4 the bytes of two words, those
-of the first unsigned and those of the second signed; the products are added, all modulo 2**32.
+of the first unsigned and those of the second signed; the products are added, all modulo 2**32. A
+DOT of floats multiplies halves that are bfloat16.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt import dtype as dt
-from kernelrt.codegen.llvm import Value, vector
+from kernelrt.codegen.llvm import Value, register_type, vector
+from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import start
 
 if TYPE_CHECKING:
     from kernelrt.codegen.llvm import Text
@@ -27,7 +29,7 @@ def dot(
 ) -> Value:
     """Write the DOT `u` of `operands`, added to `total` where one is given."""
     values, lanes = b.align(operands)
-    values.append(b.constant(0, dt.int32, lanes) if total is None else total)
+    values.append(b.constant(start(Op.ADD, u.dtype), u.dtype, lanes) if total is None else total)
     most = max(4, target.vector_bits // 32)
     runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
     if len(runs) == 1:
@@ -38,11 +40,15 @@ def dot(
 
 def _dot(b: Text, parts: int, values: list[Value]) -> Value:
     """The same for no more lanes than a register has."""
-    lanes = values[0].lanes
+    dtype, lanes = values[-1].dtype, values[-1].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
     words, halves = vector("i32", width), vector("i16", 2 * width)
     x, y, sums = (_padded(b, v, width) for v in values)
-    if parts == 4:
+    if dtype.is_float:
+        floats = vector("float", width)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
+        text = b.call(name, floats, (floats, sums), (words, x), (words, y))
+    elif parts == 4:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
         text = b.call(name, words, *((words, v) for v in (sums, x, y)))
     else:
@@ -50,7 +56,7 @@ def _dot(b: Text, parts: int, values: list[Value]) -> Value:
         left, right = (b.emit(f"bitcast {words} {v} to {halves}") for v in (x, y))
         product = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
         text = b.emit(f"add {words} {sums}, {product}")
-    out = Value(text, width, dt.int32)
+    out = Value(text, width, dtype)
     return out if width == lanes else b.shuffle(out, None, list(range(lanes)))
 
 
@@ -59,6 +65,7 @@ def _padded(b: Text, value: Value, width: int) -> str:
     if value.lanes == width:
         return value.text
     if value.lanes == 1:
-        wide = vector("i32", width)
-        return b.emit(f"insertelement {wide} zeroinitializer, i32 {value.text}, i64 0")
+        scalar = register_type(value.dtype)
+        wide = vector(scalar, width)
+        return b.emit(f"insertelement {wide} zeroinitializer, {scalar} {value.text}, i64 0")
     return b.shuffle(value, None, [i if i < value.lanes else -1 for i in range(width)]).text

@@ -29,7 +29,7 @@ from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.skipping import Gate
@@ -336,9 +336,14 @@ class _Builder:
         vectors = places * turns * len(each.folds) / (each.lanes if each.vector else 1)
         return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
 
-    def _blocks(self, closed: tuple[UOp, ...]) -> dict[UOp, int]:
-        """Elements of a block, of the loops over `closed` that are too long to add up at once."""
-        found, chain = {}, 1
+    def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
+        """Elements of a block, of the loops of `folds` that are too long to add up at once."""
+        found: dict[UOp, int] = {}
+        rounding = [u for u in folds if _rounds(u)]
+        if not rounding:
+            return found
+        closed = rounding[0].src[1:]
+        chain = max(_additions(u) for u in rounding)
         for r in reversed(closed):
             factor = self.tiling.tile(r).factor
             turns = -(-extent(r) // factor)
@@ -361,7 +366,7 @@ class _Builder:
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        blocks = self._blocks(closed) if any(_rounds(u) for u in folds) else {}
+        blocks = self._blocks(folds)
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
@@ -419,7 +424,7 @@ class _Builder:
             if not inside and streams(x, array.src[-1], around, self.device)
         )
         blocks = {}
-        if inside and _rounds(fold) and self._blocks(fold.src[1:]):
+        if inside and self._blocks([fold]):
             # What one turn comes to is a block of the sum.
             factor = self.tiling.tile(inside[0]).factor
             blocks = {inside[0]: extent(inside[0]) // factor * factor}
@@ -469,6 +474,12 @@ def _walk_of(item: Item) -> Walk | None:
         return Walk(loop.range, tuple(u.src[0] for u in (*item.fills, *item.folds)))
     stores = tuple(s for step in loop.body if isinstance(step, Step) for s in step.nodes)
     return Walk(loop.range, tuple(s.src[2] for s in stores), stores)
+
+
+def _additions(fold: UOp) -> int:
+    """How many numbers are added for each element that `fold` takes in."""
+    value = fold.src[0]
+    return int(value.arg) if value.op is Op.DOT else 1
 
 
 def _rounds(fold: UOp) -> bool:

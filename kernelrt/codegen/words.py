@@ -1,9 +1,12 @@
-"""Sums of products of narrow integers, several to a word.
+"""Sums of products of narrow numbers, several to a word.
 
 Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
 in one instruction. Read as words, neighbours along the depth side by side, a sum of such products
 is one over a shorter depth, of DOTs. Words are read where they lie in an operand that is stored
 along the depth; else they are put together in panels, which each serve many results.
+
+Of bfloat16 an instruction adds the second product of a pair, then the first, each by a fused
+multiply-add in float32 that takes subnormal numbers, and what comes out as one, for 0.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
+from kernelrt.codegen import packing
 from kernelrt.codegen.analysis import Analysis, stride
+from kernelrt.codegen.blocking import block
+from kernelrt.codegen.cycles import PAGE
 from kernelrt.codegen.packing import contraction, free_number, moved, new_range
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
@@ -37,6 +43,8 @@ ROWS: Final = 12
 MANY_ROWS: Final = 24
 #: The highest bit of each byte of a word.
 FLIP: Final = 0x80808080
+#: -0.0 as bfloat16.
+NEGATIVE_ZERO: Final = 0x8000
 #: Words of a sum from which panels pay.
 LEAST: Final = 4
 #: The most columns and rows whose words lie in panels at a time. More columns have the other
@@ -44,6 +52,8 @@ LEAST: Final = 4
 SIDES: Final = (64, 128)
 #: Columns that take as long as copying the rows of the other operand for a block.
 AGAIN: Final = 4
+#: Types that have all numbers of bfloat16, in memory and in registers.
+_HOLDING_BFLOAT16: Final = (dt.bfloat16, dt.float32)
 
 
 def in_words(sink: UOp, target: DeviceSpec) -> UOp:
@@ -56,11 +66,23 @@ def in_words(sink: UOp, target: DeviceSpec) -> UOp:
     load, other = product.load.stored(), product.other.stored()
     if load is not None and other is not None and found.rows < MANY_ROWS:
         return _read_in_place(sink, found, product, load, other)
-    return sink if found.rows < ROWS else _in_panels(info, sink, found, product, target)
+    if found.rows < ROWS or (_is_spread(info, found) and block(sink, target) is not sink):
+        return sink
+    return _in_panels(info, sink, found, product, target)
+
+
+def _is_spread(info: Analysis, found: Contraction) -> bool:
+    """Whether few rows share panels that meet another page with each row of the columns.
+
+    So they do not pay where the columns can be added up as they lie.
+    """
+    steps = (info.stride(found.load, r) or 0 for r in found.depth)
+    page = max(map(abs, steps)) * found.load.dtype.itemsize > PAGE
+    return page and found.rows < packing.ROWS
 
 
 class _Words(NamedTuple):
-    """An operand of narrow integers, read some at a time.
+    """An operand of narrow numbers, read some at a time.
 
     Attributes
     ----------
@@ -72,12 +94,15 @@ class _Words(NamedTuple):
         The RANGE of the words.
     parts : int
         Elements of a word.
+    nothing : int
+        Bits that stand for an element past the end of the depth.
     """
 
     access: UOp
     along: UOp
     step: UOp
     parts: int
+    nothing: int = 0
 
     @property
     def signed(self) -> bool:
@@ -101,7 +126,7 @@ class _Words(NamedTuple):
         return moved(UOp(Op.LOAD, dt.int32, (words, index)), {self.along: self.step * self.parts})
 
     def assembled(self) -> UOp:
-        """A word of elements that are loaded one by one; past the end of the depth they are 0."""
+        """A word of elements that are loaded one by one; past the end of the depth is nothing."""
         gated = self.left < 0
 
         def gate(place: UOp) -> UOp | None:
@@ -123,11 +148,22 @@ class _Words(NamedTuple):
             condition = gate(place) if number else None
             if condition is not None:
                 element = element.replace(src=(*element.src, condition))
-            word = element.cast(dt.int32)
+            word = self._bits(element)
             if self.signed and number < self.parts - 1:
                 word = word & ((1 << bits) - 1)
+            if condition is not None and self.nothing:
+                word = condition.where(word, const(self.nothing, dt.int32))
             total = total | word << bits * number if number else word
+        for number in range(len(places), self.parts) if self.nothing else ():
+            total = total | const(self.nothing, dt.int32) << bits * number
         return total
+
+    @staticmethod
+    def _bits(element: UOp) -> UOp:
+        """`element` as a word, the bits above its own as they come."""
+        if element.dtype.is_float:
+            element = UOp(Op.BITCAST, dt.int16, (element,))
+        return element.cast(dt.int32)
 
     def word(self) -> UOp:
         """A word, in whichever way it is had."""
@@ -143,6 +179,8 @@ class _Product(NamedTuple):
         Its operands.
     depth : tuple of UOp
         The RANGEs of the sum over words.
+    dtype : DType
+        What it is a sum of.
     alike : bool
         Whether an instruction is to multiply bytes of which both are signed, or neither. It takes
         one of each: the highest bit of each byte of one operand is flipped, by which it is 128
@@ -152,21 +190,23 @@ class _Product(NamedTuple):
     load: _Words
     other: _Words
     depth: tuple[UOp, ...]
+    dtype: DType
     alike: bool
 
     def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
         """The DOT of words of both operands, those of the first being `signed` or not."""
         first, second = (other, load) if signed else (load, other)
-        return UOp(Op.DOT, dt.int32, (first, second), self.load.parts)
+        return UOp(Op.DOT, self.dtype, (first, second), self.load.parts)
 
 
 def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
     """The contraction in words, if its operands are narrow and `target` has what it takes."""
     total = found.reduce.dtype
     load, other = (_narrow(x, total) for x in (found.value, found.factor))
-    if total.is_float or total.bits > 32 or load is None or other is None:
+    if total.bits > 32 or load is None or other is None:
         return None
-    parts = target.dot_parts(load.dtype, other.dtype)
+    kinds = (dt.bfloat16,) if total.is_float else (load.dtype, other.dtype)
+    parts = target.dot_parts(*kinds)
     if not parts:
         return None
 
@@ -181,13 +221,21 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
     if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
         return None
     step = new_range(count, free_number(info.sink))
-    left, right = (_Words(x, along, step, parts) for x in (load, other))
+    # A sum begins with -0.0, which 0.0 would change.
+    nothing = NEGATIVE_ZERO if total.is_float else 0
+    left, right = _Words(load, along, step, parts, nothing), _Words(other, along, step, parts)
     depth = (*(r for r in found.depth if r is not along), step)
-    return _Product(left, right, depth, parts == 4 and left.signed is right.signed)
+    alike = parts == 4 and left.signed is right.signed
+    return _Product(left, right, depth, total if total.is_float else dt.int32, alike)
 
 
 def _narrow(x: UOp, total: DType) -> UOp | None:
-    """The LOAD that `x`, modulo what `total` wraps to, has its value from by casts alone."""
+    """The narrow LOAD that `x` has its value from by casts alone.
+
+    That of integers is the same modulo what `total` wraps to.
+    """
+    if total.is_float:
+        return _bits_of_bfloat16(x)
     while x.op is Op.CAST:
         after, before = x.dtype, x.src[0].dtype
         if not after.is_int or not before.is_int:
@@ -197,6 +245,19 @@ def _narrow(x: UOp, total: DType) -> UOp | None:
             return None
         x = x.src[0]
     return x if x.op is Op.LOAD and x.dtype.is_int and x.dtype.bits <= 16 else None
+
+
+def _bits_of_bfloat16(x: UOp) -> UOp | None:
+    """The LOAD of 16 bits that `x` has, as bfloat16, its value from."""
+    while x.op is Op.CAST and x.dtype in _HOLDING_BFLOAT16:
+        x = x.src[0]
+    if x.dtype is not dt.bfloat16:
+        return None
+    while x.op is Op.BITCAST:
+        x = x.src[0]
+    # What is no number of its own type would become a quiet one on the way.
+    whole = x.dtype.is_int or x.dtype is dt.bfloat16
+    return x if x.op is Op.LOAD and whole else None
 
 
 def _reads_along(info: Analysis, access: UOp, along: UOp) -> bool:
@@ -210,7 +271,7 @@ def _flipped(word: UOp) -> UOp:
 
 
 def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
-    return UOp(Op.REDUCE, dt.int32, (value, *depth), Op.ADD)
+    return UOp(Op.REDUCE, value.dtype, (value, *depth), Op.ADD)
 
 
 # Few rows ----------------------------------------------------------------------------------------
@@ -260,12 +321,12 @@ def _sizes(
     Unless `copied`, the other operand is read where it lies.
     """
     lanes, size = target.lanes(4), extent(found.columns)
-    deep = math.prod(map(extent, product.depth)) + 1
+    deep = math.prod(map(extent, product.depth)) + (product.load.left > 0)
     room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
     widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
     for columns in widths:
         for rows in _heights(extent(row)) if copied else [0]:
-            if (columns + rows) * deep + columns <= room:
+            if (columns + rows) * deep + columns * product.alike <= room:
                 return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
     return None
 
@@ -331,11 +392,8 @@ class _Panels:
         self.sink, self.found, self.product = sink, found, product
         self.row, self.sizes, self.copied = row, sizes, copied
         self.free = itertools.count(free_number(sink) + 1)
-        columns = found.columns
-        first, second = sorted((int(row.arg), int(columns.arg)))
-        # Blocks of columns outside, as filling these takes longer; then rows, panels, the rest.
-        self.block = new_range(-(-extent(columns) // sizes.columns), first)
-        self.rows = new_range(-(-extent(row) // sizes.rows), second) if copied else None
+        self.block = self._new(-(-extent(found.columns) // sizes.columns))
+        self.rows = self._new(-(-extent(row) // sizes.rows)) if copied else None
         self.panel = self._new(sizes.columns // sizes.width)
         self.line = self._new(sizes.rows if copied else extent(row))
         self.column = self._new(sizes.width)
@@ -373,7 +431,18 @@ class _Panels:
             self.found.columns: self._column(self.panel, self.column),
             self.row: self._line(self.line),
         }
-        return moved(sink, places)
+        return moved(moved(sink, places), self._outside())
+
+    def _outside(self) -> dict[UOp, UOp]:
+        """Blocks where rows and columns were, of which nothing may be left by then.
+
+        Those of columns go outside, as filling these takes longer; then rows, panels, the rest.
+        """
+        first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))
+        found = {self.block: new_range(extent(self.block), first)}
+        if self.rows is not None:
+            found[self.rows] = new_range(extent(self.rows), second)
+        return found
 
     def _dot(self, load: UOp, other: UOp) -> UOp:
         return self.product.dot(load, other, signed=self.product.load.signed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kernelrt import dtype as dt
 from kernelrt._late import aside
 from kernelrt._llvm import binding
 
@@ -88,7 +89,7 @@ class DeviceSpec:
         return self.triple.startswith(("aarch64", "arm64")) or self.has("f16c")
 
     def dot_parts(self, *dtypes: DType) -> int:
-        """Integers of a 32-bit word that are multiplied, and their products added, at once.
+        """Numbers of a 32-bit word that are multiplied, and their products added, at once.
 
         Parameters
         ----------
@@ -98,7 +99,8 @@ class DeviceSpec:
         Returns
         -------
         int
-            4 for bytes, 2 for what signed halves of words hold; 0 where no instruction does it.
+            4 for bytes, 2 for what signed halves of words hold and for bfloat16; 0 where no
+            instruction does it.
 
         Examples
         --------
@@ -106,7 +108,11 @@ class DeviceSpec:
         >>> DeviceSpec.avx2().dot_parts(dt.int8, dt.int16), DeviceSpec.neon().dot_parts(dt.int8)
         (2, 0)
         """
-        if not self.triple.startswith("x86_64") or not all(d.is_int for d in dtypes):
+        if not self.triple.startswith("x86_64"):
+            return 0
+        if all(d is dt.bfloat16 for d in dtypes):
+            return 2 if self.has("avx512bf16") and self.has("avx512vl") else 0
+        if not all(d.is_int for d in dtypes):
             return 0
         quads = self.has("avx512vnni") and self.has("avx512vl")
         quads = quads or (self.has("avxvnni") and self.vector_bits <= 256)

@@ -88,16 +88,22 @@ def _rare(u: UOp) -> str | None:
 
 
 def _dot(u: UOp) -> str | None:
-    if u.dtype is dt.int32 and all(s.dtype is dt.int32 for s in u.src):
-        return None if u.arg in (2, 4) else f"its arg {u.arg!r} must be 2 or 4, the parts of a word"
-    return f"is {u.dtype.name}; it and the words that it takes apart are int32"
+    if any(s.dtype is not dt.int32 for s in u.src):
+        return f"takes {u.src[0].dtype.name} and {u.src[1].dtype.name} apart; words are int32"
+    if u.dtype not in (dt.int32, dt.float32, dt.bfloat16):
+        return f"is {u.dtype.name}; it must be int32, or float32 or bfloat16, a sum in float32"
+    parts = (2,) if u.dtype.is_float else (2, 4)
+    if u.arg in parts:
+        return None
+    return f"its arg {u.arg!r} must be {' or '.join(map(str, parts))}, the parts of a word"
 
 
 def _words(u: UOp) -> str | None:
     source = u.src[0]
-    if source.op is Op.PARAM and source.dtype.is_int and source.dtype.itemsize in (1, 2):
+    narrow = source.dtype.is_int and source.dtype.itemsize in (1, 2)
+    if source.op is Op.PARAM and (narrow or source.dtype is dt.bfloat16):
         return None
-    return f"reads {source!r}; it must be a PARAM of integers of 8 or 16 bits"
+    return f"reads {source!r}; it must be a PARAM of integers of 8 or 16 bits, or of bfloat16"
 
 
 def _gate(u: UOp) -> str | None:

@@ -144,8 +144,19 @@ class Prices:
         return self._costs.byte(nbytes)
 
     def multiplies(self, dtype: DType) -> bool:
-        """Whether integers as narrow as `dtype` are multiplied as they are, several at once."""
+        """Whether numbers as narrow as `dtype` are multiplied as they are, several at once."""
         return self._costs.spec.dot_parts(dtype) > 0
+
+    def spared(self, dtype: DType) -> float:
+        """Cycles that this takes less for each product than widening them first."""
+        parts = self._costs.spec.dot_parts(dtype)
+        if not parts:
+            return 0.0
+        if dtype.is_float:
+            apart = self._costs.element(Op.FMA, dt.float32)
+        else:
+            apart = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
+        return max(0.0, apart - self._costs.element(Op.DOT, dtype.accumulator) / parts)
 
     def worth_storing(self, node: UOp) -> float:
         """Cycles per element from which storing beats repeating once."""

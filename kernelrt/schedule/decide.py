@@ -44,7 +44,7 @@ Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
 _AGAIN = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
 _ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
-_WIDENED = "a contraction widens what it reads where it copies it"
+_CONVERTED = "a contraction converts what it reads where it copies it"
 _UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
 
 
@@ -147,8 +147,8 @@ class Decider:
         again = self._again(node, accesses)
         if again is not None:
             return again
-        if self._widens(node) and all(_is_multiplied(node, *access) for access in accesses):
-            return Verdict("inline", why=Decision(node, "inline", _WIDENED))
+        if self._converts(node) and all(_is_multiplied(node, *access) for access in accesses):
+            return Verdict("inline", why=Decision(node, "inline", _CONVERTED))
         if contraction_reuse(node):
             kept = self._kept_sums(node, accesses)
             if kept is not None:
@@ -274,15 +274,14 @@ class Decider:
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
             return None
-        if self._prices.multiplies(node.dtype):
-            # From copies of stored ones.
-            return None
         axes = group.row(index, node.shape)
         if axes is None or axes[-1] != innermost(node, self._orders.get(node)):
             return None
         if not self._may_keep(node, accesses, axes):
             return None
-        cost = self._keeping(node, group, axes)
+        # What is multiplied as narrow as it is, is read from copies of what is stored.
+        spared = self._prices.spared(node.dtype) * group.evaluations(index)
+        cost = self._keeping(node, group, axes) + spared
         if traffic < cost:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
@@ -423,10 +422,13 @@ class Decider:
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
 
-    def _widens(self, node: UOp) -> bool:
-        """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow."""
+    def _converts(self, node: UOp) -> bool:
+        """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow.
+
+        Or says what bits are, which takes no time.
+        """
         if node.op is not Op.CAST:
-            return False
+            return node.op is Op.BITCAST
         before, after = node.src[0].dtype, node.dtype
         alike = before.is_float if after.is_float else self._prices.multiplies(before)
         return before.itemsize < after.itemsize <= 4 and alike

@@ -343,6 +343,17 @@ def test_rows_are_shared_by_blocks_of_equal_size(build, rows):
     assert height in extents
 
 
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("kinds", PAIRS, ids=str)
+def test_as_many_blocks_as_rows(run, build, rng, kinds, layout):
+    """The loop over blocks takes the place of another one, which may be as long."""
+    sizes = (32, 32 * SIDES[0], 32)
+    truth, a, b = operands(rng, sizes, layout, kinds)
+    out = np.full(truth.shape, -7, truth.dtype)
+    run(product(build, sizes, layout, kinds), [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
 @pytest.mark.parametrize("sizes", [(0, 40, 40), (40, 0, 40), (40, 40, 0)], ids=str)
 def test_nothing(run, build, rng, sizes):
     truth, a, b = operands(rng, sizes)

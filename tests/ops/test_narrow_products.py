@@ -118,5 +118,5 @@ def test_targets_that_multiply_nothing_narrow_count_what_casts_cost(target):
     x, w = (krt.tensor(np.ones((64, 64), kind)).realize() for kind in ("int8", "uint8"))
     plan = schedule([widened(x, w).uop], device=spec)
     grounds = [d.reason for d in plan.decisions if d.node.op is Op.CAST]
-    multiplied = any("widens" in why for why in grounds)
+    multiplied = any("converts" in why for why in grounds)
     assert multiplied is (spec.dot_parts(krt.int8) > 0) is (target != "neon")

@@ -138,9 +138,11 @@ def test_words_are_of_narrow_integers() -> None:
     verify_kernel(UOp(Op.SINK, F, (store(UOp(Op.DOT, dt.int32, (word, word), 4).cast(F)),)))
     wide = word.replace(src=(UOp(Op.WORDS, dt.int32, (P,)), R))
     faults = [
-        (wide, "integers of 8 or 16 bits"),
+        (wide, "integers of 8 or 16 bits, or of bfloat16"),
         (UOp(Op.DOT, dt.int32, (word, word), 3), "must be 2 or 4"),
-        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), 4), "are int32"),
+        (UOp(Op.DOT, dt.int32, (word, word.cast(F)), 4), "words are int32"),
+        (UOp(Op.DOT, F, (word, word), 4), "must be 2, the parts"),
+        (UOp(Op.DOT, dt.float64, (word, word), 2), "a sum in float32"),
         (UOp(Op.DOT, dt.int32, (word,), 4), "takes 2 operands"),
     ]
     for value, fault in faults:
