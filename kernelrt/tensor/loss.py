@@ -10,13 +10,13 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
-from kernelrt.tensor.functions import divergence, huber, logistic_loss
+from kernelrt.tensor.functions import binary_loss, divergence, huber, logistic_loss
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.positions import check_labels
 from kernelrt.tensor.totals import log_total, normalize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand, TensorBase
@@ -388,6 +388,30 @@ class LossMethods(_Below):
         x, y = self._pair(target, "smooth_l1_loss")
         return (x - y)._widely(lambda d: huber(d, beta, beta))._reduced(reduction)
 
+    def binary_cross_entropy(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """Binary cross entropy of probabilities; `target` holds others in the same shape.
+
+        A logarithm counts as at least -100, so that a certain probability costs no more than
+        that. One beyond 0 or 1 costs NaN. Scores keep more digits than probabilities: see
+        :meth:`binary_cross_entropy_with_logits`.
+        """
+        x, y = self._pair(target, "binary_cross_entropy")
+        return self._weighted_pair(binary_loss, [x, y], weight, reduction)
+
+    def _weighted_pair(
+        self, rule: Callable[..., UOp], parts: Sequence[Self], weight: TensorBase | None,
+        reduction: str,
+    ) -> Self:  # fmt: skip
+        """A loss of `parts` times `weight`, in the type in which all that meets."""
+        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
+        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
+        losses = self._of(rule(*build.align(*(p.uop.cast(dtype.accumulator) for p in parts))))
+        for factor in factors:
+            losses = losses * factor
+        return losses._reduced(reduction).cast(dtype)
+
     def binary_cross_entropy_with_logits(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
         pos_weight: TensorBase | None = None,
@@ -399,13 +423,7 @@ class LossMethods(_Below):
         """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
-        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
-        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
-        wide = dtype.accumulator
-        losses = self._of(logistic_loss(*build.align(*(p.uop.cast(wide) for p in parts))))
-        for factor in factors:
-            losses = losses * factor
-        return losses._reduced(reduction).cast(dtype)
+        return self._weighted_pair(logistic_loss, parts, weight, reduction)
 
     def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
         """Divergence of probabilities `target` from these log-probabilities.
