@@ -38,7 +38,7 @@ from kernelrt.nn.spatial import (
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.tree import named_parameters, parameters
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor as _Tensor
 
 __all__ = [
     "GELU",
@@ -82,4 +82,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = of_module("kernelrt.nn", NN, __all__, Tensor)
+    __getattr__ = of_module("kernelrt.nn", NN, __all__, _Tensor)
