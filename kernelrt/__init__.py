@@ -1,7 +1,11 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
 from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._lacking import TOP as _TOP
+from kernelrt._lacking import of_module as _of_module
 from kernelrt._version import __version__
 from kernelrt.dtype import (
     DType,
@@ -169,6 +173,9 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+if not _TYPE_CHECKING:  # else any name would pass for one that is there
+    __getattr__ = _of_module("kernelrt", _TOP, __all__, Tensor)
 
 check_environment()
 del check_environment

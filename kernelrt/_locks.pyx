@@ -56,20 +56,27 @@ cdef Patience patience = Patience()  # of the fork that goes on
 
 
 cdef class Patience:
-    """How long a fork waits: until nothing has moved for a while, or at most for a minute."""
+    """How long a fork waits: until nothing has moved for a while, or at most for a minute.
 
-    cdef double until, quiet, used
+    What counts is time that this thread has waited, by turns of it. On a machine with much to do,
+    or where the process is stopped, a turn takes long, and the other threads have no more of it.
+    """
+
+    cdef double last, waited, quiet, used
 
     def __cinit__(self):
-        self.quiet = time.monotonic()
-        self.until = self.quiet + MOST_PATIENCE_S
+        self.last = time.monotonic()
         self.used = time.process_time()
 
     cdef bint lasts(self) except -1:
         cdef double now = time.monotonic(), used = time.process_time()
+        cdef double turn = min(now - self.last, 2 * SLICE_S)
+        self.last = now
+        self.waited += turn
+        self.quiet += turn
         if used - self.used >= LEAST_WORK_S:
-            self.used, self.quiet = used, now
-        return now < self.until and now - self.quiet < PATIENCE_S
+            self.used, self.quiet = used, 0
+        return self.waited < MOST_PATIENCE_S and self.quiet < PATIENCE_S
 
     cdef bint take(self, object inner) except -1:
         """Whether the lock could be had."""

@@ -1,9 +1,13 @@
 """Layers, optimizers and state of neural networks, by PyTorch's names."""
 
+from typing import TYPE_CHECKING
+
+from kernelrt._lacking import NN, of_module
 from kernelrt.nn import init, optim
 from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
+    BCELoss,
     Dropout,
     Embedding,
     Flatten,
@@ -18,6 +22,7 @@ from kernelrt.nn.layers import (
     Softmax,
     Softplus,
     Tanh,
+    Unflatten,
 )
 from kernelrt.nn.module import Module, ModuleList, Sequential
 from kernelrt.nn.spatial import (
@@ -29,13 +34,16 @@ from kernelrt.nn.spatial import (
     ConvTranspose2d,
     ConvTranspose3d,
     MaxPool2d,
+    Upsample,
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.tree import named_parameters, parameters
+from kernelrt.tensor import Tensor as _Tensor
 
 __all__ = [
     "GELU",
     "AvgPool2d",
+    "BCELoss",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -61,6 +69,8 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Unflatten",
+    "Upsample",
     "init",
     "load",
     "load_state_dict",
@@ -70,3 +80,6 @@ __all__ = [
     "save",
     "state_dict",
 ]
+
+if not TYPE_CHECKING:  # else any name would pass for one that is there
+    __getattr__ = of_module("kernelrt.nn", NN, __all__, _Tensor)

@@ -6,8 +6,9 @@ Each function overwrites the tensor it is given and returns it.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from kernelrt._lacking import INIT, of_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import Tensor
@@ -140,3 +141,7 @@ def _fan(tensor: Tensor, mode: str) -> int:
     if mode not in ("fan_in", "fan_out"):
         raise ShapeError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
     return _fans(tensor)[mode == "fan_out"]
+
+
+if not TYPE_CHECKING:  # else any name would pass for one that is there
+    __getattr__ = of_module("kernelrt.nn.init", INIT, __all__)

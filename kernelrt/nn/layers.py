@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
 __all__ = [
-    "GELU", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU", "Linear",
-    "LogSoftmax", "ReLU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh",
+    "GELU", "BCELoss", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU",
+    "Linear", "LogSoftmax", "ReLU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "Unflatten",
 ]  # fmt: skip
 
 
@@ -227,6 +227,30 @@ class Flatten(Module):
         return x.flatten(self.start_dim, self.end_dim)
 
 
+class Unflatten(Module):
+    """One axis as several: the reverse of :class:`Flatten`.
+
+    Parameters
+    ----------
+    dim : int
+        Which axis.
+    unflattened_size : sequence of int
+        The sizes it becomes; one may be -1.
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Unflatten `x`."""
+        return x.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """Give the axis and the sizes."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
 class Identity(Module):
     """The input itself."""
 
@@ -337,3 +361,23 @@ class LogSoftmax(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Apply it along the axis."""
         return x.log_softmax(self.dim)
+
+
+class BCELoss(Module):
+    """Binary cross entropy of probabilities; see :meth:`Tensor.binary_cross_entropy`.
+
+    Parameters
+    ----------
+    weight : Tensor, optional
+        Multiplies the losses of elements.
+    reduction : "mean", "sum" or "none"
+        What becomes of them.
+    """
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        self.weight = weight
+        self.reduction = reduction
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Compare probabilities `x` with `target`, of the same shape."""
+        return x.binary_cross_entropy(target, self.weight, self.reduction)

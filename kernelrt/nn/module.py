@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 
+from kernelrt._lacking import MODULE, install
 from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError
+from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn import modes, state, tree
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
@@ -137,6 +138,32 @@ class Module(Observed):
             tensor.requires_grad_(requires_grad)
         return self
 
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Set an attribute, as PyTorch's modules want to be told: ``self.name = tensor``.
+
+        A tensor that requires no gradient is part of the state and no parameter, however it became
+        an attribute.
+
+        Raises
+        ------
+        DTypeError
+            `name` is no name of an attribute, or `tensor` is something else.
+        StateError
+            There is such an attribute, or `persistent` is False: what a module reaches is saved.
+        """
+        if not str(name).isidentifier():
+            raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise DTypeError(f"tensor: expected a Tensor or None, not {kind_name(tensor)}")
+        if hasattr(self, name):
+            raise StateError(f"name: {type(self).__name__} has {name!r} already")
+        if not persistent:
+            raise StateError(
+                "persistent: every tensor that a module reaches is saved with it; keep one that "
+                "is not outside, as a global or in a closure"
+            )
+        setattr(self, name, tensor)
+
     # ---- state
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -165,6 +192,9 @@ class Module(Observed):
             return f"{type(self).__name__}({extra})"
         body = "\n  ".join([extra, *lines] if extra else lines)
         return f"{type(self).__name__}(\n  {body}\n)"
+
+
+install(Module, "a Module of kernelrt", MODULE)
 
 
 def _direct_modules(module: Module) -> Iterator[tuple[str, Module]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import FunctionType
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
@@ -12,8 +13,11 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.pooling import check_upsampling
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.tensor import Tensor
 
 __all__ = [
@@ -25,6 +29,7 @@ __all__ = [
     "ConvTranspose2d",
     "ConvTranspose3d",
     "MaxPool2d",
+    "Upsample",
 ]
 
 Pair = int | tuple[int, int]
@@ -51,6 +56,19 @@ def sizes(name: str, value: object, least: int, axes: int) -> tuple[int, ...]:
     return found
 
 
+def named(function: Callable[..., None], name: str) -> Callable[..., None]:
+    """A twin of `function` that errors call `name`."""
+    assert isinstance(function, FunctionType)
+    twin = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        function.__closure__,
+    )  # fmt: skip
+    twin.__kwdefaults__ = function.__kwdefaults__
+    twin.__doc__, twin.__annotations__ = function.__doc__, function.__annotations__
+    twin.__module__, twin.__qualname__ = function.__module__, name
+    return twin
+
+
 class _Convolution(Module):
     """What convolutions and their transposes over any number of axes have in common."""
 
@@ -66,7 +84,7 @@ class _Convolution(Module):
         out_channels: int,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
+        padding: Sizes | str = 0,
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
@@ -81,13 +99,28 @@ class _Convolution(Module):
                 raise ShapeError(f"{name}: {channels} channels do not divide into {groups} groups")
         self.kernel_size = sizes("kernel_size", kernel_size, 1, self._axes)
         self.stride = sizes("stride", stride, 1, self._axes)
-        self.padding = sizes("padding", padding, 0, self._axes)
+        self.padding = self._check_padding(padding)
         self.dilation = sizes("dilation", dilation, 1, self._axes)
         both = out_channels, in_channels
         first, second = both[self._filters], both[1 - self._filters] // groups
         self.weight = parameter((first, second, *self.kernel_size), dtype)
         self.bias = parameter((out_channels,), dtype) if bias else None
         self.reset_parameters()
+
+    def __init_subclass__(cls) -> None:
+        # Errors of calls name the layer, not what layers have in common.
+        if not cls.__name__.startswith("_"):
+            cls.__init__ = named(cls.__init__, f"{cls.__name__}.__init__")  # type: ignore[method-assign]
+
+    def _check_padding(self, padding: Sizes | str) -> tuple[int, ...] | str:
+        """`padding` as one number for each axis, or as the word that says how it is found."""
+        if not isinstance(padding, str):
+            return sizes("padding", padding, 0, self._axes)
+        if padding not in ("same", "valid"):
+            raise ShapeError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
+        if padding == "same" and self.stride != (1,) * self._axes:
+            raise ShapeError(f"padding: 'same' needs a stride of 1, not {self.stride}")
+        return padding
 
     def reset_parameters(self) -> None:
         """Draw weight and bias anew."""
@@ -112,7 +145,7 @@ class _Convolution(Module):
         for name, usual in (("padding", 0), ("output_padding", 0), ("dilation", 1)):
             value = getattr(self, name, (usual,) * self._axes)
             if value != (usual,) * self._axes:
-                text += f", {name}={value}"
+                text += f", {name}={value!r}"
         text += f", groups={self.groups}" * (self.groups != 1)
         return text if self.bias is not None else text + ", bias=False"
 
@@ -126,8 +159,10 @@ class Conv2d(_Convolution):
         Channels of input and result.
     kernel_size : int or (int, int)
         Rows and columns of a filter.
-    stride, padding, dilation : int or (int, int)
-        Step of the filter, zeros added on each side, distance between its taps.
+    stride, dilation : int or (int, int)
+        Step of the filter, and distance between its taps.
+    padding : int, (int, int), "valid" or "same"
+        Zeros added on each side: none, or as many as keep the size, which needs a stride of 1.
     groups : int
         Channels are divided into so many groups that do not mix.
     bias : bool
@@ -181,6 +216,10 @@ class Conv3d(_Convolution):
 
 class _TransposedConvolution(_Convolution):
     _filters = 1
+    padding: tuple[int, ...]
+
+    def _check_padding(self, padding: Sizes | str) -> tuple[int, ...]:
+        return sizes("padding", padding, 0, self._axes)
 
     def __init__(
         self,
@@ -342,3 +381,37 @@ class AvgPool2d(Module):
     def extra_repr(self) -> str:
         """Give the window."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class Upsample(Module):
+    """More elements along the last axes: those that are there, repeated.
+
+    Parameters
+    ----------
+    size : int or tuple of int, optional
+        Sizes of the axes behind batch and channels.
+    scale_factor : float or tuple of float, optional
+        In the place of sizes, what these are multiplied by.
+    mode : "nearest"
+        Each element is that of the input which lies where it lies, or before it.
+    """
+
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | tuple[float, ...] | None = None,
+        mode: str = "nearest",
+    ) -> None:
+        check_upsampling(size, scale_factor, mode)
+        self.size = size
+        self.scale_factor = scale_factor
+        self.mode = mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, ...) to the same with other sizes behind the channels."""
+        return x.interpolate(self.size, self.scale_factor, self.mode)
+
+    def extra_repr(self) -> str:
+        """Give the sizes or factors."""
+        given = {"size": self.size, "scale_factor": self.scale_factor}
+        return ", ".join(f"{k}={v}" for k, v in given.items() if v is not None)

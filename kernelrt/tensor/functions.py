@@ -11,9 +11,10 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["clamped", "difference", "divergence", "floor_divide", "huber", "logistic_loss",
-           "power", "product", "quotient", "remainder", "reversed_quotient", "rsqrt", "sigmoid",
-           "sign", "softplus", "step", "total", "truncated_remainder", "whole_power"]  # fmt: skip
+__all__ = ["binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
+           "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
+           "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
+           "whole_power"]  # fmt: skip
 
 
 def total(a: UOp, b: UOp) -> UOp:
@@ -279,6 +280,27 @@ def _logistic_rule(node: UOp, g: UOp, i: int) -> UOp:
     if factor is None:
         return build.neg(build.mul(g, x))
     return build.mul(g, build.sub(_weighted(factor, below), softplus(x)))
+
+
+def binary_loss(x: UOp, y: UOp) -> UOp:
+    """``-y * log(x) - (1 - y) * log(1 - x)``, with logarithms of at least -100."""
+    likely, unlikely = _bounded(x.alu(Op.LOG)), _bounded(build.neg(x).alu(Op.LOG1P))
+    out = build.neg(y.alu(Op.MUL, likely).alu(Op.ADD, _less(y).alu(Op.MUL, unlikely)))
+    return custom(out, _binary_rule, x, y)
+
+
+def _bounded(x: UOp) -> UOp:
+    least = build.full(-100, x.dtype, x.shape)
+    return build.where(x.alu(Op.LT, least), least, x)
+
+
+def _binary_rule(node: UOp, g: UOp, i: int) -> UOp:
+    x, y = node.arg.inputs
+    if i == 0:
+        # Next to 0 and 1 the slope is bounded too, as torch has it.
+        width = x.alu(Op.MUL, _less(x)).alu(Op.MAX, build.full(1e-12, x.dtype, x.shape))
+        return build.mul(g, build.sub(x, y).alu(Op.DIV, width))
+    return build.mul(g, build.sub(_bounded(build.neg(x).alu(Op.LOG1P)), _bounded(x.alu(Op.LOG))))
 
 
 def divergence(x: UOp, y: UOp) -> UOp:

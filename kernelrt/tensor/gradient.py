@@ -20,6 +20,10 @@ from kernelrt.tensor.rules import RULES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelrt._eager import Fresh
+    from kernelrt._memory import Memory
+    from kernelrt.dtype import DType
+
 
 _T = TypeVar("_T", bound="TensorBase")
 _R = TypeVar("_R")
@@ -222,52 +226,76 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | 
         found = survey([node], True)
         if found is None:
             return None
-        # A node is read once: computing the tensor, as a finalizer may, takes it away.
-        held = [
-            (t, n) for t in state.watched.members()
-            if t is not tensor
-            and not t.is_realized
-            and (n := t._uop) is not None
-            and was_surveyed(n)
-        ]  # fmt: skip
+        held = _held_of_graph(tensor)
         found_along = bool(held)
         if not tensor.is_realized and (own := tensor._uop) is not None:
             held.append((tensor, own))
-        wanted, nodes = [t for t, _ in held], [n for _, n in held]
+        nodes = [n for _, n in held]
         if found_along:
             found = survey([*nodes, node], True)
             assert found is not None
-        key = "backward", len(nodes), found[0]
         buffers, leaves = found[1], cast("list[Leaf]", found[2])
+        key = "backward", len(nodes), found[0]
         entry = execute.plans.get(key)
         if entry is None:
-            graph = toposort([node, *nodes])
-            if any(n.op is Op.VAR or not is_static(n.shape) for n in graph):
-                return None  # its Variables have no values yet
-            by_leaf = _flow(tensor, seed, "backward")
-            places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
-            values = [*nodes, *(by_leaf[leaves[i]] for i in places)]
-            entry = execute.plans.make(key, values, (), buffers, places)
+            values = _values_along(tensor, seed, [node, *nodes], leaves)
+            if values is None:
+                return None
+            places, flowing = values
+            entry = execute.plans.make(key, [*nodes, *flowing], (), buffers, places)
         results = entry.results(buffers)
         fresh = [
-            t._settlement(n, r, stale=False)
-            for t, n, r in zip(wanted, nodes, results, strict=False)
+            t._settlement(n, r, stale=False) for (t, n), r in zip(held, results, strict=False)
         ]
         new = []
         sizes = entry.sizes[len(nodes) :]
-        for i, data, (size, dtype) in zip(
-            entry.notes, results[len(nodes) :], sizes, strict=True
-        ):
-            gradient = type(tensor).__new__(type(tensor))
+        for i, data, size in zip(entry.notes, results[len(nodes) :], sizes, strict=True):
+            gradient, settled = _settled(type(tensor), leaves[i], data, *size)
             new.append((leaves[i], gradient))
-            target = state.leaves.get(leaves[i])
-            shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)
-            nbytes = size * dtype.itemsize
-            fresh.append(
-                (gradient, None, data, None, data.address, dtype.code, shape, nbytes, None, False)
-            )
+            fresh.append(settled)
         entry.run(buffers, results, fresh, [])
     return new
+
+
+def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
+    """What else the user holds of the graph that was just surveyed, with its nodes.
+
+    A node is read once: computing the tensor, as a finalizer may, takes it away.
+    """
+    return [
+        (t, n) for t in state.watched.members()
+        if t is not tensor
+        and not t.is_realized
+        and (n := t._uop) is not None
+        and was_surveyed(n)
+    ]  # fmt: skip
+
+
+def _values_along(
+    tensor: TensorBase, seed: UOp, roots: Sequence[UOp], leaves: Sequence[Leaf]
+) -> tuple[tuple[int, ...], list[UOp]] | None:
+    """Which of the leaves a gradient flows into, and these gradients.
+
+    None where the graph below `roots` has Variables, which have no values yet.
+    """
+    if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
+        return None
+    by_leaf = _flow(tensor, seed, "backward")
+    places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
+    return places, [by_leaf[leaves[i]] for i in places]
+
+
+def _settled(
+    kind: type[_T], leaf: Leaf, data: Memory, size: int, dtype: DType
+) -> tuple[_T, Fresh]:
+    """A tensor for the gradient of `leaf`, and what makes it that once `data` is there."""
+    gradient = kind.__new__(kind)
+    target = state.leaves.get(leaf)
+    shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)
+    nbytes = size * dtype.itemsize
+    return gradient, (
+        gradient, None, data, None, data.address, dtype.code, shape, nbytes, None, False,
+    )  # fmt: skip
 
 
 @overload

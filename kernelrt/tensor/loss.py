@@ -10,13 +10,13 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
-from kernelrt.tensor.functions import divergence, huber, logistic_loss
+from kernelrt.tensor.functions import binary_loss, divergence, huber, logistic_loss
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.positions import check_labels
 from kernelrt.tensor.totals import log_total, normalize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand, TensorBase
@@ -136,42 +136,44 @@ class LossMethods(_Below):
         """
         if self.ndim < 2:
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
-        wide = self._wide("batch_norm").dtype
-        axes = (0, *range(2, self.ndim))
-        line = (1, self.dims[1], *(1,) * (self.ndim - 2))
         behind = (1,) * (self.ndim - 2)
         channels = (self._static_size(1, "batch_norm"),)
         if training:
+            axes = (0, *range(2, self.ndim))
             out, mean, variance = self._normalized(axes, eps)
-            count = build.volume(self.dims, axes)
-            if dim_max(count) == 1:
+            if dim_max(count := build.volume(self.dims, axes)) == 1:
                 raise ShapeError("batch_norm: training needs more than one value per channel")
-            if dim_max(count) == 0:  # nothing was seen, so the statistics stay
-                return out._scaled(self.dtype, weight, bias, channels, behind)
-            unbiased = variance * self._of(build.scalar(count, wide)) / self._of(
-                build.scalar(build.difference(count, 1), wide)
-            )  # fmt: skip
-            learned = ((running_mean, mean, 1), (running_var, unbiased, 2))
-            for running, new, needed in learned:
-                if running is not None:
-                    state = self._lift(running, "running")
-                    mixed = state * (1 - momentum) + new.reshape(channels) * momentum
-                    mixed = mixed.cast(state.dtype)
-                    if dim_span(count)[0] < needed:
-                        seen = self._of(build.scalar(count, dt.int64))
-                        mixed = mixed.where(seen >= needed, state)
-                    state._assign(mixed)
+            if dim_max(count) > 0:  # else nothing was seen, and the statistics stay
+                rest = out._of(build.scalar(build.difference(count, 1), variance.dtype))
+                unbiased = variance * out._of(build.scalar(count, variance.dtype)) / rest
+                self._learn(running_mean, mean.reshape(channels), momentum, count, 1)
+                self._learn(running_var, unbiased.reshape(channels), momentum, count, 2)
             return out._scaled(self.dtype, weight, bias, channels, behind)
         if running_mean is None or running_var is None:
             raise ShapeError(
                 "running_mean, running_var: needed outside training; pass training=True to use "
                 "the statistics of the batch"
             )
-        mean_ = self._lift(running_mean, "running_mean").reshape(line)
+        line = (1, self.dims[1], *behind)
+        mean = self._lift(running_mean, "running_mean").reshape(line)
         spread = self._lift(running_var, "running_var").reshape(line)
-        out = (self.cast(wide) - mean_) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
-        dtype = dt.promote(self.dtype, mean_.dtype, spread.dtype)
+        x = self._of(self._wide("batch_norm"))
+        out = (x - mean) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
+        dtype = dt.promote(self.dtype, mean.dtype, spread.dtype)
         return out._scaled(dtype, weight, bias, channels, behind)
+
+    def _learn(
+        self, running: TensorBase | None, new: Self, momentum: float, count: Dim, needed: int
+    ) -> None:
+        """Mix what a batch of `count` values shows into `running`, where it takes no more."""
+        if running is None:
+            return
+        known = self._lift(running, "running")
+        mixed = (known * (1 - momentum) + new * momentum).cast(known.dtype)
+        if dim_span(count)[0] < needed:
+            seen = self._of(build.scalar(count, dt.int64))
+            mixed = mixed.where(seen >= needed, known)
+        known._assign(mixed)
 
     @operation
     def _normalized(self, axes: tuple[int, ...], eps: float) -> tuple[Self, Self, Self]:
@@ -388,6 +390,30 @@ class LossMethods(_Below):
         x, y = self._pair(target, "smooth_l1_loss")
         return (x - y)._widely(lambda d: huber(d, beta, beta))._reduced(reduction)
 
+    def binary_cross_entropy(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """Binary cross entropy of probabilities; `target` holds others in the same shape.
+
+        A logarithm counts as at least -100, so that a certain probability costs no more than
+        that. One beyond 0 or 1 costs NaN. Scores keep more digits than probabilities: see
+        :meth:`binary_cross_entropy_with_logits`.
+        """
+        x, y = self._pair(target, "binary_cross_entropy")
+        return self._weighted_pair(binary_loss, [x, y], weight, reduction)
+
+    def _weighted_pair(
+        self, rule: Callable[..., UOp], parts: Sequence[Self], weight: TensorBase | None,
+        reduction: str,
+    ) -> Self:  # fmt: skip
+        """A loss of `parts` times `weight`, in the type in which all that meets."""
+        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
+        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
+        losses = self._of(rule(*build.align(*(p.uop.cast(dtype.accumulator) for p in parts))))
+        for factor in factors:
+            losses = losses * factor
+        return losses._reduced(reduction).cast(dtype)
+
     def binary_cross_entropy_with_logits(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
         pos_weight: TensorBase | None = None,
@@ -399,13 +425,7 @@ class LossMethods(_Below):
         """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
-        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
-        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
-        wide = dtype.accumulator
-        losses = self._of(logistic_loss(*build.align(*(p.uop.cast(wide) for p in parts))))
-        for factor in factors:
-            losses = losses * factor
-        return losses._reduced(reduction).cast(dtype)
+        return self._weighted_pair(logistic_loss, parts, weight, reduction)
 
     def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
         """Divergence of probabilities `target` from these log-probabilities.

@@ -54,7 +54,7 @@ _RATIOS: Final[dict[DType, _Ratio]] = {
             " 0x1.40d842p+1"
         ),
     ),
-    # Interpolation in 400-bit arithmetic: relative error 2**-56.4, 2**-54.6 with rounded coefficients.
+    # Interpolation in 400-bit arithmetic: relative error 2**-56.4, rounded 2**-54.6.
     dt.float64: _Ratio(
         38.8,
         _floats(

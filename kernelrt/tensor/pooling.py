@@ -1,4 +1,4 @@
-"""Pooling over windows."""
+"""Pooling over windows, and its reverse."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import PerAxis, lacking, per_axis
+from kernelrt.tensor.arguments import PerAxis, lacking, per_axis, real, whole
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["PoolingMethods"]
+__all__ = ["PoolingMethods", "check_upsampling"]
 
 
 @operations()
@@ -60,17 +60,60 @@ class PoolingMethods(_Below):
         """Mean of each window over the last axis; as :meth:`avg_pool2d`."""
         return self._avg_pool(1, kernel_size, stride, padding, count_include_pad)
 
+    def interpolate(
+        self, size: PerAxis | None = None,
+        scale_factor: float | tuple[float, ...] | None = None, mode: str = "nearest",
+    ) -> Self:  # fmt: skip
+        """Other sizes of the axes behind the first two, by repeating or leaving out elements.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            The new sizes.
+        scale_factor : float or tuple of float, optional
+            In their place, what the sizes are multiplied by, and rounded down.
+        mode : "nearest"
+            Element i of n is element ``floor(i * old / n)``, or ``floor(i / scale_factor)``.
+        """
+        check_upsampling(size, scale_factor, mode)
+        n = self.ndim - 2
+        if n < 1:
+            raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
+        out = self
+        for axis, (count, factor) in enumerate(_upsampling(size, scale_factor, n), 2):
+            times = whole(factor)
+            if count is None and times is not None:
+                out = out.repeat_interleave(times, axis)
+            else:
+                old = self._static_size(axis, "interpolate")
+                out = out._picked(axis, old, count or math.floor(old * factor), factor)
+        return out
+
+    def _picked(self, axis: int, old: int, count: int, factor: float) -> Self:
+        """As many slices along `axis` as `count` says, `factor` apart or as far as that says."""
+        if not old or not count:
+            raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {count}")
+        if count % old == 0:
+            return self.repeat_interleave(count // old, axis)
+        number = build.iota(count)
+        if factor == 1:
+            place = build.mul(number, old).alu(Op.IDIV, _like(number, count))
+        else:
+            place = build.div(number.cast(dt.float64), factor).alu(Op.FLOOR).cast(dt.int64)
+            place = place.alu(Op.MIN, _like(number, old - 1))
+        return self.index_select(axis, self._of(place))
+
     def _max_pool(
         self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
     ) -> Self:
         low = self.dtype.min
         seen, taps = self._windows(n, f"max_pool{n}d", kernel, stride, padding, dilation, low)
         out = build.reduce(seen, Op.MAX, taps)
-        real: tuple[UOp, ...] = ()
+        inside: tuple[UOp, ...] = ()
         if self.dtype.is_float and any(per_axis(padding, n, "padding")):
             # Elements of minus infinity are as great as the padding, which takes no gradient.
-            real = (self._inside(n, kernel, stride, padding, dilation),)
-        return self._of(custom(out, _first_maximum, seen, parts=real, arg=taps))
+            inside = (self._inside(n, kernel, stride, padding, dilation),)
+        return self._of(custom(out, _first_maximum, seen, parts=inside, arg=taps))
 
     def _inside(
         self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
@@ -142,11 +185,39 @@ def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     hit = seen.eq(top)
     if seen.dtype.is_float:
         hit = hit.alu(Op.OR, seen.ne(seen))
-    for real in node.arg.parts:
-        hit = hit.alu(Op.AND, real)
+    for inside in node.arg.parts:
+        hit = hit.alu(Op.AND, inside)
     first = build.reduce(build.where(hit, number, count), Op.MIN, taps)
     # Every tap of a window asks for it: worth finding once.
     first = UOp(Op.CONTIGUOUS, dt.int32, (first,))
     first = build.expand(build.reshape(first, shape), seen.shape)
     spread = build.expand(build.reshape(g, shape), seen.shape)
     return build.where(number.eq(first), spread, 0)
+
+
+def check_upsampling(size: object, scale_factor: object, mode: str) -> None:
+    """Raise ShapeError where one of the two is not given alone, or for another mode."""
+    if mode != "nearest":
+        raise ShapeError(f"mode: expected 'nearest', not {mode!r}")
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("size, scale_factor: expected one of the two")
+
+
+def _upsampling(
+    size: PerAxis | None, scale_factor: float | tuple[float, ...] | None, n: int
+) -> list[tuple[int | None, float]]:
+    """The new size of each axis, or None and by what it is multiplied."""
+    if size is not None:
+        return [(count, 1) for count in per_axis(size, n, "size", least=1)]
+    assert scale_factor is not None
+    each = scale_factor if isinstance(scale_factor, tuple | list) else (scale_factor,) * n
+    if len(each) != n:
+        raise ShapeError(f"scale_factor: expected {n} numbers, not {len(each)}")
+    factors = [real(number, "scale_factor") for number in each]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise ShapeError(f"scale_factor: expected numbers above 0, not {scale_factor}")
+    return [(None, factor) for factor in factors]
+
+
+def _like(node: UOp, value: int) -> UOp:
+    return build.full(value, node.dtype, node.shape)

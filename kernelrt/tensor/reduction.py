@@ -94,13 +94,17 @@ class ReductionMethods(_Below):
         out = mean_of(node.cast(node.dtype.accumulator), axes).cast(node.dtype)
         return self._of(out if keepdim else _drop(out, axes))
 
-    def var(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
+    def var(
+        self, dim: Dims = None, keepdim: bool = False, *, correction: float | None = None,
+        unbiased: bool | None = None,
+    ) -> Self:  # fmt: skip
         """Variance over `dim`: squared deviations over the count less `correction`.
 
-        That divisor is at least 0: where it is, the variance is infinite, or NaN where all
+        The correction is 1 unless something else is said; `unbiased` says 1 or 0 by True or False.
+        The divisor is at least 0: where it is, the variance is infinite, or NaN where all
         deviations are 0.
         """
-        out = self._variance(dim, correction, "var")
+        out = self._variance(dim, _correction(correction, unbiased), "var")
         return self._kept_or_dropped(out, dim, keepdim)
 
     def _variance(self, dim: Dims, correction: float, name: str) -> UOp:
@@ -133,12 +137,15 @@ class ReductionMethods(_Below):
         out = out.cast(self.dtype)
         return self._of(out if keepdim else _drop(out, axes_of(dim, self.ndim)))
 
-    def std(self, dim: Dims = None, keepdim: bool = False, *, correction: float = 1) -> Self:
+    def std(
+        self, dim: Dims = None, keepdim: bool = False, *, correction: float | None = None,
+        unbiased: bool | None = None,
+    ) -> Self:  # fmt: skip
         """Standard deviation over `dim`: the root of :meth:`var`.
 
         The gradient of equal elements, which have none, is 0.
         """
-        variance = self._variance(dim, correction, "std")
+        variance = self._variance(dim, _correction(correction, unbiased), "std")
         root = custom(variance.alu(Op.SQRT), guarded_root_rule, variance)
         return self._kept_or_dropped(root, dim, keepdim)
 
@@ -397,3 +404,14 @@ def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (place,) = node.arg.inputs, node.arg.parts
     chosen = build.iota_along(x.shape, node.arg.arg).eq(place)
     return build.where(chosen, build.expand(g, x.shape), 0)
+
+
+def _correction(correction: float | None, unbiased: bool | None) -> float:
+    """What a variance takes from the count."""
+    if unbiased is None:
+        return 1 if correction is None else correction
+    if correction is not None:
+        raise DTypeError("correction, unbiased: expected one of the two")
+    if not isinstance(unbiased, bool):
+        raise DTypeError(f"unbiased: expected a bool, not {type(unbiased).__name__}")
+    return int(unbiased)

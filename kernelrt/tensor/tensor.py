@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import operator
+from inspect import getattr_static
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
+from kernelrt._lacking import OTHERS, TENSOR, Lacking, in_place, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, random, realize, state
@@ -273,6 +276,12 @@ class Tensor(
             return _frozen, (bits, self.dtype)
         return Tensor, (bits, self.dtype, None, self._is_parameter)
 
+    def __dir__(self) -> list[str]:
+        kind = type(self)
+        return [name for name in super().__dir__() if not isinstance(
+            getattr_static(kind, name, None), Lacking
+        )]  # fmt: skip
+
     def __copy__(self) -> Self:
         return self.clone()
 
@@ -304,3 +313,18 @@ def _frozen(data: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
 
 
 _backward = gradient.backward
+
+
+def _name_methods() -> None:
+    """Let errors of calls name the class that users know, whichever part of it has the method."""
+    for part in Tensor.__mro__[1:]:
+        for value in list(vars(part).values()):
+            function = getattr(value, "__wrapped__", value)  # an operation has a name of its own
+            if isinstance(function, FunctionType) and part.__module__.startswith("kernelrt."):
+                function.__qualname__ = f"Tensor.{function.__name__}"
+                if function is value:
+                    function.__module__ = Tensor.__module__  # where pickle finds it
+
+
+_name_methods()
+install(Tensor, "a Tensor of kernelrt", TENSOR | OTHERS | in_place(Tensor), sealed=True)

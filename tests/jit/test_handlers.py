@@ -242,7 +242,7 @@ def test_lines_and_attributes_that_a_handler_reads_are_its_own():
             return x + 1
 
     model = Sends()
-    f = krt.jit(lambda x: model(x))
+    f = krt.jit(model)
     f(ONE)
     other.eval()
     f(ONE)

@@ -7,6 +7,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.errors import DTypeError, ShapeError
 
 torch = pytest.importorskip("torch")
 tnn = torch.nn
@@ -110,3 +111,85 @@ def test_embedding() -> None:
     np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), rtol=1e-5)
     with pytest.raises(krt.IndexBoundsError):
         ours(krt.tensor([10])).numpy()
+
+
+def test_padding_by_word():
+    x = krt.randn(2, 3, 6, 7)
+    for dims, layer, theirs in (
+        (2, nn.Conv2d(3, 4, (3, 4), padding="same", dilation=(2, 1)), "Conv2d"),
+        (2, nn.Conv2d(3, 4, 3, padding="valid", stride=2), "Conv2d"),
+        (1, nn.Conv1d(3, 4, 4, padding="same", groups=1), "Conv1d"),
+    ):
+        image = x if dims == 2 else x[:, :, 0]
+        twin = getattr(torch.nn, theirs)(
+            3, 4, layer.kernel_size, layer.stride, layer.padding, layer.dilation
+        )
+        twin.load_state_dict(
+            {n: torch.tensor(t.detach().numpy()) for n, t in layer.state_dict().items()}
+        )
+        want = twin(torch.tensor(image.numpy())).detach().numpy()
+        np.testing.assert_allclose(layer(image).detach().numpy(), want, rtol=1e-4, atol=1e-5)
+        assert f"padding={layer.padding!r}" in repr(layer)
+
+
+def test_padding_that_cannot_be():
+    with pytest.raises(ShapeError, match="padding: expected numbers, 'valid' or 'same', not 'x'"):
+        nn.Conv2d(3, 4, 3, padding="x")
+    with pytest.raises(ShapeError, match="'same' needs a stride of 1, not"):
+        nn.Conv2d(3, 4, 3, stride=(1, 2), padding="same")
+    with pytest.raises(DTypeError, match="padding: expected an int or a pair of ints"):
+        nn.ConvTranspose2d(3, 4, 3, padding="same")
+
+
+def test_errors_of_calls_name_the_layer():
+    with pytest.raises(TypeError, match=r"^Conv2d\.__init__\(\) missing 2"):
+        nn.Conv2d(3)
+    with pytest.raises(TypeError, match=r"^ConvTranspose1d\.__init__\(\) got an unexpected"):
+        nn.ConvTranspose1d(3, 4, 3, foo=1)
+
+    class Mine(nn.Conv2d):
+        def __init__(self):
+            super().__init__(3, 4, 3)
+
+    assert Mine().kernel_size == (3, 3)
+
+
+def test_upsampling_flattening_and_loss():
+    x = np.random.default_rng(0).random((2, 4, 3, 5)).astype(np.float32)
+    pairs = [
+        (nn.Upsample(scale_factor=2), torch.nn.Upsample(scale_factor=2)),
+        (nn.Upsample(scale_factor=(1.5, 0.5)), torch.nn.Upsample(scale_factor=(1.5, 0.5))),
+        (nn.Upsample((6, 3)), torch.nn.Upsample((6, 3))),
+        (nn.Upsample(2), torch.nn.Upsample(2)),
+        (nn.Unflatten(1, (2, -1)), torch.nn.Unflatten(1, (2, -1))),
+    ]
+    for ours, theirs in pairs:
+        got, want = ours(krt.tensor(x)).numpy(), theirs(torch.tensor(x)).numpy()
+        np.testing.assert_array_equal(got, want)
+    assert repr(pairs[0][0]) == "Upsample(scale_factor=2)"
+    target = (x > 0.5).astype(np.float32)
+    for reduction in ("mean", "sum", "none"):
+        got = nn.BCELoss(reduction=reduction)(krt.tensor(x), krt.tensor(target))
+        want = torch.nn.BCELoss(reduction=reduction)(torch.tensor(x), torch.tensor(target))
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-6)
+    for wrong in (
+        nn.Upsample, lambda: nn.Upsample(2, 2), lambda: nn.Upsample(2, mode="linear"),
+        lambda: krt.ones(2, 3).interpolate(2), lambda: krt.ones(1, 1, 2).interpolate((2, 2)),
+        lambda: krt.ones(1, 1, 2).interpolate(scale_factor=0.1),
+        lambda: krt.ones(1, 1, 2).interpolate(scale_factor=-2),
+    ):  # fmt: skip
+        with pytest.raises(ShapeError):
+            wrong()
+
+
+def test_sure_probabilities_cost_at_most_a_hundred():
+    p, t = np.float32([0, 1, 0, 1, 0.25]), np.float32([0, 1, 1, 0, 0.5])
+    x, y = krt.tensor(p, requires_grad=True), torch.tensor(p, requires_grad=True)
+    ours = x.binary_cross_entropy(krt.tensor(t), reduction="none")
+    theirs = torch.nn.functional.binary_cross_entropy(y, torch.tensor(t), reduction="none")
+    ours.sum().backward()
+    theirs.sum().backward()
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-6)
+    assert np.isnan(krt.tensor([-0.1, 1.1]).binary_cross_entropy(krt.ones(2), reduction="none")
+                    .numpy()).any()  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.errors import DTypeError, StateError
 
 
 class Block(nn.Module):
@@ -264,3 +265,27 @@ def test_other_attribute_errors_are_as_they_were() -> None:
         with pytest.raises(AttributeError, match=name) as caught:
             module(np.ones(3))
         assert not isinstance(caught.value, krt.KernelrtError)
+
+
+def test_buffers_are_attributes() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            self.register_buffer("count", krt.zeros(3))
+            self.register_buffer("nothing", None)
+
+    module = Counts()
+    assert list(module.state_dict()) == ["count"]
+    assert not list(module.parameters())
+    assert module.nothing is None
+    for name, value, error, text in (
+        ("count", krt.ones(1), StateError, "has 'count' already"),
+        ("a.b", krt.ones(1), DTypeError, "name of an attribute"),
+        ("more", np.ones(1), DTypeError, "expected a Tensor or None"),
+    ):
+        with pytest.raises(error, match=text):
+            module.register_buffer(name, value)
+    with pytest.raises(StateError, match="persistent"):
+        module.register_buffer("more", krt.ones(1), persistent=False)
+    assert not hasattr(module, "more")
+    module.register_buffer("type", krt.ones(1))  # a name that errors know
+    assert module.type.item() == 1

@@ -35,7 +35,9 @@ def test_random_calls(number):
 
 def test_every_method_is_in_the_table():
     lines = " ".join(row.line for row in ROWS)
-    names = {n for n in dir(krt.Tensor) if not n.startswith("_")} - ELSEWHERE
+    names = {
+        n for n in dir(krt.Tensor) if not n.startswith("_") and hasattr(krt.Tensor, n)
+    } - ELSEWHERE
     spelled = {n for n in names if f".{n}" in lines or SPELLED.get(n, "?") in lines}
     missing = sorted(names - spelled)
     assert not missing

@@ -9,7 +9,9 @@ import pytest
 
 import kernelrt as krt
 
-SIGMOID = (lambda v: 1 / (1 + math.exp(-v)) if v > 0 else math.exp(v) / (1 + math.exp(v)))
+
+def sigmoid(v: float) -> float:
+    return 1 / (1 + math.exp(-v)) if v > 0 else math.exp(v) / (1 + math.exp(v))
 
 
 def normal(v: float) -> float:
@@ -23,13 +25,15 @@ def bell(v: float) -> float:
 #: Of each its value and its derivative in float64, and how far its arguments may lie from 0.
 TRUTH = {
     "gelu": (lambda v: v * normal(v), lambda v: normal(v) + v * bell(v), 13, 37),
-    "sigmoid": (SIGMOID, lambda v: SIGMOID(v) * SIGMOID(-v), 87, 708),
-    "silu": (lambda v: v * SIGMOID(v), lambda v: SIGMOID(v) * (1 + v * SIGMOID(-v)), 87, 708),
+    "sigmoid": (sigmoid, lambda v: sigmoid(v) * sigmoid(-v), 87, 708),
+    "silu": (lambda v: v * sigmoid(v), lambda v: sigmoid(v) * (1 + v * sigmoid(-v)), 87, 708),
     "logsigmoid": (
         lambda v: -math.log1p(math.exp(-v)) if v > 0 else v - math.log1p(math.exp(v)),
-        lambda v: SIGMOID(-v), 87, 708,
+        lambda v: sigmoid(-v), 87, 708,
     ),
-    "elu": (lambda v: v if v > 0 else math.expm1(v), lambda v: 1 if v > 0 else math.exp(v), 87, 708),
+    "elu": (
+        lambda v: v if v > 0 else math.expm1(v), lambda v: 1 if v > 0 else math.exp(v), 87, 708,
+    ),
     "erfc": (math.erfc, lambda v: -2 / math.sqrt(math.pi) * math.exp(-v * v), 9, 26),
     "tanh": (math.tanh, lambda v: 1 / math.cosh(v) ** 2, 87, 350),
     "expm1": (math.expm1, math.exp, 87, 708),

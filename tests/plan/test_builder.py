@@ -300,7 +300,7 @@ def test_a_part_that_is_written_later_does_not_count():
     chain.builder.add_copy(left, 1, 64)
     chain.scale(0, scratch, 2)
     chain.builder.add_copy(right, 1, 64)
-    with pytest.raises(PlanBuildError, match="slot 1 reads 128 bytes.* writes bytes 64 to 128;"):
+    with pytest.raises(PlanBuildError, match=r"slot 1 reads 128 bytes.* writes bytes 64 to 128;"):
         chain.build(0)
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
+
+from tests.soak.processes import Patience
+
+#: Seconds of computing, or of doing nothing, after which a process hangs. Those of a machine with
+#: much to do do not count.
+HANGS = 60
 
 PROGRAM = """
 import os, signal, time
@@ -26,8 +38,7 @@ def forks():
     if child:
         children.append(child)
         return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a child forks no more
-    signal.alarm(60)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a child forks no more
     os._exit((krt.ones(5) * 2 + 1).sum().item() != 15)
 
 def goes_on():
@@ -36,8 +47,7 @@ def goes_on():
     if child:
         children.append(child)
         return
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(60)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     leave = True
 
 leave = False
@@ -66,10 +76,83 @@ print("right")
 """
 
 
+def outcome(code: str) -> tuple[int | None, str, str]:
+    """How a program ends, and what it writes; None where it, or a child of it, hangs."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=out, stderr=errors, start_new_session=True
+        )
+        patience = {process.pid: Patience(process.pid, HANGS)}
+        try:
+            while process.poll() is None:
+                for pid in members(process.pid):
+                    patience.setdefault(pid, Patience(pid, HANGS))
+                # The parent waits for its children: what hangs is who waits for nobody.
+                if all(p.over() for p in list(patience.values())):
+                    break
+                time.sleep(0.05)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            ended = process.returncode
+            process.wait()
+        out.seek(0)
+        errors.seek(0)
+        return ended, out.read(), errors.read()
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            text = stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+            if int(text[2]) == group:
+                found.append(int(stat.parent.name))
+    return found
+
+
 @pytest.mark.parametrize("after", [0.001, 0.01, 0.03, 0.1])
 @pytest.mark.parametrize("what", ["computes", "forks", "goes_on"])
 def test_handlers_meet_no_half_of_a_module(what, after):
-    code = PROGRAM.format(what=what, after=after)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          timeout=100, check=False)  # fmt: skip
-    assert (done.stdout, done.returncode) == ("right\n", 0), done.stderr
+    ended, written, errors = outcome(PROGRAM.format(what=what, after=after))
+    assert (ended, written) == (0, "right\n"), errors
+
+
+STOPPED = """
+import os, threading, time
+from kernelrt import _locks
+
+lock, held, done = _locks.Lock(_locks.CALL), threading.Event(), []
+
+def work():
+    with lock:
+        held.set()
+        time.sleep(1.5)  # without the processor: as one that waits for it
+        while time.thread_time() < 0.3:
+            pass
+        done.append(None)
+
+threading.Thread(target=work).start()
+held.wait()
+print("forks", flush=True)
+child = os.fork()
+if not child:
+    os._exit(not done)
+print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def test_a_fork_waits_for_a_lock_although_the_process_is_stopped():
+    """As a busy machine does it: for seconds neither the fork nor what it waits for goes on."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "forks\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(4)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "0\n"

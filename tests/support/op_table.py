@@ -96,6 +96,7 @@ ROWS: list[Row] = [
     # reductions
     *rows("x.sum(); x.sum({d}); x.sum({ds}, keepdim={k}); x.mean({d}); x.mean({ds}, keepdim={k}); "
           "x.mean(); x.prod({d}); x.prod(); x.var({ds}, correction={o}, keepdim={k}); x.var(); "
+          "x.var({d}, unbiased={k}); "
           "x.std({d}, correction={o}); x.std(); x.norm(); x.norm(1, {ds}); x.norm(2, {d}, {k}); "
           "x.norm(3, {d}); x.norm(0.5, {d}); x.norm(float('inf'), {d}); x.norm(-2, {d}); "
           "x.logsumexp({d}); x.logsumexp({ds}, {k}); x.softmax({d}); x.log_softmax({d}); "
@@ -146,6 +147,7 @@ ROWS: list[Row] = [
     *rows("F.max_pool2d(x, {n}, {t}); F.max_pool2d(x, ({n}, 1)); F.max_pool2d(x, 1); "
           "F.max_pool2d(x, {n}, {t}, {n} // 2); F.avg_pool2d(x, {n}); "
           "F.avg_pool2d(x, {n}, {t}, {n} // 2, count_include_pad={k})", "f", "pool2", "ties"),
+    *rows("F.interpolate(x, scale_factor=2); F.interpolate(x, scale_factor={n})", "f", "pool2"),
     # normalization and losses
     *rows("F.layer_norm(x, x.shape[-1:]); F.layer_norm(x, x.shape[-1:], y, z); "
           "F.rms_norm(x, x.shape[-1:], y, 1e-5); F.rms_norm(x, x.shape[-1:], eps=1e-6)", "f",
@@ -158,6 +160,7 @@ ROWS: list[Row] = [
     *rows("F.mse_loss(x, y, reduction={r}); F.l1_loss(x, y, reduction={r}); "
           "F.huber_loss(x, y, reduction={r}); F.huber_loss(x, y, delta=0.5); "
           "F.smooth_l1_loss(x, y, reduction={r}); F.smooth_l1_loss(x, y, beta=0.3); "
+          "F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction={r}); "
           "F.binary_cross_entropy_with_logits(x, y.sigmoid(), reduction={r}); "
           "F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=y.exp()); "
           "F.binary_cross_entropy_with_logits(x, y.sigmoid(), y * y); "

@@ -1,0 +1,116 @@
+"""Names that PyTorch has and kernelrt has not: errors say so, and what to use in their place."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+
+import kernelrt as krt
+from kernelrt import _lacking, nn
+
+X = krt.ones(3)
+
+
+@pytest.mark.parametrize(("look", "text"), [
+    (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', which PyTorch's has; use x itself"),
+    (lambda: X.absolute, r"no 'absolute', .*; use x\.abs\(\)"),
+    (lambda: X.relu_, r"no 'relu_', .*; use x = x\.relu\(\.\.\.\), or x\.assign"),
+    (lambda: X.fmax, "no 'fmax', .*; near it are "),
+    (lambda: krt.Tensor.topk, "no 'topk', .*; use NumPy's"),
+    (lambda: setattr(X, "data", X), r"no 'data', .*x\.assign\(value\)"),
+    (lambda: nn.Linear(2, 2).buffers(), "a Module of kernelrt has no 'buffers'"),
+    (lambda: krt.relu(X), r"module 'kernelrt' has no attribute 'relu'; use x\.relu"),
+    (lambda: krt.optim, r"use kernelrt\.nn\.optim"),
+    (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
+    (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
+    (lambda: krt.nn.functional, r"module 'kernelrt\.nn' .*; use a method of Tensor"),
+    (lambda: nn.BatchNorm2d(3), r"'BatchNorm2d'; use x\.batch_norm"),
+    (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
+    (lambda: nn.Linaer, "near it are Linear"),
+    (lambda: nn.optim.RMSprop, "'RMSprop'; use Adam"),
+    (lambda: nn.init.orthogonal_, "'orthogonal_'; use kaiming_normal_"),
+])  # fmt: skip
+def test_errors_say_what_to_use(look, text):
+    with pytest.raises(AttributeError, match=text):
+        look()
+
+
+def test_names_that_are_lacking_are_not_there():
+    for name in ("cuda", "relu_", "topk", "fmax"):
+        assert not hasattr(X, name)
+        assert not hasattr(krt.Tensor, name)
+        assert name not in dir(X)
+    assert "relu" in dir(X)
+    assert getattr(krt, "relu", None) is None
+    assert not hasattr(nn, "__path_of_nothing__")
+    with pytest.raises(ImportError, match="functional"):
+        from kernelrt.nn import functional  # noqa: F401
+
+
+def test_looking_up_what_is_there_costs_nothing():
+    """Neither a Tensor nor a Module asks a function of Python for its attributes."""
+    for kind in (krt.Tensor, nn.Module):
+        assert not any("__getattr__" in vars(base) for base in kind.__mro__)
+    assert all("__getattribute__" not in vars(base) for base in krt.Tensor.__mro__[:-1])
+
+
+def names(text: str) -> set[str]:
+    """Methods of `x` that a text speaks of."""
+    return set(re.findall(r"\bx\.(\w+)", text))
+
+
+def test_what_is_to_be_used_is_there():
+    for table in (_lacking.TENSOR, _lacking.NN, _lacking.TOP, _lacking.OPTIM, _lacking.INIT):
+        for name, text in table.items():
+            assert all(hasattr(krt.Tensor, n) for n in names(text)), (name, text)
+            for path in re.findall(r"\bkernelrt\.(\w+)", text):
+                assert hasattr(krt, path) or path == "data", (name, text)
+            for path in re.findall(r"\bnn\.([A-Z]\w+)", text):
+                assert hasattr(nn, path), (name, text)
+
+
+def test_nothing_in_the_tables_is_there_itself():
+    """What was added since must leave the table."""
+    own = {n for n in dir(krt.Tensor) if hasattr(krt.Tensor, n)}
+    assert not own & {*_lacking.TENSOR, *_lacking.OTHERS, *_lacking.in_place(krt.Tensor)}
+    assert not {n for n in _lacking.MODULE if hasattr(nn.Module, n)}
+    for module, table in ((nn, _lacking.NN), (krt, _lacking.TOP), (nn.optim, _lacking.OPTIM),
+                          (nn.init, _lacking.INIT)):  # fmt: skip
+        assert not set(table) & set(module.__all__)
+
+
+def test_names_of_torch():
+    torch = pytest.importorskip("torch")
+    for table in (_lacking.TENSOR, _lacking.OTHERS):
+        extra = {n for n in table if not hasattr(torch.Tensor, n)}
+        functional = {n for n in extra if hasattr(torch.nn.functional, n)}
+        assert len(extra - functional) <= 3, extra - functional
+    lost = {n for n in dir(torch.nn.Module) if not n.startswith("_")}
+    assert set(_lacking.MODULE) <= lost
+
+
+def test_errors_of_calls_name_the_public_class():
+    for call, text in (
+        (lambda: X.sum(foo=1), r"Tensor\.sum\(\) got an unexpected keyword argument 'foo'"),
+        (lambda: X.batch_norm(foo=1), r"Tensor\.batch_norm\(\) got"),
+        (lambda: X.softmax(1, 2, 3, 4), r"Tensor\.softmax\(\) takes from 1 to 3 positional"),
+        (lambda: X.tolist(3), r"Tensor\.tolist\(\) takes 1 positional argument"),
+        (X.conv2d, r"Tensor\.conv2d\(\) missing 1 required"),
+        (lambda: X.backward(foo=1), r"Tensor\.backward\(\) got"),
+    ):
+        with pytest.raises(TypeError, match=f"^{text}"):
+            call()
+    wrong = [
+        name for name in dir(krt.Tensor)
+        if callable(value := getattr(krt.Tensor, name, None)) and hasattr(value, "__code__")
+        and not value.__qualname__.startswith("Tensor.")
+    ]  # fmt: skip
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", ["sum", "batch_norm", "tolist", "view", "backward"])
+def test_methods_are_pickled_by_name(name):
+    method = getattr(krt.Tensor, name)
+    assert pickle.loads(pickle.dumps(method)) is method  # noqa: S301 - our own
