@@ -1,4 +1,4 @@
-"""Blocks that are loaded by rows and had by columns: which lanes end where, in how many shuffles."""
+"""Blocks loaded by rows and had by columns: which lanes end where, in how many shuffles."""
 
 import itertools
 import re
@@ -72,7 +72,8 @@ def block(rows, columns):
         text.lines.append(f"  store <{rows} x float> {column.text}, ptr {address}, align 4")
     body = "\n".join([*text.lines, "  ret void", "}", *text.declarations.values()])
     width = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-    return f"define void @block(ptr %bufs, ptr %vals) #0 {{\n{body}\nattributes #0 = {{ {width} }}\n"
+    head = "define void @block(ptr %bufs, ptr %vals) #0 {"
+    return f"{head}\n{body}\nattributes #0 = {{ {width} }}\n"
 
 
 @pytest.mark.parametrize(
