@@ -1,6 +1,6 @@
 """Types of what counts the cycles of loop nests."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kernelrt.codegen.tiles import Tile
 from kernelrt.ir.uop import UOp
@@ -20,9 +20,9 @@ class Tiles:
 class Load:
     """A LOAD of a nest: its loops, innermost first, and the strides along them.
 
-    `closed` says which of them belong to the nest alone, `around` has those that the array which it
-    reads varies with. `plain` ones have no gate. A byte takes `streamed` cycles where it has to come
-    from far.
+    `closed` says which of them belong to the nest alone, `around` has those that the array which
+    it reads varies with. `plain` ones have no gate. A byte takes `streamed` cycles where it has to
+    come from far.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Tally:
         **numbers: float,
     ) -> None: ...
 
-def cycles(tiles: Tiles, tallies: list[Tally], given: dict[UOp, Tile]) -> float:
+def cycles(tallies: list[Tally], given: Mapping[UOp, Tile]) -> float:
     """Estimated cycles of nests under the tiles `given`."""
 
-def charge(tiles: Tiles, tally: Tally, given: dict[UOp, Tile]) -> float:
+def charge(tally: Tally, given: Mapping[UOp, Tile]) -> float:
     """What a nest's cycles are to be multiplied by for the copies that are made of its body."""

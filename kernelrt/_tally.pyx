@@ -43,7 +43,7 @@ cdef class Tiles:
         self.factors = array.array("q", [1] * self.count)
         self.lanes = array.array("q", [1] * self.count)
 
-    cdef void take(self, dict tiles) except *:
+    cdef void take(self, tiles) except *:
         cdef int at
         cdef Whole *factors = self.factors.data.as_longlongs
         cdef Whole *lanes = self.lanes.data.as_longlongs
@@ -365,14 +365,17 @@ cdef class Tally:
         return 1.05 if self.tiles.fixed.data.as_schars[at] and extent % factor else 1.0
 
 
-def cycles(Tiles tiles not None, list tallies not None, dict given not None):
+def cycles(list tallies not None, given):
     cdef double total = 0.0
-    tiles.take(given)
+    cdef Tiles taken = None
     for tally in tallies:
+        if (<Tally> tally).tiles is not taken:
+            taken = (<Tally> tally).tiles
+            taken.take(given)
         total += (<Tally> tally).cycles()
     return total
 
 
-def charge(Tiles tiles not None, Tally tally not None, dict given not None):
-    tiles.take(given)
+def charge(Tally tally not None, given):
+    tally.tiles.take(given)
     return tally.charge()

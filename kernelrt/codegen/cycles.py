@@ -14,7 +14,7 @@ from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.codegen.accesses import Accesses
     from kernelrt.codegen.nests import Nest
@@ -68,17 +68,17 @@ class Cycles:
         self._in_rows = bool(info.locals) and sums > 1
         self._tallies = {nest: self._tally(nest) for nest in nests}
 
-    def of(self, nests: Iterable[Nest], tiles: dict[UOp, Tile]) -> float:
+    def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nests`."""
-        return cycles(self._tiles, [self._tallies[nest] for nest in nests], tiles)
+        return cycles([self._tallies[nest] for nest in nests], tiles)
 
-    def charge(self, nest: Nest, tiles: dict[UOp, Tile]) -> float:
+    def charge(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """What these are to be multiplied by, for each copy of the body that `nest` has.
 
         Each remainder is another one to compile and to keep in the cache; and what fills an array
         needs few, of which the tile of the loops around has some.
         """
-        return charge(self._tiles, self._tallies[nest], tiles)
+        return charge(self._tallies[nest], tiles)
 
     def abreast(self, nest: Nest) -> int:
         """Rows of `nest` that are better waited for together than fetched one after the other."""

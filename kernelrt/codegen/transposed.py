@@ -49,10 +49,11 @@ def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int
     """
     halves = []
     for half in (0, part // 2):
-        starts = [at + i for at in range(0, width, part) for i in range(half, half + part // 2, size)]
-        halves.append([
-            vector + start + i for start in starts for vector in (0, width) for i in range(size)
-        ])
+        inside = range(half, half + part // 2, size)
+        starts = [at + i for at in range(0, width, part) for i in inside]
+        halves.append(
+            [vector + start + i for start in starts for vector in (0, width) for i in range(size)]
+        )
     return halves[0], halves[1]
 
 
