@@ -192,8 +192,9 @@ def _name(ast: UOp) -> str:
     neither.
     """
     info = Analysis(ast)
+    computed = [s for s in ast.src if s.src[2].op is not Op.CONST] or ast.src
     outer = sorted(
-        {r for s in ast.src for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
+        {r for s in computed for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
     )
     kind, inner = "map", ""
     if info.reduces:
