@@ -22,6 +22,7 @@ from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import Extents, accesses, dependencies
 from kernelrt.schedule.indexing import Indexer
+from kernelrt.schedule.layout import free_contractions
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.margins import store_margins
 from kernelrt.schedule.order import execution_order
@@ -81,6 +82,7 @@ def schedule(
     target = host() if device is None else device
     values = split_reductions(concatenate_products(values, target), target)
     values = store_margins(block_contractions(values, target), target)
+    values = free_contractions(values)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],
