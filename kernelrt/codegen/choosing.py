@@ -20,6 +20,7 @@ from kernelrt.codegen.cycles import PAGE, Cycles
 from kernelrt.codegen.length import Length
 from kernelrt.codegen.nests import Nest
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
+from kernelrt.codegen.stored import beside, transposing
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.traffic import streamed
@@ -92,13 +93,14 @@ class Chooser:
         )
         self.order = self._order(ranges)
         along = self.store_vector(stores)
-        for tile in self._store_tiles(stores, along):
+        for tile in self.store_tiles(stores, along):
             self.tiles = {} if along is None else {along: tile}
             self._settle(along)
             if self.is_short(self.tiles):
                 break
+        beside(self, stores, along)
         if not self.nests:
-            self._transposing(stores, along)
+            transposing(self, stores, along)
         elif along is not None:
             self._outermost(along)
         self._shrink()
@@ -150,7 +152,7 @@ class Chooser:
                     most[r] = max(most.get(r, 0), math.prod(extent(q) for q in walked))
         return max(most, key=lambda r: (most[r], extent(r), -int(r.arg)), default=None)
 
-    def _store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
+    def store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
         """Tiles for the range of the stores' vectors, the one that gives least text last."""
         if r is None:
             yield Tile()
@@ -443,24 +445,3 @@ class Chooser:
         )
         if after < before:
             self.order = moved
-
-    # Copies that change the layout ----------------------------------------------------------------
-
-    def _transposing(self, stores: Iterable[UOp], along: UOp | None) -> None:
-        """A strided load beside a contiguous store: unroll the range it is contiguous along."""
-        if along is None:
-            return
-        for s in stores:
-            for x in self.info.loads(s.src[2]):
-                step = self.accesses.stride(x, along)
-                if step in (0, 1, None) or len(x.src) > 2:
-                    continue
-                for r in sorted(self.info.deps[x], key=lambda r: int(r.arg)):
-                    if r is not along and self.accesses.stride(x, r) == 1 and extent(r) >= 4:
-                        size = min(self.lanes, 1 << (extent(r).bit_length() - 1))
-                        wide = min(self.lanes, extent(along))
-                        block = {r: Tile(size, 1), along: Tile(wide, wide)}
-                        if self.is_short({**self.tiles, **block}):
-                            self.tiles.update(block)
-                            self.order = [q for q in self.order if q is not r] + [r]
-                        return

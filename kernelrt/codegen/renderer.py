@@ -191,8 +191,10 @@ def _name(info: Analysis) -> str:
     ``contract_64x128_over_32`` sums products, ``reduce_64_over_10`` reduces, ``map_8192`` does
     neither.
     """
+    stores = info.sink.src
+    computed = [s for s in stores if s.src[2].op is not Op.CONST] or stores
     outer = sorted(
-        {r for s in info.sink.src for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
+        {r for s in computed for x in s.src for r in info.deps[x]}, key=lambda r: int(r.arg)
     )
     kind, inner = "map", ""
     if info.reduces:

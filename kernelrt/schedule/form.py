@@ -101,7 +101,8 @@ class Forms:
             elif node.op is Op.RANGE and node not in outer:
                 inner.append(node)
         # In the order of their old numbers, by which terms are sorted.
-        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), len(loops)):
+        first = 1 + max((int(r.arg) for r in loops), default=-1)
+        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), first):
             mapping[loop] = loop.replace(arg=number)
         alike = substitute(stores, mapping)
         whole = frozenset(h for place, h in holes.items() if place in self._keep)

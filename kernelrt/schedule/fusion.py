@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.origin import Origin, resolve, spread
-from kernelrt.ir.shape import total
+from kernelrt.ir.shape import is_static, total
 from kernelrt.schedule.cost import (
     FREE,
     MOST_WRITTEN,
@@ -366,8 +366,19 @@ class _Walk:
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
+        elif (pad := self._framed(node)) is not None:
+            (inside,) = pad.src
+            if (group := self._open(node, "map", inside.shape)) is not None:
+                group.margins[node] = pad
+                self._wish(inside, (group, group.natural))
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)
+
+    def _framed(self, node: UOp) -> UOp | None:
+        """The PAD that `node` is, if its zeros are stored apart from what they are around."""
+        pad = node.src[0] if node.op is Op.CONTIGUOUS else node
+        apart = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
+        return pad if apart and elements(pad.src[0].shape) else None
 
     def _open(self, node: UOp, kind: str, shape: tuple[Dim, ...]) -> Group | None:
         """A new kernel that computes `node`, or a part of it; None where there are no elements."""

@@ -16,7 +16,7 @@ from kernelrt.schedule.demand import Held, Key, Use, Value
 from kernelrt.schedule.indexing import ZERO, Index, Order
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from kernelrt.ir.origin import Origin
     from kernelrt.schedule.indexing import Indexer
@@ -63,6 +63,9 @@ class Group:
         For a CAT, the operands that are stored, where each begins, and the loops over it.
     roots : dict
         Stored tensor-level nodes -> the index at which each is stored.
+    margins : dict
+        Roots that are PADs, or copies of one -> the PAD: of these what lies inside is computed,
+        and stored in the midst of zeros.
     targets : frozenset
         BUFFERs of lasting state that roots are committed to.
     checks : bool
@@ -107,6 +110,7 @@ class Group:
     order: Order = ()
     natural: Index = ()
     parts: list[tuple[UOp, Dim, Index]] = field(default_factory=list)
+    margins: dict[UOp, UOp] = field(default_factory=dict)
     vectors: frozenset[UOp] = frozenset()
     reductions: dict[Key, Index] = field(default_factory=dict)
     values: dict[Key, Value] = field(default_factory=dict)
@@ -154,6 +158,32 @@ class Group:
                 known[part.shape] = (*shared, *self._loops_over(part.shape[axis:]))
             self.parts.append((part, start, known[part.shape]))
         self._note_loops()
+
+    def slabs(self, pad: UOp, order: Order) -> Iterator[Index]:
+        """Where the zeros of `pad` lie: the places of one slab after the other.
+
+        Parameters
+        ----------
+        pad : UOp
+            A PAD of what this group walks.
+        order : tuple of int
+            Its axes, outermost first: slabs along the outer ones are whole runs of memory.
+        """
+        before = {
+            a: i + as_uop(low) if low else i
+            for a, (i, (low, _)) in enumerate(zip(self.natural, pad.arg, strict=True))
+        }
+        for k, axis in enumerate(order):
+            low, high = pad.arg[axis]
+            for start, size in ((0, low), (pad.shape[axis] - high, high)):
+                if not size:
+                    continue
+                (own,) = self._loops_over([size])
+                rest = order[k + 1 :]
+                behind = self._loops_over(pad.shape[a] for a in rest)
+                self.loops += [i for i in (own, *behind) if i is not ZERO]
+                at = {**before, axis: own + as_uop(start), **dict(zip(rest, behind, strict=True))}
+                yield tuple(at[a] for a in range(len(order)))
 
     def _note_loops(self) -> None:
         every = {*self.natural, *(i for _, _, index in self.parts for i in index)}
@@ -223,6 +253,7 @@ class Group:
             here = self.reductions.setdefault((node, at(index)), at(own))
             names |= {r: mine for r, mine in zip(own, here, strict=True) if mine is not r}
         self.roots |= other.roots
+        self.margins |= other.margins
         self.targets |= other.targets
         self.checks |= other.checks
         self.needs |= other.needs

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
-from kernelrt.ir.shape import as_uop, dim_max
-from kernelrt.schedule.cost import contraction_reuse, elements, product_of
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import as_uop, dim_max, is_static
+from kernelrt.schedule.cost import contraction_reuse, elements, product_of, strip
 from kernelrt.schedule.indexing import ZERO, groups_of_axes
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.indexing import Index, Indexer, Order
 
-__all__ = ["innermost", "is_row_major", "preferred_orders", "varying"]
+__all__ = ["free_contractions", "innermost", "is_row_major", "preferred_orders", "varying"]
 
 #: Elements of a vector.
 _VECTOR = 16
@@ -41,6 +42,27 @@ def innermost(node: UOp, order: Order | None) -> int | None:
     """The axis of `node` that neighbours in memory differ in; None for one element."""
     axes = order if order is not None else range(len(node.shape))
     return next((a for a in reversed(axes) if node.shape[a] != 1), None)
+
+
+def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
+    """Equal graphs in which a contraction that the caller sees is apart from what he sees.
+
+    Seen is a copy, which is row-major. What it is a copy of may lie otherwise, where that is
+    cheaper by more than the copy: the gradient of filters has rows of three. Where it is not,
+    both are one.
+    """
+    seen = {strip(root) for root in roots}
+    seen = {n for n in seen if contraction_reuse(n) > 0 and is_static(n.shape)}
+    if not seen:
+        return list(roots)
+    done: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        src = tuple(done[s] for s in node.src)
+        new = done[node] = node if src == node.src else node.replace(src=src)
+        if node in seen:
+            done[node] = UOp(Op.CONTIGUOUS, new.dtype, (new,))
+            inherit(done[node], node)
+    return [done[root] for root in roots]
 
 
 def preferred_orders(

@@ -25,7 +25,7 @@ from kernelrt.schedule.gates import conjuncts
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order, is_never
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kernelrt.schedule.groups import Group
 
@@ -85,7 +85,11 @@ class _Lowering:
             if key not in done:
                 done[key] = self._made(key)
         if group.kind == "map":
-            return [self._store(r, r, at) for r, at in self._stored_first()]
+            inside = [
+                self._framed(r, at) if r in group.margins else self._store(r, r, at)
+                for r, at in self._stored_first()
+            ]
+            return [*inside, *(s for r in group.margins for s in self._frame(r))]
         (root,) = group.roots
         if group.kind == "cat":
             return self._join(root)
@@ -100,6 +104,23 @@ class _Lowering:
     def _store(self, root: UOp, value: UOp, index: Index) -> UOp:
         at = self._offset(root, index)
         return UOp(Op.STORE, root.dtype, (self._places[root], at, self._value(value, index)))
+
+    def _framed(self, root: UOp, index: Index) -> UOp:
+        """What lies inside a PAD, where it is stored."""
+        pad = self._group.margins[root]
+        at = tuple(
+            i + as_uop(low) if low else i for i, (low, _) in zip(index, pad.arg, strict=True)
+        )
+        value = self._value(pad.src[0], index)
+        return UOp(Op.STORE, root.dtype, (self._places[root], self._offset(root, at), value))
+
+    def _frame(self, root: UOp) -> Iterator[UOp]:
+        """The zeros around it."""
+        zero = const(0, root.dtype)
+        order = self._orders.get(root, tuple(range(len(root.shape))))
+        for index in self._group.slabs(self._group.margins[root], order):
+            at = self._offset(root, index)
+            yield UOp(Op.STORE, root.dtype, (self._places[root], at, zero))
 
     def _join(self, root: UOp) -> list[UOp]:
         axis = root.arg

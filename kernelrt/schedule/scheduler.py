@@ -22,7 +22,9 @@ from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import Extents, accesses, dependencies
 from kernelrt.schedule.indexing import Indexer
+from kernelrt.schedule.layout import free_contractions
 from kernelrt.schedule.lower import lower_group
+from kernelrt.schedule.margins import store_margins
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.split import split_reductions
@@ -79,7 +81,8 @@ def schedule(
         values = simplify_graph(cropped)
     target = host() if device is None else device
     values = split_reductions(concatenate_products(values, target), target)
-    values = block_contractions(values, target)
+    values = store_margins(block_contractions(values, target), target)
+    values = free_contractions(values)
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],

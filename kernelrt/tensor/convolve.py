@@ -16,7 +16,7 @@ from kernelrt.tensor.marks import custom
 from kernelrt.tensor.rules import unwindow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Windows", "convolve", "transposed"]
 
@@ -140,50 +140,65 @@ def _spread(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
     between. Where there are many remainders, they are channels of one convolution, if all of them
     have as many taps.
     """
-    n = len(windows.taps)
-    sizes = shape[2:]
     remainders = math.prod(windows.strides)
-    if remainders == 1 or remainders > _PHASES or not is_static(sizes):
-        whole = tuple(
-            total((low, size, high))
-            for low, size, high in zip(windows.low, sizes, windows.high, strict=True)
+    if remainders == 1 or not is_static(shape[2:]):
+        return _uncovered(_gathered, g, w, shape, windows)
+    if remainders <= _PHASES:
+        return _phased(g, w, shape, windows)
+    even = all(
+        taps % stride == 0 and dilation == 1 for _, taps, stride, dilation in windows.axes
+    )
+    return _uncovered(_shuffled if even else _gathered, g, w, shape, windows)
+
+
+def _uncovered(
+    spread: Callable[[UOp, UOp, build.Shape, Windows], UOp],
+    g: UOp,
+    w: UOp,
+    shape: build.Shape,
+    windows: Windows,
+) -> UOp:
+    """What `spread` makes of all that windows cover, without the zeros around the image."""
+    whole = tuple(
+        total((low, size, high))
+        for low, size, high in zip(windows.low, shape[2:], windows.high, strict=True)
+    )
+    reached = tuple(
+        total((prod((size, stride)), span - stride))
+        for size, stride, span in zip(g.shape[2:], windows.strides, windows.spans, strict=True)
+    )
+    # What is behind the last tap may be more than a stride.
+    covered = tuple(
+        size if same(window_count(size, *along), position) else reach
+        for size, reach, position, (_, *along) in zip(
+            whole, reached, g.shape[2:], windows.axes, strict=True
         )
-        even = remainders > _PHASES and all(
-            taps % stride == 0 and dilation == 1 for _, taps, stride, dilation in windows.axes
-        )
-        spread = _shuffled if even and is_static(sizes) else _gathered
-        reached = tuple(
-            total((prod((size, stride)), span - stride))
-            for size, stride, span in zip(g.shape[2:], windows.strides, windows.spans, strict=True)
-        )
-        # What is behind the last tap may be more than a stride.
-        covered = tuple(
-            size if same(window_count(size, *along), position) else reach
-            for size, reach, position, (_, *along) in zip(
-                whole, reached, g.shape[2:], windows.axes, strict=True
-            )
-        )
-        found = spread(g, w, (*shape[:2], *covered), windows)
-        left = [(0, difference(a, b)) for a, b in zip(whole, covered, strict=True)]
-        found = build.pad(found, [(0, 0), (0, 0), *left])
-        ends = zip(windows.low, sizes, strict=True)
-        inside = [(low, total((low, size))) for low, size in ends]
-        return build.shrink(found, [*((0, d) for d in shape[:2]), *inside])
+    )
+    found = spread(g, w, (*shape[:2], *covered), windows)
+    left = [(0, difference(a, b)) for a, b in zip(whole, covered, strict=True)]
+    found = build.pad(found, [(0, 0), (0, 0), *left])
+    ends = zip(windows.low, shape[2:], strict=True)
+    inside = [(low, total((low, size))) for low, size in ends]
+    return build.shrink(found, [*((0, d) for d in shape[:2]), *inside])
+
+
+def _phased(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
+    """A convolution for each remainder of a position by the stride."""
     parts = [
         [_phase(taps, stride, dilation, low + first) for first in range(stride)]
         for (_, taps, stride, dilation), low in zip(windows.axes, windows.low, strict=True)
     ]
-    counts = tuple(-(-size // s) for size, s in zip(sizes, windows.strides, strict=True))
+    counts = tuple(-(-size // s) for size, s in zip(shape[2:], windows.strides, strict=True))
     rows = [
         _phase_of(g, w, (*shape[:2], *counts), phases, windows.groups)
         for phases in itertools.product(*parts)
     ]
     # The remainders of the last axis change fastest.
-    for k in reversed(range(n)):
+    for k in reversed(range(len(counts))):
         stride, behind = windows.strides[k], 3 + 2 * k
         rows = [build.cat(rows[i : i + stride], behind) for i in range(0, len(rows), stride)]
-    whole_sizes = (count * s for count, s in zip(counts, windows.strides, strict=True))
-    found = build.reshape(rows[0], (*shape[:2], *whole_sizes))
+    sizes = (count * s for count, s in zip(counts, windows.strides, strict=True))
+    found = build.reshape(rows[0], (*shape[:2], *sizes))
     return build.shrink(found, [(0, d) for d in shape])
 
 

@@ -7,7 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from kernelrt.ir import Variable
+from kernelrt import dtype as dt
+from kernelrt.codegen.renderer import LLVMRenderer
+from kernelrt.device.spec import DeviceSpec
+from kernelrt.ir import Variable, const
 
 MOST = 40
 
@@ -77,3 +80,18 @@ def test_stores_of_every_layout(run, build, seed):
         run(kernel.ast, [*got, source], n=n)
         for x, y in zip(got, kernel.expected(before, source, n), strict=True):
             np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("size", [64, 33], ids=str)
+def test_zeros_beside_what_is_computed_are_vectors_too(run, build, rng, size):
+    i, j, k = build.range(8, 0), build.range(32, 1), build.range(size, 2)
+    out = build.param(0, 8 * (32 + size))
+    value = build.load(build.param(1, 8 * 32), i * 32 + j) * 2.0
+    row = i * (32 + size)
+    zero = const(0.0, dt.float32)
+    ast = build.sink(build.store(out, row + j, value), build.store(out, row + 32 + k, zero))
+    outline = LLVMRenderer(DeviceSpec.avx512()).outline(ast)
+    assert outline.count("vectors of 16") == 2
+    x, found = rng.standard_normal((8, 32)).astype(np.float32), np.ones((8, 32 + size), np.float32)
+    run(ast, [found, x])
+    np.testing.assert_array_equal(found, np.pad(2 * x, ((0, 0), (0, size))))

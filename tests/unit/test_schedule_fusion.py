@@ -187,10 +187,10 @@ def test_convolution_without_padding_is_one_kernel(mem: Memory) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 def test_padding_of_a_convolution_is_stored_first(mem: Memory, stride: int) -> None:
     x, w = mem.random(2, 8, 12, 12), mem.random(16, 8, 3, 3)
-    plan = check(mem, [conv2d(x, w, stride, 1)], kernels=2)
-    gates = [
-        n for n in toposort([plan.kernels[1].ast]) if n.op is Op.LOAD and len(n.src) == 3
-    ]
+    # Rows of six leave vectors empty: channels are innermost, and the filters and result copied.
+    plan = check(mem, [conv2d(x, w, stride, 1)], kernels=2 if stride == 1 else 4)
+    nodes = toposort([kernel.ast for kernel in plan.kernels])
+    gates = [n for n in nodes if n.op is Op.LOAD and len(n.src) == 3]
     assert not gates, "no condition in the inner loop"
 
 

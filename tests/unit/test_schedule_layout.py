@@ -172,3 +172,20 @@ def test_what_windows_of_one_channel_read_keeps_its_rows(mem: Memory) -> None:
     seen = windows(images, (2, 3, 1, 1), (3, 3, 1, 1))
     taps = expand(reshape(mem.random(32, 3, 3), (1, 32, 1, 1, 3, 3)), seen.shape)
     assert images not in orders(reduce(reduce(mul(seen, taps), Op.ADD, 4, 5), Op.ADD, 0, 2, 3))
+
+
+def test_a_wanted_gradient_of_filters_is_summed_along_its_channels(mem: Memory) -> None:
+    """Row-major, as the caller sees it, it has rows of three."""
+    x, g = mem.random(4, 16, 8, 8), mem.random(4, 32, 6, 6)
+    seen = reshape(windows(x, (2, 3, 1, 1), (3, 3, 1, 1)), (4, 1, 16, 6, 6, 3, 3))
+    shape = (4, 32, 16, 6, 6, 3, 3)
+    left = expand(reshape(g, (4, 32, 1, 6, 6, 1, 1)), shape)
+    filters = reduce(mul(left, expand(seen, shape)), Op.ADD, 0, 3, 4)
+    plan = check(mem, [filters, add(filters, 1.0)], tolerance=1e-3)
+    [product] = contractions(plan)
+    assert innermost_loop(product).src[0].arg == 32
+
+
+def test_a_wanted_product_is_stored_as_it_is_computed(mem: Memory) -> None:
+    y = matmul(mem.random(64, 48), mem.random(48, 32))
+    check(mem, [y, reduce(relu(y), Op.ADD, 1)], kernels=2)
