@@ -277,6 +277,8 @@ class Chooser:
         # Of tiles that cost the same, one whose elements lie near each other.
         outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
+        # What fills blocks of rows has its tile there.
+        outer = self._beside(nest) or outer
         array = self._keeps(nest)
         if array is not None:
             own = array.src[1:]
@@ -305,6 +307,11 @@ class Chooser:
         """The range along which the array that `nest` computes an element of is filled."""
         inner = (other.closed[-1] for other in self.nests if other.fills)
         return next((r for r in inner if r in nest.deps), None)
+
+    def _beside(self, nest: Nest) -> list[UOp]:
+        """The other ranges of the array that `nest` computes an element of, innermost first."""
+        inner = (other.closed[-2::-1] for other in self.nests if other.fills)
+        return next(([*rs] for rs in inner if rs and nest.deps.issuperset(rs)), [])
 
     def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles of arrays' own ranges: vectors, where none go along the loops around."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.reuse import lent
-from kernelrt.codegen.skipping import gate_of, zeros_in
+from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
 from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_late
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.device.costs import costs_of
@@ -147,7 +147,8 @@ class Pass:
         When a result is looked at: where it is at no place of the tile, the pass is left out.
     zeros : UOp or None
         The LOAD that is compared with zero, tile by tile of `closed`: where all its elements are,
-        one row of products is added to all accumulators.
+        one row of products is added to all accumulators. Where sums are kept, it is a gated one,
+        and its gate is looked at once for each turn of the loops that go around theirs.
     """
 
     folds: tuple[UOp, ...]
@@ -409,6 +410,7 @@ class _Builder:
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
             self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks),
+            zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
             kept=True,
         )
 
@@ -423,6 +425,8 @@ class _Builder:
     ) -> Loop:
         """The loops over `closed` around the step that computes `nodes`, outermost first."""
         self.stack += (_Open(r) for r in closed)
+        # What is asked for by conditions comes before what they may leave out.
+        self._need(x.src[2] for u in nodes for x in self.info.loads(u.src[0]) if len(x.src) > 2)
         self._need(u.src[0] for u in nodes)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)

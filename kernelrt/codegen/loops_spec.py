@@ -118,7 +118,7 @@ class _Check:
         gate = each.gate and each.gate.condition
         if gate is not None and (each.fills or not self.info.deps[gate] <= around):
             _fault(nodes[0], "is left out by what is not known before it")
-        if each.zeros is not None and each.zeros not in nodes[0].src[0].src:
+        if each.zeros is not None and each.zeros not in each.folds[0].src[0].src:
             _fault(nodes[0], "is compared with zero by what is no factor of it")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
 
