@@ -42,7 +42,8 @@ __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
 #: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
-MOST_BYTES = 95_000
+import os
+MOST_BYTES = int(os.environ.get("MB","95000"))
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
 #: Rows that wait for their sums together: more of them hide no more.
@@ -74,6 +75,12 @@ class Chooser:
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
+        # A block of results is a tile by itself.
+        self._blocked = info.deps_of(
+            u for u in info.locals
+            if any(r in self.outside for r in u.src[0].src[1:])
+            and any(x.src[0].op is Op.LOCAL for x in info.loads(u.src[0].src[0]))
+        )  # fmt: skip
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
@@ -184,9 +191,13 @@ class Chooser:
 
     def _settle(self, along: UOp | None) -> None:
         """Tiles for all nests, by turns."""
+        nests = self.nests
+        if self._blocked:
+            # Text that lasts for some of many nests goes to those that take longest.
+            nests = sorted(nests, key=lambda n: -math.prod(map(extent, n.ranges)))
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
             before = dict(self.tiles)
-            for nest in self.nests:
+            for nest in nests:
                 self._improve(nest, along)
             if self.tiles == before:
                 break
@@ -234,7 +245,10 @@ class Chooser:
         bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
         bases = [around] if bare == around else [bare, around]
         candidates = [
-            {**base, **tiles} for base in bases for tiles in self.nest_tiles(nest, along)
+            {**base, **tiles}
+            for base in bases
+            for tiles in self.nest_tiles(nest, along)
+            if self._blocked.isdisjoint(tiles)
         ]
         candidates.append(now)
         ranked = sorted(

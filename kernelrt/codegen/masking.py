@@ -49,9 +49,9 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
     for mask, holds in _masks(element):
         decided = _throughout(mask, own, holds=holds)
         left = _under(element, mask, holds=holds)
-        nodes = list(toposort([left]))
+        nodes = list(toposort([left], stop=_is_held))
         walked = [r for r in own if r in nodes]
-        tells = decided is not None and not any(u.op in CLOSING for u in nodes)
+        tells = decided is not None and not any(u.op is Op.REDUCE for u in nodes)
         if not tells or bits is None or (row in walked and len(walked) > 1):
             continue
         assert decided is not None
@@ -65,6 +65,11 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
             some = UOp(Op.REDUCE, dt.int32, (some, *places.values()), Op.MAX)
         return ~decided | some.alu(Op.NE, const(0, dt.int32))
     return None
+
+
+def _is_held(u: UOp) -> bool:
+    """Whether `u` is read from an array that is there."""
+    return u.op is Op.LOCAL
 
 
 def _is_set(number: float) -> bool:

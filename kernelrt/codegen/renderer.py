@@ -168,8 +168,9 @@ class LLVMRenderer:
 
         `written` is told what became of each node.
         """
-        sink = in_words(merge_passes(given.sink), self._device)
-        sink = pack(block(block_rows(sink, self._device), self._device), self._device)
+        sink = merge_passes(block_rows(given.sink, self._device))
+        sink = in_words(sink, self._device)
+        sink = pack(block(sink, self._device), self._device)
         info = Analysis(rewrite([sink], MATH, written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))
 

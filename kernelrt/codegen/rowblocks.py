@@ -1,20 +1,23 @@
-"""Rows that a contraction walks, in blocks: computed a part at a time for many results at once.
+"""Rows that a contraction walks, in blocks: computed for many rows of results at once.
 
 A kernel that fills a row of an array for each row of its results, as attention does with its
-weights, walks both operands from end to end for the few rows of a register tile. Here an array
-holds a block of these rows, and of them as much as one part of the depth needs; the operand that
-they are sums of lies in panels beside it, and the results wait in an array until all parts have
-been added. So an operand is fetched once for a block of rows, at any length.
+weights, walks both operands from end to end for the few rows of a register tile. Here arrays hold a
+block of rows. What the contraction reads is computed a part of the depth at a time, in panels, and
+the results wait in an array until all parts have been added: an operand is fetched once for a block
+of rows. Rows that are gone through several times, as for a softmax, are held whole.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kernelrt.codegen.accesses import Accesses
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.masking import needed
+from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import free_number, moved, new_range, stored_along
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_itemsize
@@ -23,165 +26,270 @@ from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["block_rows"]
 
 #: Rows of a block, and elements of each that one part has: the first for which there is memory.
-ROWS: Final = (64, 32, 16)
+ROWS: Final = (64, 32, 16, 8, 4)
 PARTS: Final = (256, 128, 64)
+#: Shorter rows stay in the first cache while the few of a register tile are gone through.
+SHORTEST: Final = 1024
 
 
-class _Rows(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Rows:
     """A kernel that contracts rows which it computes.
 
     Attributes
     ----------
-    reduce : UOp
+    info : Analysis
+        The kernel.
+    fold : UOp
         The contraction.
-    array : UOp
-        The LOCAL that holds a row.
     load : UOp
-        The LOAD of its elements.
+        The LOAD of what it walks.
+    other : UOp
+        Its other factor.
     row, columns : UOp
         The RANGEs of the results: along the rows, and along those of the other operand.
-    panels : tuple of UOp
-        What sums that make an element read at a place of it, for any row.
+    arrays : tuple of UOp
+        The other LOCALs, operands first: each holds a row.
+    totals : tuple of UOp
+        REDUCEs of whole rows, operands first.
     """
 
-    reduce: UOp
-    array: UOp
+    info: Analysis
+    fold: UOp
     load: UOp
+    other: UOp
     row: UOp
     columns: UOp
-    panels: tuple[UOp, ...]
+    arrays: tuple[UOp, ...]
+    totals: tuple[UOp, ...]
+
+    @property
+    def walked(self) -> UOp:
+        """The LOCAL that the contraction walks."""
+        return self.load.src[0]
+
+    @property
+    def depth(self) -> int:
+        """Elements of a row."""
+        return extent(self.fold.src[1])
 
 
 class _Sizes(NamedTuple):
-    """Rows of a block, and how much of the depth one part is."""
+    """Rows of a block, how much of the depth one part is, and elements of a panel's rows."""
 
     rows: int
     part: int
+    lanes: int
 
 
 def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
     """`sink` with the rows that it contracts computed in blocks, where it gains from that."""
     found = _rows(Analysis(sink))
-    sizes = None if found is None else _sizes(found, target)
-    if found is None or sizes is None:
-        return sink
-    return _blocks(sink, found, sizes, target.lanes(local_itemsize(found.array.dtype)))
+    most = min(LOCAL_BYTES, target.l2_bytes * int(os.environ.get('EIGHTHS', '4')) // 8)
+    for sizes in () if found is None else _sizes(found, target):
+        written = merge_passes(_Blocks(found, sizes).write())
+        if Accesses(Analysis(written)).local_bytes({}) <= most:
+            return written
+    return sink
 
 
 def _rows(info: Analysis) -> _Rows | None:
     """What the kernel `info` is, if it contracts rows that it needs in no other way."""
-    if len(info.locals) != 1 or len(info.sink.src) != 1 or info.sink.src[0].arg:
+    plain = all(u.op is not Op.BOUND and (u.op is not Op.LOAD or len(u.src) == 2)
+                for u in info.nodes)  # fmt: skip
+    if not info.locals or not plain or not all(map(is_fixed, info.ranges)):
         return None
-    [array] = info.locals
-    if any(u.op is Op.BOUND for u in info.nodes) or not all(map(is_fixed, info.ranges)):
+    folds = [u for s in info.sink.src for u in info.closing(s.src[1:]) if _is_walk(u)]
+    if len(folds) != 1 or any(s.arg for s in info.sink.src):
         return None
-    readers = [u for u in info.nodes if u.op is Op.LOAD and u.src[0] is array]
-    if len(readers) != 1 or len(array.src) != 2:
+    [fold] = folds
+    load = next(x for x in fold.src[0].src if _is_row(x, fold.src[1]))
+    other = next((x for x in fold.src[0].src if x is not load), load)
+    [store] = (s for s in info.sink.src if fold in info.closing(s.src[1:]))
+    columns = stored_along(Analysis(UOp(Op.SINK, store.dtype, (store,))), fold)
+    alone = other.op is Op.LOAD and other.src[0].op is Op.PARAM and columns is not None
+    users = [u for u in info.nodes if u.op is Op.LOAD and u.src[0] is load.src[0]]
+    if not alone or columns not in info.deps[other] or users != [load]:
         return None
-    [load] = readers
-    outer = [u for u in info.reduces if load in toposort([u])]
-    if len(outer) != 1:
+    rows = sorted(info.deps[load.src[0]] - info.deps[other], key=lambda r: int(r.arg))
+    if not rows or columns in info.deps[load.src[0]]:
         return None
-    [reduce] = outer
-    product = reduce.src[0]
-    if reduce.arg is not Op.ADD or product.op is not Op.MUL or len(reduce.src) != 2:
-        return None
-    depth = reduce.src[1]
-    if load not in product.src or load.src[1:] != (depth,):
-        return None
-    other = product.src[1 - product.src.index(load)]
-    columns = stored_along(info, reduce)
-    if other.op is not Op.LOAD or other.src[0].op is not Op.PARAM or columns is None:
-        return None
-    if columns not in info.deps[other] or columns in info.deps[array]:
-        return None
-    rows = sorted(info.deps[array] - info.deps[other], key=lambda r: int(r.arg))
-    if not rows:
-        return None
-    own = array.src[1]
-    inner = [u for u in info.reduces if u is not reduce]
-    panels = dict.fromkeys(
-        x for u in inner for x in info.loads(u.src[0])
-        if own in info.deps[x] and rows[-1] not in info.deps[x]
+    assert columns is not None
+    filled = {r for u in info.locals for r in u.src[1:]}
+    arrays = tuple(u for u in info.locals if u is not load.src[0])
+    totals = tuple(
+        u for u in info.reduces
+        if u is not fold and rows[-1] in info.deps[u] and filled.isdisjoint(info.deps[u])
     )  # fmt: skip
-    return _Rows(reduce, array, load, rows[-1], columns, tuple(panels))
+    out = _Rows(info, fold, load, other, rows[-1], columns, arrays, totals)
+    return out if _is_plain(out) else None
 
 
-def _divisor(size: int, most: int, step: int) -> int | None:
-    return next((n for n in range(most, step - 1, -step) if size % n == 0), None)
+def _is_walk(u: UOp) -> bool:
+    """Whether `u` is a sum of products of an array's elements, in order, with others."""
+    products = u.op is Op.REDUCE and u.arg is Op.ADD and u.src[0].op is Op.MUL
+    return (
+        products and len(u.src) == 2 and sum(_is_row(x, u.src[1]) for x in u.src[0].src) == 1
+    )
 
 
-def _sizes(found: _Rows, target: DeviceSpec) -> _Sizes | None:
-    """The largest block that there is memory for, in the second cache and on the stack."""
-    lanes = target.lanes(local_itemsize(found.array.dtype))
-    width = local_itemsize(found.array.dtype)
-    for part in PARTS:
-        for rows in ROWS:
-            depths = [
-                math.prod(extent(r) for r in _walked(found, x)) * x.dtype.itemsize
-                for x in found.panels
-            ]
-            nbytes = rows * (part + extent(found.columns)) * width + part * sum(depths)
-            fits = nbytes <= min(LOCAL_BYTES, target.l2_bytes // 2)
-            whole = extent(found.row) % rows == 0 and extent(found.array.src[1]) % part == 0
-            if fits and whole and part % lanes == 0:
-                return _Sizes(rows, part)
-    return None
+def _is_row(x: UOp, at: UOp) -> bool:
+    """Whether `x` is the element of an array that the RANGE `at` is at."""
+    return x.op is Op.LOAD and x.src[0].op is Op.LOCAL and x.src[1] is at
 
 
-def _walked(found: _Rows, x: UOp) -> list[UOp]:
-    """The RANGEs of the sums that an element is made of, as `x` walks them."""
-    inside = toposort([found.array.src[0]])
-    closed = {r for u in inside if u.op is Op.REDUCE for r in u.src[1:]}
-    return [r for r in toposort([x]) if r in closed]
+def _is_plain(found: _Rows) -> bool:
+    """Whether all arrays are over the depth, and read where a row is gone through."""
+    info, depth = found.info, found.depth
+    closed = {u.src[1]: u for u in (*found.totals, *info.locals) if len(u.src) == 2}
+    for u in (*found.arrays, found.walked):
+        if len(u.src) != 2 or extent(u.src[1]) != depth or found.row not in info.deps[u]:
+            return False
+    for u in found.totals:
+        if len(u.src) != 2 or extent(u.src[1]) != depth:
+            return False
+    stored = [s for s in info.sink.src if found.fold not in info.closing(s.src[1:])]
+    if any(found.columns in info.deps[s] for s in stored):
+        return False
+    reads = [u for u in info.nodes if u.op is Op.LOAD and u.src[0].op is Op.LOCAL]
+    return all(x is found.load or x.src[1] in closed for x in reads)
 
 
-def _blocks(sink: UOp, found: _Rows, sizes: _Sizes, lanes: int) -> UOp:
-    free = itertools.count(free_number(sink))
-    reduce, array, columns = found.reduce, found.array, found.columns
-    depth, own = reduce.src[1], array.src[1]
+def _sizes(found: _Rows, target: DeviceSpec) -> Iterator[_Sizes]:
+    """Blocks that come out even, the largest first."""
+    lanes = target.lanes(local_itemsize(found.walked.dtype))
+    if found.depth < SHORTEST:
+        return
+    for rows in ROWS:
+        for part in PARTS:
+            whole = extent(found.row) % rows == 0 and found.depth % part == 0
+            if whole and part % lanes == 0:
+                yield _Sizes(rows, part, lanes)
 
-    def new(*extents: int) -> tuple[UOp, ...]:
-        return tuple(new_range(n, next(free)) for n in extents)
 
-    strip = new_range(extent(found.row) // sizes.rows, int(found.row.arg))
-    turn = new_range(extent(depth) // sizes.part, next(free))
-    across = sizes.part // lanes
-    panel, line, inside = new(across, sizes.rows, lanes)
+class _Blocks:
+    """Writes the kernel `found` in blocks."""
 
-    def at(panel: UOp, inside: UOp) -> UOp:
-        return turn * sizes.part + panel * lanes + inside
+    def __init__(self, found: _Rows, sizes: _Sizes) -> None:
+        self.found = found
+        self.sizes = sizes
+        self.free = itertools.count(free_number(found.info.sink))
+        self.strip = new_range(extent(found.row) // sizes.rows, int(found.row.arg))
+        #: Of each LOCAL, and of each REDUCE of rows, the array that holds those of a block.
+        self.made: dict[UOp, UOp] = {}
 
-    copies = {}
-    for x in found.panels:
-        closed = _walked(found, x)
-        block, *steps, lane = new(across, *map(extent, closed), lanes)
-        places = {own: at(block, lane), **dict(zip(closed, steps, strict=True))}
-        held = UOp(Op.LOCAL, x.dtype, (moved(x, places), block, *steps, lane))
-        copies[x] = UOp(Op.LOAD, x.dtype, (held, flat_index((panel, *closed, inside))))
-    element = substitute([array.src[0]], copies)[0]
-    element = moved(element, {own: at(panel, inside), found.row: strip * sizes.rows + line})
-    rows = UOp(Op.LOCAL, array.dtype, (element, panel, line, inside))
-    # The sums of a block, and of these one part after the other.
-    row, column = new(sizes.rows, extent(columns))
-    walked = new(across, lanes)
-    place = flat_index((walked[0], row, walked[1]))
-    # `place` has to be the element of the panel: its extents are those of `rows`.
-    gate = needed(element, (panel, line, inside), line, free)
-    weight = UOp(Op.LOAD, array.dtype, (rows, place) if gate is None else (rows, place, gate))
-    other = next(x for x in reduce.src[0].src if x is not found.load)
-    factor = moved(other, {depth: at(*walked), columns: column})
-    [value] = substitute([reduce.src[0]], {found.load: weight, other: factor})
-    fold = reduce.replace(src=(value, turn, *walked))
-    sums = UOp(Op.LOCAL, reduce.dtype, (fold, row, column))
-    stored = new_range(sizes.rows, next(free))
-    total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((stored, columns))))
-    [sink] = substitute([sink], {reduce: total})
-    return moved(sink, {found.row: strip * sizes.rows + stored})
+    def write(self) -> UOp:
+        """The kernel."""
+        found, sizes = self.found, self.sizes
+        order = {u: k for k, u in enumerate(found.info.nodes)}
+        for u in sorted((*found.arrays, *found.totals), key=order.__getitem__):
+            if u.op is Op.LOCAL:
+                self.made[u] = self._array(u)
+            else:
+                self.made[u] = self._totals(u)
+        sums = self._sums()
+        [line] = self._new(sizes.rows)
+        chosen = {found.fold: UOp(Op.LOAD, sums.dtype, (sums, flat_index((line, found.columns))))}
+        chosen |= {u: self._load(self.made[u], line) for u in found.totals}
+        [sink] = substitute([found.info.sink], chosen)
+        return moved(sink, {found.row: self._row(line)})
+
+    def _new(self, *extents: int) -> tuple[UOp, ...]:
+        return tuple(new_range(n, next(self.free)) for n in extents)
+
+    def _row(self, line: UOp) -> UOp:
+        return self.strip * self.sizes.rows + line
+
+    def _load(self, array: UOp, *at: UOp) -> UOp:
+        """The element of `array` at a place in terms of its own RANGEs."""
+        places = dict(zip(array.src[1:], at, strict=True))
+        [index] = substitute([flat_index(array.src[1:])], places)
+        return UOp(Op.LOAD, array.dtype, (array, index))
+
+    def _panels(self) -> int:
+        return self.found.depth // self.sizes.lanes
+
+    def _at(self, value: UOp, own: UOp, panel: UOp, line: UOp, inside: UOp) -> UOp:
+        """`value`, which a row has at the RANGE `own`, of a block at an element of a panel."""
+        reads = {
+            x: self._load(self.made[x.src[0]], panel, line, inside)
+            for x in toposort([value])
+            if x.op is Op.LOAD and x.src[0] in self.made and x.src[1] is own
+        }
+        reads |= {u: self._load(self.made[u], line) for u in self.found.totals if u in self.made}
+        [value] = substitute([value], {**reads, **self._copies(value, own, panel, inside)})
+        place = panel * self.sizes.lanes + inside
+        return moved(value, {own: place, self.found.row: self._row(line)})
+
+    def _copies(self, value: UOp, own: UOp, panel: UOp, inside: UOp) -> dict[UOp, UOp]:
+        """What sums that `value` is made of read along `own`, from a copy of a panel."""
+        info, copies = self.found.info, {}
+        sums = [u for u in toposort([value]) if u.op is Op.REDUCE and own in info.deps[u]]
+        for u in sums:
+            for x in info.loads(u.src[0]):
+                if own not in info.deps[x] or self.found.row in info.deps[x]:
+                    continue
+                steps = self._new(*map(extent, u.src[1:]))
+                [lane] = self._new(self.sizes.lanes)
+                places = {own: panel * self.sizes.lanes + lane}
+                element = moved(x, {**places, **dict(zip(u.src[1:], steps, strict=True))})
+                held = UOp(Op.LOCAL, x.dtype, (element, *steps, lane))
+                copies[x] = UOp(Op.LOAD, x.dtype, (held, flat_index((*u.src[1:], inside))))
+        return copies
+
+    def _array(self, array: UOp) -> UOp:
+        """A LOCAL of whole rows, of all rows of a block."""
+        own = self._new(self._panels(), self.sizes.rows, self.sizes.lanes)
+        element = self._at(array.src[0], array.src[1], *own)
+        return UOp(Op.LOCAL, array.dtype, (element, *own))
+
+    def _totals(self, reduce: UOp) -> UOp:
+        """A REDUCE of a row, of all rows of a block."""
+        line, panel, inside = self._new(self.sizes.rows, self._panels(), self.sizes.lanes)
+        value = self._at(reduce.src[0], reduce.src[1], panel, line, inside)
+        total = reduce.replace(src=(value, panel, inside))
+        return UOp(Op.LOCAL, reduce.dtype, (total, line))
+
+    def _sums(self) -> UOp:
+        """The results of a block, to which one part of the depth after the other is added."""
+        found, sizes = self.found, self.sizes
+        turn = new_range(found.depth // sizes.part, next(self.free))
+        across = sizes.part // sizes.lanes
+        panel, line, inside = self._new(across, sizes.rows, sizes.lanes)
+        whole = turn * across + panel
+        own = found.walked.src[1]
+        element = self._at(found.walked.src[0], own, whole, line, inside)
+        part = UOp(Op.LOCAL, element.dtype, (element, panel, line, inside))
+        gate = needed(self._inlined(whole, line, inside), part.src[1:], line, self.free)
+        row, column, block, lane = self._new(
+            sizes.rows, extent(found.columns), across, sizes.lanes
+        )
+        weight = self._load(part, block, row, lane)
+        if gate is not None:
+            weight = weight.replace(src=(*weight.src, gate))
+        place = (turn * across + block) * sizes.lanes + lane
+        factor = moved(found.other, {found.fold.src[1]: place, found.columns: column})
+        [value] = substitute([found.fold.src[0]], {found.load: weight, found.other: factor})
+        fold = found.fold.replace(src=(value, turn, block, lane))
+        return UOp(Op.LOCAL, fold.dtype, (fold, row, column))
+
+    def _inlined(self, panel: UOp, line: UOp, inside: UOp) -> UOp:
+        """What the contraction walks, made of what its arrays are made of: to see its masks."""
+        element, own = self.found.walked.src[0], self.found.walked.src[1]
+        while reads := [
+            x for x in toposort([element], stop=lambda n: n in self.found.totals)
+            if x.op is Op.LOAD and x.src[0] in self.found.arrays
+        ]:  # fmt: skip
+            chosen = {x: moved(x.src[0].src[0], {x.src[0].src[1]: own}) for x in reads}
+            [element] = substitute([element], chosen)
+        totals = {u: self._load(self.made[u], line) for u in self.found.totals}
+        [element] = substitute([element], totals)
+        place = panel * self.sizes.lanes + inside
+        return moved(element, {own: place, self.found.row: self._row(line)})

@@ -19,7 +19,7 @@ __all__ = ["LOCAL_BYTES", "flat_index", "local_bytes", "local_itemsize", "most_e
 #: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
 #: that runs it, and in the cache of its core. `ProgramSpec.stack_bytes` tells the plan, which calls
 #: its kernels elsewhere where a thread has too little left.
-LOCAL_BYTES: Final = 256 * 1024
+LOCAL_BYTES: Final = 1024 * 1024
 
 
 def local_itemsize(dtype: DType) -> int:
