@@ -26,7 +26,7 @@ from kernelrt.codegen.totals import Total
 from kernelrt.codegen.traffic import streamed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError
-from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
 #: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
-import os
-MOST_BYTES = int(os.environ.get("MB","95000"))
+MOST_BYTES = 95_000
 #: Instructions of a loop from which more of the same hide no more latency.
 ENOUGH = 128
 #: Rows that wait for their sums together: more of them hide no more.
@@ -71,6 +70,8 @@ class Chooser:
         self.cycles = Cycles(self.accesses, target, self.lanes)
         self.length = Length(self.accesses)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
+        # Rows that have to be there whole may take more; tiles have no more of them.
+        self.room = max(LOCAL_BYTES, min(ROWS_BYTES, self.accesses.local_bytes({})))
         self._total = Total({nest: nest.walked for nest in self.nests}, self.cycles.of)
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
@@ -81,6 +82,8 @@ class Chooser:
             if any(r in self.outside for r in u.src[0].src[1:])
             and any(x.src[0].op is Op.LOCAL for x in info.loads(u.src[0].src[0]))
         )  # fmt: skip
+        #: Bytes of text: more where all nests of blocks want tiles of their own.
+        self.most = MOST_BYTES * 3 // 2 if self._blocked else MOST_BYTES
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
@@ -119,10 +122,10 @@ class Chooser:
         """Smaller tiles around local arrays that would not fit; with none at all they do."""
         tiles = self.tiles
         around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
-        while self.accesses.local_bytes(tiles) > LOCAL_BYTES:
+        while not self.fits(tiles):
             tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
-                raise CompileError(f"its local arrays take more than {LOCAL_BYTES} bytes")
+                raise CompileError(f"its local arrays take more than {self.room} bytes")
             r = max(tiled, key=lambda r: tiles[r].factor)
             half = tiles[r].factor // 2
             lanes = min(tiles[r].lanes, half)
@@ -130,11 +133,11 @@ class Chooser:
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the kernel can be written with `tiles`, and is not too long then."""
-        return self.fits(tiles) and self.written(tiles) <= MOST_BYTES
+        return self.fits(tiles) and self.written(tiles) <= self.most
 
     def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the stack holds the local arrays."""
-        return self.accesses.local_bytes(tiles) <= LOCAL_BYTES
+        return self.accesses.local_bytes(tiles) <= self.room
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
         """Estimated bytes of the text."""
@@ -258,7 +261,7 @@ class Chooser:
         lengths = []
         for tiles in ranked:
             lengths.append(self.written(tiles))
-            if lengths[-1] <= MOST_BYTES and self.fits(tiles):
+            if lengths[-1] <= self.most and self.fits(tiles):
                 self.tiles = tiles
                 return
         self.tiles = ranked[lengths.index(min(lengths))]

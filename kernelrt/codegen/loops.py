@@ -18,7 +18,6 @@ from kernelrt.codegen.streams import read_next, rows_ahead, streams, touched_lat
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
-from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ LATENCY = 100
 _UNITS = 2
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
-LONGEST = IN_ORDER
+LONGEST = 128
 #: Iterations of a block: fewer would cost time, more would be as long a chain again.
 BLOCKS = (64, 1024)
 
@@ -354,7 +353,9 @@ class _Builder:
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        blocks = self._blocks(closed) if any(_rounds(u) for u in folds) else {}
+        in_order = not self.info.in_order.isdisjoint(folds)
+        apart = not in_order and any(_rounds(u) for u in folds)
+        blocks = self._blocks(closed) if apart else {}
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
@@ -372,7 +373,7 @@ class _Builder:
             loop,
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
-            in_order=not self.info.in_order.isdisjoint(folds),
+            in_order=in_order,
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:

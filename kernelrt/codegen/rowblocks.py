@@ -10,7 +10,6 @@ of rows. Rows that are gone through several times, as for a softmax, are held wh
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,9 +19,10 @@ from kernelrt.codegen.masking import needed
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import free_number, moved, new_range, stored_along
 from kernelrt.codegen.tiles import extent, is_fixed
-from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_itemsize
+from kernelrt.ir.local import LONG_ROW, ROW_PART, ROWS_BYTES, flat_index, local_itemsize
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 __all__ = ["block_rows"]
 
 #: Rows of a block, and elements of each that one part has: the first for which there is memory.
-ROWS: Final = (64, 32, 16, 8, 4)
-PARTS: Final = (256, 128, 64)
-#: Shorter rows stay in the first cache while the few of a register tile are gone through.
-SHORTEST: Final = 1024
+ROWS: Final = (64, 32, 16)
+PARTS: Final = (256, 128, ROW_PART)
+#: The part of the second cache that arrays may take.
+HELD: Final = (3, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,21 @@ class _Rows:
 
 
 class _Sizes(NamedTuple):
-    """Rows of a block, how much of the depth one part is, and elements of a panel's rows."""
+    """Rows of a block, and how much of the depth one part is."""
 
     rows: int
     part: int
-    lanes: int
 
 
 def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
     """`sink` with the rows that it contracts computed in blocks, where it gains from that."""
     found = _rows(Analysis(sink))
-    most = min(LOCAL_BYTES, target.l2_bytes * int(os.environ.get('EIGHTHS', '4')) // 8)
-    for sizes in () if found is None else _sizes(found, target):
-        written = merge_passes(_Blocks(found, sizes).write())
+    sizes = [] if found is None else _sizes(found, target)
+    for each in sizes:
+        assert found is not None
+        written = merge_passes(_Blocks(found, each).write())
+        # The fewest rows may lie beyond the second cache: each is gone through a few times only.
+        most = ROWS_BYTES if each is sizes[-1] else target.l2_bytes * HELD[0] // HELD[1]
         if Accesses(Analysis(written)).local_bytes({}) <= most:
             return written
     return sink
@@ -162,16 +164,17 @@ def _is_plain(found: _Rows) -> bool:
     return all(x is found.load or x.src[1] in closed for x in reads)
 
 
-def _sizes(found: _Rows, target: DeviceSpec) -> Iterator[_Sizes]:
+def _sizes(found: _Rows, target: DeviceSpec) -> list[_Sizes]:
     """Blocks that come out even, the largest first."""
     lanes = target.lanes(local_itemsize(found.walked.dtype))
-    if found.depth < SHORTEST:
-        return
-    for rows in ROWS:
-        for part in PARTS:
-            whole = extent(found.row) % rows == 0 and found.depth % part == 0
-            if whole and part % lanes == 0:
-                yield _Sizes(rows, part, lanes)
+    if found.depth < LONG_ROW:
+        return []
+    return [
+        _Sizes(rows, part)
+        for rows in ROWS
+        for part in PARTS
+        if extent(found.row) % rows == 0 and found.depth % part == 0 and rows % lanes == 0
+    ]
 
 
 class _Blocks:
@@ -187,16 +190,13 @@ class _Blocks:
 
     def write(self) -> UOp:
         """The kernel."""
-        found, sizes = self.found, self.sizes
+        found = self.found
         order = {u: k for k, u in enumerate(found.info.nodes)}
         for u in sorted((*found.arrays, *found.totals), key=order.__getitem__):
-            if u.op is Op.LOCAL:
-                self.made[u] = self._array(u)
-            else:
-                self.made[u] = self._totals(u)
+            self.made[u] = self._array(u) if u.op is Op.LOCAL else self._totals(u)
         sums = self._sums()
-        [line] = self._new(sizes.rows)
-        chosen = {found.fold: UOp(Op.LOAD, sums.dtype, (sums, flat_index((line, found.columns))))}
+        [line] = self._new(self.sizes.rows)
+        chosen = {found.fold: self._load(sums, line, found.columns)}
         chosen |= {u: self._load(self.made[u], line) for u in found.totals}
         [sink] = substitute([found.info.sink], chosen)
         return moved(sink, {found.row: self._row(line)})
@@ -211,76 +211,64 @@ class _Blocks:
         """The element of `array` at a place in terms of its own RANGEs."""
         places = dict(zip(array.src[1:], at, strict=True))
         [index] = substitute([flat_index(array.src[1:])], places)
-        return UOp(Op.LOAD, array.dtype, (array, index))
+        return UOp(Op.LOAD, array.dtype, (array, simplify(index)))
 
-    def _panels(self) -> int:
-        return self.found.depth // self.sizes.lanes
-
-    def _at(self, value: UOp, own: UOp, panel: UOp, line: UOp, inside: UOp) -> UOp:
-        """`value`, which a row has at the RANGE `own`, of a block at an element of a panel."""
+    def _at(self, value: UOp, own: UOp, place: UOp, line: UOp) -> UOp:
+        """`value`, which a row has at the RANGE `own`, of a row of the block at a place."""
         reads = {
-            x: self._load(self.made[x.src[0]], panel, line, inside)
+            x: self._load(self.made[x.src[0]], place, line)
             for x in toposort([value])
             if x.op is Op.LOAD and x.src[0] in self.made and x.src[1] is own
         }
         reads |= {u: self._load(self.made[u], line) for u in self.found.totals if u in self.made}
-        [value] = substitute([value], {**reads, **self._copies(value, own, panel, inside)})
-        place = panel * self.sizes.lanes + inside
+        [value] = substitute([value], {**reads, **self._copies(value, own, line)})
         return moved(value, {own: place, self.found.row: self._row(line)})
 
-    def _copies(self, value: UOp, own: UOp, panel: UOp, inside: UOp) -> dict[UOp, UOp]:
-        """What sums that `value` is made of read along `own`, from a copy of a panel."""
-        info, copies = self.found.info, {}
+    def _copies(self, value: UOp, own: UOp, line: UOp) -> dict[UOp, UOp]:
+        """What sums that `value` is made of read of the rows, from a copy with these innermost."""
+        info, copies, row = self.found.info, {}, self.found.row
         sums = [u for u in toposort([value]) if u.op is Op.REDUCE and own in info.deps[u]]
         for u in sums:
             for x in info.loads(u.src[0]):
-                if own not in info.deps[x] or self.found.row in info.deps[x]:
+                if row not in info.deps[x] or own in info.deps[x]:
                     continue
-                steps = self._new(*map(extent, u.src[1:]))
-                [lane] = self._new(self.sizes.lanes)
-                places = {own: panel * self.sizes.lanes + lane}
-                element = moved(x, {**places, **dict(zip(u.src[1:], steps, strict=True))})
-                held = UOp(Op.LOCAL, x.dtype, (element, *steps, lane))
-                copies[x] = UOp(Op.LOAD, x.dtype, (held, flat_index((*u.src[1:], inside))))
+                *steps, lane = self._new(*map(extent, u.src[1:]), self.sizes.rows)
+                places = {row: self._row(lane), **dict(zip(u.src[1:], steps, strict=True))}
+                held = UOp(Op.LOCAL, x.dtype, (moved(x, places), *steps, lane))
+                copies[x] = self._load(held, *u.src[1:], line)
         return copies
 
     def _array(self, array: UOp) -> UOp:
         """A LOCAL of whole rows, of all rows of a block."""
-        own = self._new(self._panels(), self.sizes.rows, self.sizes.lanes)
+        own = self._new(self.found.depth, self.sizes.rows)
         element = self._at(array.src[0], array.src[1], *own)
         return UOp(Op.LOCAL, array.dtype, (element, *own))
 
     def _totals(self, reduce: UOp) -> UOp:
         """A REDUCE of a row, of all rows of a block."""
-        line, panel, inside = self._new(self.sizes.rows, self._panels(), self.sizes.lanes)
-        value = self._at(reduce.src[0], reduce.src[1], panel, line, inside)
-        total = reduce.replace(src=(value, panel, inside))
-        return UOp(Op.LOCAL, reduce.dtype, (total, line))
+        step, line = self._new(self.found.depth, self.sizes.rows)
+        value = self._at(reduce.src[0], reduce.src[1], step, line)
+        return UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), line))
 
     def _sums(self) -> UOp:
         """The results of a block, to which one part of the depth after the other is added."""
         found, sizes = self.found, self.sizes
-        turn = new_range(found.depth // sizes.part, next(self.free))
-        across = sizes.part // sizes.lanes
-        panel, line, inside = self._new(across, sizes.rows, sizes.lanes)
-        whole = turn * across + panel
+        turn, step, line = self._new(found.depth // sizes.part, sizes.part, sizes.rows)
         own = found.walked.src[1]
-        element = self._at(found.walked.src[0], own, whole, line, inside)
-        part = UOp(Op.LOCAL, element.dtype, (element, panel, line, inside))
-        gate = needed(self._inlined(whole, line, inside), part.src[1:], line, self.free)
-        row, column, block, lane = self._new(
-            sizes.rows, extent(found.columns), across, sizes.lanes
-        )
-        weight = self._load(part, block, row, lane)
+        element = self._at(found.walked.src[0], own, turn * sizes.part + step, line)
+        part = UOp(Op.LOCAL, element.dtype, (element, step, line))
+        gate = needed(self._inlined(turn * sizes.part + step, line), (step, line), line, self.free)
+        walk, row, column = self._new(sizes.part, sizes.rows, extent(found.columns))
+        weight = self._load(part, walk, row)
         if gate is not None:
             weight = weight.replace(src=(*weight.src, gate))
-        place = (turn * across + block) * sizes.lanes + lane
-        factor = moved(found.other, {found.fold.src[1]: place, found.columns: column})
+        places = {found.fold.src[1]: turn * sizes.part + walk, found.columns: column}
+        factor = moved(found.other, places)
         [value] = substitute([found.fold.src[0]], {found.load: weight, found.other: factor})
-        fold = found.fold.replace(src=(value, turn, block, lane))
+        fold = found.fold.replace(src=(value, turn, walk))
         return UOp(Op.LOCAL, fold.dtype, (fold, row, column))
 
-    def _inlined(self, panel: UOp, line: UOp, inside: UOp) -> UOp:
+    def _inlined(self, place: UOp, line: UOp) -> UOp:
         """What the contraction walks, made of what its arrays are made of: to see its masks."""
         element, own = self.found.walked.src[0], self.found.walked.src[1]
         while reads := [
@@ -291,5 +279,4 @@ class _Blocks:
             [element] = substitute([element], chosen)
         totals = {u: self._load(self.made[u], line) for u in self.found.totals}
         [element] = substitute([element], totals)
-        place = panel * self.sizes.lanes + inside
         return moved(element, {own: place, self.found.row: self._row(line)})
