@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.accesses import Accesses
-from kernelrt.codegen.blocking import outside
+from kernelrt.codegen.blocking import around_rows, outside
 from kernelrt.codegen.chunking import split
 from kernelrt.codegen.cycles import PAGE, Cycles
 from kernelrt.codegen.length import Length
-from kernelrt.codegen.nests import Nest
+from kernelrt.codegen.nests import Nest, beside, longest_first
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
@@ -76,13 +76,8 @@ class Chooser:
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
-        # A block of results is a tile by itself.
-        self._blocked = info.deps_of(
-            u for u in info.locals
-            if any(r in self.outside for r in u.src[0].src[1:])
-            and any(x.src[0].op is Op.LOCAL for x in info.loads(u.src[0].src[0]))
-        )  # fmt: skip
-        #: Bytes of text: more where all nests of blocks want tiles of their own.
+        # A block of rows is a tile by itself, and each of its nests wants one of its own.
+        self._blocked = around_rows(info, self.outside)
         self.most = MOST_BYTES * 3 // 2 if self._blocked else MOST_BYTES
 
     def _itemsize(self) -> int:
@@ -194,10 +189,8 @@ class Chooser:
 
     def _settle(self, along: UOp | None) -> None:
         """Tiles for all nests, by turns."""
-        nests = self.nests
-        if self._blocked:
-            # Text that lasts for some of many nests goes to those that take longest.
-            nests = sorted(nests, key=lambda n: -math.prod(map(extent, n.ranges)))
+        # Text that lasts for some of many nests goes to those that take longest.
+        nests = longest_first(self.nests) if self._blocked else self.nests
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
             before = dict(self.tiles)
             for nest in nests:
@@ -295,7 +288,7 @@ class Chooser:
         outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
         # What fills blocks of rows has its tile there.
-        outer = self._beside(nest) or outer
+        outer = beside(nest, self.nests) or outer
         array = self._keeps(nest)
         if array is not None:
             own = array.src[1:]
@@ -324,11 +317,6 @@ class Chooser:
         """The range along which the array that `nest` computes an element of is filled."""
         inner = (other.closed[-1] for other in self.nests if other.fills)
         return next((r for r in inner if r in nest.deps), None)
-
-    def _beside(self, nest: Nest) -> list[UOp]:
-        """The other ranges of the array that `nest` computes an element of, innermost first."""
-        inner = (other.closed[-2::-1] for other in self.nests if other.fills)
-        return next(([*rs] for rs in inner if rs and nest.deps.issuperset(rs)), [])
 
     def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
         """Tiles of arrays' own ranges: vectors, where none go along the loops around."""

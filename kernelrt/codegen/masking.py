@@ -49,7 +49,7 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
     for mask, holds in _masks(element):
         decided = _throughout(mask, own, holds=holds)
         left = _under(element, mask, holds=holds)
-        nodes = list(toposort([left], stop=_is_held))
+        nodes = list(toposort([left], stop=_is_array))
         walked = [r for r in own if r in nodes]
         tells = decided is not None and not any(u.op is Op.REDUCE for u in nodes)
         if not tells or bits is None or (row in walked and len(walked) > 1):
@@ -67,8 +67,7 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
     return None
 
 
-def _is_held(u: UOp) -> bool:
-    """Whether `u` is read from an array that is there."""
+def _is_array(u: UOp) -> bool:
     return u.op is Op.LOCAL
 
 
@@ -97,8 +96,7 @@ def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:
     }
     while any(u in chosen for u in toposort([element], stop=lambda n: n.op in CLOSING)):
         [element] = substitute([element], chosen)
-    [element] = substitute([element], {})
-    return simplify(element)
+    return element
 
 
 def _throughout(mask: UOp, own: Sequence[UOp], *, holds: bool) -> UOp | None:

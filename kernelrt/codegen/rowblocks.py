@@ -26,8 +26,6 @@ from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from kernelrt.device.spec import DeviceSpec
 
 __all__ = ["block_rows"]
@@ -137,9 +135,7 @@ def _rows(info: Analysis) -> _Rows | None:
 def _is_walk(u: UOp) -> bool:
     """Whether `u` is a sum of products of an array's elements, in order, with others."""
     products = u.op is Op.REDUCE and u.arg is Op.ADD and u.src[0].op is Op.MUL
-    return (
-        products and len(u.src) == 2 and sum(_is_row(x, u.src[1]) for x in u.src[0].src) == 1
-    )
+    return products and len(u.src) == 2 and sum(_is_row(x, u.src[1]) for x in u.src[0].src) == 1
 
 
 def _is_row(x: UOp, at: UOp) -> bool:
@@ -270,13 +266,13 @@ class _Blocks:
 
     def _inlined(self, place: UOp, line: UOp) -> UOp:
         """What the contraction walks, made of what its arrays are made of: to see its masks."""
-        element, own = self.found.walked.src[0], self.found.walked.src[1]
+        own, made = self.found.walked.src[1], set(self.made.values())
+        totals = {u: self._load(self.made[u], line) for u in self.found.totals}
+        [element] = substitute([self.found.walked.src[0]], totals)
         while reads := [
-            x for x in toposort([element], stop=lambda n: n in self.found.totals)
-            if x.op is Op.LOAD and x.src[0] in self.found.arrays
+            x for x in toposort([element], stop=lambda n: n.op is Op.LOCAL)
+            if x.op is Op.LOAD and x.src[0].op is Op.LOCAL and x.src[0] not in made
         ]:  # fmt: skip
             chosen = {x: moved(x.src[0].src[0], {x.src[0].src[1]: own}) for x in reads}
             [element] = substitute([element], chosen)
-        totals = {u: self._load(self.made[u], line) for u in self.found.totals}
-        [element] = substitute([element], totals)
         return moved(element, {own: place, self.found.row: self._row(line)})

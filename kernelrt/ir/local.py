@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = [
-    "LOCAL_BYTES", "LONG_ROW", "ROWS_BYTES", "ROW_PART", "flat_index", "local_bytes", "local_itemsize", "most_elements",
+    "LOCAL_BYTES", "LONG_ROW", "ROWS_BYTES", "ROW_PART", "flat_index", "local_bytes",
+    "local_itemsize", "most_elements",
 ]  # fmt: skip
 
 #: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
