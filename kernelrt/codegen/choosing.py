@@ -240,12 +240,8 @@ class Chooser:
         around = {r: t for r, t in now.items() if r not in nest.closed}
         bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
         bases = [around] if bare == around else [bare, around]
-        candidates = [
-            {**base, **tiles}
-            for base in bases
-            for tiles in self.nest_tiles(nest, along)
-            if self._blocked.isdisjoint(tiles)
-        ]
+        tried = [t for t in self.nest_tiles(nest, along) if self._blocked.isdisjoint(t)]
+        candidates = [{**base, **tiles} for base in bases for tiles in tried]
         candidates.append(now)
         ranked = sorted(
             candidates,
