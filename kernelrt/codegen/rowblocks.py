@@ -33,7 +33,8 @@ __all__ = ["block_rows"]
 #: Rows of a block, and elements of each that one part has: the first for which there is memory.
 ROWS: Final = (64, 32, 16)
 PARTS: Final = (256, 128, ROW_PART)
-#: The part of the second cache that arrays may take.
+#: The part of the second cache that arrays may take: half and three quarters were tried with the
+#: gradient of attention of length 4096 (`bench.rows.attention`).
 HELD: Final = (3, 4)
 
 

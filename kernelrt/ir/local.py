@@ -29,7 +29,7 @@ ROWS_BYTES: Final = 4 * 1024 * 1024
 
 #: Elements from which rows that a contraction walks are computed in blocks of several, and a number
 #: of them that divides these. Shorter rows of a register tile stay in the first caches. Measured
-#: with attention, forward and with its gradient, of lengths 512 to 16384 (`bench/attention.py`).
+#: with attention, forward and with its gradient, of lengths 512 to 16384 (`bench.rows.attention`).
 LONG_ROW: Final = 1024
 ROW_PART: Final = 64
 
