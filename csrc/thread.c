@@ -12,7 +12,7 @@
 
 /* What runs serially runs on a worker as well, so a worker's stack is like the main thread's. */
 #define USUAL_STACK_BYTES (8 << 20)
-#define LEAST_STACK_BYTES (1 << 20)
+#define LEAST_STACK_BYTES (6 << 20)
 
 /* What a kernel takes beside its arrays: spilled registers, and calls of memcpy and the like. */
 #define FRAME_BYTES (32 << 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from kernelrt.codegen.alu import alu
 from kernelrt.codegen.dot import dot
 from kernelrt.codegen.horizontal import across, any_lane, identity, merge, widen
 from kernelrt.codegen.llvm import Value
+from kernelrt.codegen.loops import Pass
 from kernelrt.codegen.skipping import LEAST_AT_ONCE
 from kernelrt.codegen.tiles import lane_within, lanes_of, spread
 from kernelrt.errors import CompileError
@@ -19,8 +21,8 @@ from kernelrt.ir.ops import Op, is_fused
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernelrt.codegen.emitter import Emitter
-    from kernelrt.codegen.loops import Loop, Pass
+    from kernelrt.codegen.emitter import Choice, Emitter
+    from kernelrt.codegen.loops import Item, Loop
     from kernelrt.codegen.skipping import Gate
     from kernelrt.codegen.tiles import Place
     from kernelrt.ir.uop import UOp
@@ -141,8 +143,12 @@ class Accumulators:
         self.emitter.memory.hold(array, around)
         loops = {loop.range: loop for loop in each.loops()}
         self._empty(array, fold, around, [loops[r] for r in own])
+        choices: dict[UOp, Choice] = {}
+        if each.zeros is not None:
+            turn = each.closed[each.closed.index(own[0]) - 1]
+            choices[turn] = functools.partial(self._turn, each, around[0])
         self.emitter.walk(
-            each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner)
+            each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner), choices
         )
 
     def _elements(self, array: UOp, around: list[Place]) -> list[Place]:
@@ -188,6 +194,79 @@ class Accumulators:
             out = emitter.carry(inner, before(), innermost, sums)
         for value, place in zip(out, places, strict=True):
             stores.fill(array, value, place)
+
+    def _turn(
+        self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
+    ) -> None:
+        """One turn of what keeps sums; one row of products, where the gated factor is left out.
+
+        Nothing that fills the array of that factor is computed then.
+        """
+        emitter = self.emitter
+        assert each.zeros is not None
+        gate = each.zeros.src[2]
+        asked = emitter.info.closing([gate])
+        first = [x for x in before if isinstance(x, Pass) and not set(x.folds).isdisjoint(asked)]
+        emitter.run(first)
+
+        def whole() -> None:
+            emitter.loads.granted.add(gate)
+            emitter.run([x for x in before if x not in first])
+            rest()
+            emitter.loads.granted.remove(gate)
+
+        [place] = emitter.places(sorted(emitter.info.deps[gate], key=lambda r: int(r.arg)))
+        emitter.frames.either(
+            emitter.value(gate, place), whole, lambda: self._one_row_of_turn(each, around)
+        )
+
+    def _one_row_of_turn(self, each: Pass, around: Place) -> None:
+        """What a turn adds to the sums that `each` keeps where one factor is zero throughout.
+
+        All rows have the same products, which are added up once.
+        """
+        [array], [fold], load = each.fills, each.folds, each.zeros
+        assert load is not None
+        emitter, stores = self.emitter, self.emitter.stores
+        other = next(s for s in fold.src[0].src if s is not load)
+        varying = emitter.info.deps[other]
+        loops = {loop.range: loop for loop in each.loops()}
+        columns = [r for r in array.src[1:] if r in varying]
+        rows = [r for r in array.src[1:] if r not in varying]
+        inside = each.closed[each.closed.index(array.src[-1]) + 1 :]
+
+        def add() -> None:
+            places = [{**around, **p} for p in emitter.places(columns)]
+            zero = self.text.constant(0.0, fold.dtype)
+
+            def innermost(carried: list[Value]) -> list[Value]:
+                out = list(carried)
+                for turn in emitter.places(fold.src[1:]):
+                    for i, place in enumerate(places):
+                        at = emitter.restrict({**place, **turn}, varying)
+                        term = [emitter.value(other, at), zero]
+                        product = alu(self.text, Op.MUL, fold.dtype, term)
+                        out[i] = alu(self.text, Op.ADD, fold.dtype, [product, out[i]])
+                return out
+
+            zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
+            sums = self._sums([fold] * len(places), zeros)
+            found = emitter.carry(replace(loops[inside[0]], block=0), zeros, innermost, sums)
+            nested(rows, lambda: share(dict(zip(map(_key, places), found, strict=True))))
+
+        def share(found: dict[object, Value]) -> None:
+            for place in ({**around, **p} for p in emitter.places(array.src[1:])):
+                part = found[_key(emitter.restrict(place, frozenset((*around, *columns))))]
+                total = alu(self.text, fold.arg, fold.dtype, [stores.element(array, place), part])
+                stores.fill(array, total, place)
+
+        def nested(ranges: Sequence[UOp], body: Callable[[], None]) -> None:
+            if ranges:
+                emitter.repeat(loops[ranges[0]], lambda: nested(ranges[1:], body))
+            else:
+                body()
+
+        nested(columns, add)
 
     def result(self, u: UOp, place: Place) -> Value:
         """What the REDUCE `u` came to at `place`, in the loop that is on top."""
@@ -329,3 +408,7 @@ class Accumulators:
             element = widen(self.text, u, element, total.lanes)
         # The test for NaN is of the first operand, which waits for no other element.
         return alu(self.text, u.arg, u.dtype, [element, total])
+
+
+def _key(place: Place) -> object:
+    return frozenset(place.items())

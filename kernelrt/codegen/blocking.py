@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["block", "outside"]
+__all__ = ["around_rows", "block", "outside"]
 
 #: Columns of a matrix that streams by, for whose sums there is an array: of 256, 512, 1024 and 2048
 #: the best for 1, 8 and 16 rows times a matrix of 4096 x 4096 (`python -m bench.report products`),
@@ -293,3 +293,15 @@ def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
         last = max((i for i, r in enumerate(fold.src[1:], 1) if r in filled), default=0)
         found += fold.src[1 : 1 + last]
     return tuple(found)
+
+
+def around_rows(info: Analysis, outside: tuple[UOp, ...]) -> frozenset[UOp]:
+    """RANGEs around arrays that keep sums over rows which are computed for them, block by block."""
+    found = []
+    for array in info.locals:
+        fold = array.src[0]
+        if fold.op is Op.REDUCE and any(r in outside for r in fold.src[1:]):
+            read = [x.src[0] for x in info.loads(fold.src[0]) if x.src[0].op is Op.LOCAL]
+            if any(info.closing([held.src[0]]) for held in read):
+                found.append(array)
+    return info.deps_of(found)

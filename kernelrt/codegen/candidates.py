@@ -6,14 +6,13 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelrt.codegen.choosing import MOST_BYTES, SHORT, Chooser, choose
+from kernelrt.codegen.choosing import SHORT, Chooser, choose
 from kernelrt.codegen.chunking import MOST_CHUNKS
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.tiles import Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.errors import CompileError, SpecError
-from kernelrt.ir.local import LOCAL_BYTES
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -71,13 +70,13 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> None:
         verify_loops(build(info, tiling, target), info)
     except CompileError as error:
         raise SpecError(str(error)) from None
-    if chooser.accesses.local_bytes(tiling.tiles) > LOCAL_BYTES:
-        raise SpecError(f"tiles: local arrays above {LOCAL_BYTES} bytes")
+    if not chooser.fits(tiling.tiles):
+        raise SpecError(f"tiles: local arrays above {chooser.room} bytes")
     written = chooser.length.of(
         chooser.nests, tiling.order, tiling.tiles, tiling.outside
     )
-    if written > MOST_BYTES:
-        raise SpecError(f"tiles: {written} bytes of text, and {MOST_BYTES} are the most")
+    if written > chooser.most:
+        raise SpecError(f"tiles: {written} bytes of text, and {chooser.most} are the most")
 
 
 def _verify_outside(info: Analysis, tiling: Tiling) -> None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.accesses import Accesses
-from kernelrt.codegen.blocking import outside
+from kernelrt.codegen.blocking import around_rows, outside
 from kernelrt.codegen.chunking import split
 from kernelrt.codegen.cycles import PAGE, Cycles
 from kernelrt.codegen.length import Length
-from kernelrt.codegen.nests import Nest
+from kernelrt.codegen.nests import Nest, longest_first, other_ranges
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.stored import beside, transposing
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
@@ -26,7 +26,7 @@ from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.traffic import streamed
 from kernelrt.device.costs import costs_of
 from kernelrt.errors import CompileError
-from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -68,9 +68,14 @@ class Chooser:
         self.length = Length(self.accesses)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
         self.cycles = Cycles(self.accesses, self.nests, target, self.lanes)
+        # Rows that have to be there whole may take more; tiles have no more of them.
+        self.room = max(LOCAL_BYTES, min(ROWS_BYTES, self.accesses.local_bytes({})))
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
+        # A block of rows is a tile by itself, and each of its nests wants one of its own.
+        self._blocked = around_rows(info, self.outside)
+        self.most = MOST_BYTES * 3 // 2 if self._blocked else MOST_BYTES
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
@@ -110,10 +115,10 @@ class Chooser:
         """Smaller tiles around local arrays that would not fit; with none at all they do."""
         tiles = self.tiles
         around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
-        while self.accesses.local_bytes(tiles) > LOCAL_BYTES:
+        while not self.fits(tiles):
             tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
-                raise CompileError(f"its local arrays take more than {LOCAL_BYTES} bytes")
+                raise CompileError(f"its local arrays take more than {self.room} bytes")
             r = max(tiled, key=lambda r: tiles[r].factor)
             half = tiles[r].factor // 2
             lanes = min(tiles[r].lanes, half)
@@ -121,11 +126,11 @@ class Chooser:
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the kernel can be written with `tiles`, and is not too long then."""
-        return self.fits(tiles) and self.written(tiles) <= MOST_BYTES
+        return self.fits(tiles) and self.written(tiles) <= self.most
 
     def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
         """Whether the stack holds the local arrays."""
-        return self.accesses.local_bytes(tiles) <= LOCAL_BYTES
+        return self.accesses.local_bytes(tiles) <= self.room
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
         """Estimated bytes of the text."""
@@ -182,9 +187,11 @@ class Chooser:
 
     def _settle(self, along: UOp | None) -> None:
         """Tiles for all nests, by turns."""
+        # Text that lasts for some of many nests goes to those that take longest.
+        nests = longest_first(self.nests) if self._blocked else self.nests
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
             before = dict(self.tiles)
-            for nest in self.nests:
+            for nest in nests:
                 self._improve(nest, along)
             if self.tiles == before:
                 break
@@ -231,8 +238,8 @@ class Chooser:
         around = {r: t for r, t in now.items() if r not in nest.closed}
         bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
         bases = [around] if bare == around else [bare, around]
-        options = list(self.nest_tiles(nest, along))
-        candidates = [{**base, **tiles} for base in bases for tiles in options]
+        tried = [t for t in self.nest_tiles(nest, along) if self._blocked.isdisjoint(t)]
+        candidates = [{**base, **tiles} for base in bases for tiles in tried]
         candidates.append(now)
         ranked = sorted(
             candidates,
@@ -241,7 +248,7 @@ class Chooser:
         lengths = []
         for tiles in ranked:
             lengths.append(self.written(tiles))
-            if lengths[-1] <= MOST_BYTES and self.fits(tiles):
+            if lengths[-1] <= self.most and self.fits(tiles):
                 self.tiles = tiles
                 return
         self.tiles = ranked[lengths.index(min(lengths))]
@@ -254,6 +261,8 @@ class Chooser:
         # Of tiles that cost the same, one whose elements lie near each other.
         outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
+        # What fills blocks of rows has its tile there.
+        outer = other_ranges(nest, self.nests) or outer
         array = self._keeps(nest)
         if array is not None:
             own = array.src[1:]

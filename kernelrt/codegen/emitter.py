@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Body", "Emitter"]
+__all__ = ["Body", "Choice", "Emitter"]
 
 #: One iteration: carried values at its start to those at its end.
 Body = Callable[[list[Value]], list[Value]]
+#: Writes a body where it is to be run: its items up to the last, and what writes that.
+Choice = Callable[["Sequence[Item]", Callable[[], None]], None]
 
 
 class Emitter:
@@ -76,7 +78,7 @@ class Emitter:
     def write(self, name: str, nest: LoopNest) -> str:
         """The function's text, with the declarations that it needs."""
         self.memory.lent = nest.lent
-        self._body(nest.body)
+        self.run(nest.body)
         lines = [*self.memory.allocations(), *self.frames.stack[0].lines]
         declarations = "\n".join(sorted(self.text.declarations.values()))
         body = "\n".join(lines)
@@ -87,7 +89,8 @@ class Emitter:
 
     # Loops ------------------------------------------------------------------------------------
 
-    def _body(self, items: Sequence[Item]) -> None:
+    def run(self, items: Sequence[Item]) -> None:
+        """What stands in a body."""
         for item in items:
             if isinstance(item, Loop):
                 self._loop(item)
@@ -99,7 +102,7 @@ class Emitter:
                 self._store(item)
 
     def _loop(self, loop: Loop) -> None:
-        self.repeat(loop, lambda: self._body(loop.body))
+        self.repeat(loop, lambda: self.run(loop.body))
 
     def carry(
         self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
@@ -109,7 +112,7 @@ class Emitter:
 
         def body(values: list[Value]) -> list[Value]:
             *before, last = loop.body
-            self._body(before)
+            self.run(before)
             if isinstance(last, Loop):
                 return self.carry(last, values, innermost, sums)
             return innermost(values)
@@ -141,18 +144,34 @@ class Emitter:
         around = Segment(segment.start, segment.stop, Tile(span), trips)
         return self.frames.run(loop.range, around, carried, block)
 
-    def walk(self, loop: Loop, last: UOp, innermost: Callable[[Loop | None], None]) -> None:
-        """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next."""
+    def walk(
+        self,
+        loop: Loop,
+        last: UOp,
+        innermost: Callable[[Loop | None], None],
+        choices: Mapping[UOp, Choice],
+    ) -> None:
+        """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next.
+
+        The bodies of loops over `choices` are written by those.
+        """
         self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+
+        def plainly(before: Sequence[Item], rest: Callable[[], None]) -> None:
+            self.run(before)
+            rest()
 
         def body() -> None:
             *before, then = loop.body
-            self._body(before)
             inner = then if isinstance(then, Loop) else None
-            if loop.range is last or inner is None:
-                innermost(inner)
-            else:
-                self.walk(inner, last, innermost)
+
+            def rest() -> None:
+                if loop.range is last or inner is None:
+                    innermost(inner)
+                else:
+                    self.walk(inner, last, innermost, choices)
+
+            choices.get(loop.range, plainly)(before, rest)
 
         self.repeat(loop, body)
 

@@ -32,10 +32,16 @@ class Loads:
         self.emitter = emitter
         self.text = emitter.text
         self.memory = emitter.memory
+        #: Conditions that are known to hold where code is written.
+        self.granted: set[UOp] = set()
+
+    def _gate(self, u: UOp) -> UOp | None:
+        """The condition of a LOAD; None where it holds."""
+        return u.src[2] if len(u.src) > 2 and u.src[2] not in self.granted else None
 
     def load(self, u: UOp, place: Place) -> Value:
         """A LOAD at `place`: one element, consecutive ones, or gathered ones."""
-        gate = u.src[2] if len(u.src) > 2 else None
+        gate = self._gate(u)
         if is_empty_load(u):
             return self.text.constant(0, u.dtype)
         along = vector_range(place)
@@ -53,7 +59,8 @@ class Loads:
         return self._load_lanes(u, place, along)
 
     def _load_one(self, u: UOp, place: Place) -> Value:
-        gate = self.emitter.value(u.src[2], place) if len(u.src) > 2 else None
+        given = self._gate(u)
+        gate = None if given is None else self.emitter.value(given, place)
         array = self.memory.array(u.src[0], place)
         address = self.memory.address(array, u.src[1], place, gate)
         raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
@@ -67,8 +74,9 @@ class Loads:
         """Consecutive elements, under a mask where some lanes must not be touched."""
         lanes = lanes_of(place)
         mask = self.emitter.mask_of(place)
-        if len(u.src) > 2:
-            gate = self.text.splat(self.emitter.value(u.src[2], place), lanes)
+        given = self._gate(u)
+        if given is not None:
+            gate = self.text.splat(self.emitter.value(given, place), lanes)
             mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
         array = self.memory.array(u.src[0], place)
         ty = vector(array.type, lanes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.reuse import lent
-from kernelrt.codegen.skipping import gate_of, zeros_in
+from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
 from kernelrt.codegen.streams import (
     Walk,
     next_rows,
@@ -25,7 +25,6 @@ from kernelrt.codegen.streams import (
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
-from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ LATENCY = 100
 _UNITS = 2
 #: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
 #: ones do, each costs half a unit in the last place.
-LONGEST = IN_ORDER
+LONGEST = 128
 #: Iterations of a block: fewer would cost time, more would be as long a chain again.
 BLOCKS = (64, 1024)
 
@@ -154,7 +153,8 @@ class Pass:
         When a result is looked at: where it is at no place of the tile, the pass is left out.
     zeros : UOp or None
         The LOAD that is compared with zero, tile by tile of `closed`: where all its elements are,
-        one row of products is added to all accumulators.
+        one row of products is added to all accumulators. Where sums are kept, it is a gated one,
+        and its gate is looked at once for each turn of the loops that go around theirs.
     """
 
     folds: tuple[UOp, ...]
@@ -366,7 +366,8 @@ class _Builder:
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
-        blocks = self._blocks(folds)
+        in_order = not self.info.in_order.isdisjoint(folds)
+        blocks = {} if in_order else self._blocks(folds)
         loop = self._walk(
             closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
         )
@@ -384,7 +385,7 @@ class _Builder:
             loop,
             gate_of(self.info, nodes),
             zeros_in(self.info, nodes, self.tiling.tiles),
-            in_order=not self.info.in_order.isdisjoint(folds),
+            in_order=in_order,
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
@@ -437,6 +438,7 @@ class _Builder:
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
             self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks),
+            zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
             kept=True,
         )
 
@@ -451,6 +453,8 @@ class _Builder:
     ) -> Loop:
         """The loops over `closed` around the step that computes `nodes`, outermost first."""
         self.stack += (_Open(r) for r in closed)
+        # What is asked for by conditions comes before what they may leave out.
+        self._need(x.src[2] for u in nodes for x in self.info.loads(u.src[0]) if len(x.src) > 2)
         self._need(u.src[0] for u in nodes)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
         folds = tuple(u for u in nodes if u.op is Op.REDUCE)

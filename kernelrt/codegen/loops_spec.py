@@ -118,8 +118,12 @@ class _Check:
         gate = each.gate and each.gate.condition
         if gate is not None and (each.fills or not self.info.deps[gate] <= around):
             _fault(nodes[0], "is left out by what is not known before it")
-        if each.zeros is not None and each.zeros not in nodes[0].src[0].src:
+        if each.zeros is not None and each.zeros not in each.folds[0].src[0].src:
             _fault(nodes[0], "is compared with zero by what is no factor of it")
+        if each.kept and each.zeros is not None:
+            inside = {*each.fills[0].src[1:]}
+            if len(each.zeros.src) < 3 or inside & self.info.deps[each.zeros.src[2]]:
+                _fault(nodes[0], "is left out, turn by turn, by what its own loops decide")
         self._one_vector(nodes[0], each.closed, self._walk(each, opened, known))
 
     def _kept(self, each: Pass, opened: Sequence[Loop]) -> None:

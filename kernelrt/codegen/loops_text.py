@@ -97,7 +97,7 @@ class _Outline:
             said.append(f"added up in blocks of {loop.block}")
         if loop.tile.lanes > 1:
             said.append(f"vectors of {loop.tile.lanes}")
-        if zeros is not None:
+        if zeros is not None and zeros.src[0] in self.names:
             said.append(f"one row where {self.names[zeros.src[0]]} is 0")
         text += f": {', '.join(said)}" if said else ":"
         return [text, *("    " + line for line in self.lines(loop.body, (*around, loop)))]

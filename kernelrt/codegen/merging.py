@@ -175,11 +175,20 @@ def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
     needs = passes.needs
     alike: dict[object, list[int]] = {}
     shared: dict[UOp, UOp] = {}
+    # An array of sums of products wants the registers, and a mask, for itself.
+    summed = [_is_of_sums(info, first) for first in passes.first]
     for each, closed in enumerate(passes.closed):
         key = (info.deps[passes.first[each]], tuple(r.src[0] for r in closed))
         kept = alike.setdefault(key, [])
         # One that needs the other comes after it; neither may, by way of any pass.
-        fit = next((k for k in kept if not (needs[k] >> each | needs[each] >> k) & 1), None)
+        fit = next(
+            (
+                k for k in kept
+                if not (needs[k] >> each | needs[each] >> k) & 1
+                and not (summed[k] or summed[each])
+            ),
+            None,
+        )  # fmt: skip
         if fit is None:
             kept.append(each)
             continue
@@ -191,3 +200,10 @@ def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
             if needed & both:
                 needs[other] = needed | both | needs[fit]
     return shared
+
+
+def _is_of_sums(info: Analysis, u: UOp) -> bool:
+    """Whether `u` is an array of blocks of rows, of sums that are added up for each element."""
+    if u.op is not Op.LOCAL or len(u.src) < 3:
+        return False
+    return any(not info.deps[x].isdisjoint(u.src[1:]) for x in info.closing([u.src[0]]))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.tiles import extent
 from kernelrt.ir.ops import PRODUCTS, Op
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.device.costs import Costs
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Nest"]
+__all__ = ["Nest", "longest_first", "other_ranges"]
 
 
 class Nest:
@@ -62,3 +66,14 @@ class Nest:
         self.filling = info.weight([*values, *filled], costs) - folding
         self.in_order = not info.in_order.isdisjoint(self.reduces)
         self.awaited = not info.awaited.isdisjoint(self.reduces)
+
+
+def other_ranges(nest: Nest, nests: Iterable[Nest]) -> list[UOp]:
+    """The other ranges of the array that `nest` computes an element of, innermost first."""
+    inner = (other.closed[-2::-1] for other in nests if other.fills)
+    return next(([*own] for own in inner if own and nest.deps.issuperset(own)), [])
+
+
+def longest_first(nests: Iterable[Nest]) -> list[Nest]:
+    """`nests` by how often their innermost body is gone through."""
+    return sorted(nests, key=lambda nest: -math.prod(map(extent, nest.ranges)))

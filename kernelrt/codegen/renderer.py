@@ -16,6 +16,7 @@ from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack
+from kernelrt.codegen.rowblocks import block_rows
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.words import in_words
@@ -167,7 +168,8 @@ class LLVMRenderer:
 
         `written` is told what became of each node.
         """
-        sink = in_words(merge_passes(given.sink), self._device)
+        sink = merge_passes(block_rows(given.sink, self._device))
+        sink = in_words(sink, self._device)
         sink = pack(block(sink, self._device), self._device)
         info = Analysis(rewrite([sink], MATH, written)[0])
         return info, kernel_cost(given, info, costs_of(self._device))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
 
-__all__ = ["LEAST_AT_ONCE", "Gate", "gate_of", "may_be_zero", "zeros_in"]
+__all__ = ["LEAST_AT_ONCE", "Gate", "gate_of", "may_be_zero", "zeros_in", "zeros_of_turns"]
 
 #: Terms of a sum from which a look at its mask costs little beside it.
 _LEAST_TERMS: Final = 16
@@ -106,6 +106,25 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
         rows = info.deps[x] - {k} - info.deps[other]
         alone = all(tiles.get(r, ONE).lanes == 1 for r in info.deps[x])
         if alone and any(tiles.get(r, ONE).factor > 1 for r in rows):
+            return x
+    return None
+
+
+def zeros_of_turns(
+    info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
+) -> UOp | None:
+    """The LOAD of an array that whole turns of `around` need not have, of those for `kept`.
+
+    It is gated by what is known where a turn begins. Where it gives zeros, all rows of the sums
+    that `kept` keeps have the same products.
+    """
+    u = kept.src[0]
+    outer = {*around, *info.deps[kept]}
+    if u.src[0].op is not Op.MUL or any(tiles.get(r, ONE) != ONE for r in outer):
+        return None
+    gated = [x for x in u.src[0].src if x.op is Op.LOAD and len(x.src) > 2]
+    for x in gated:
+        if x.src[0].op is Op.LOCAL and info.deps[x.src[2]] <= outer:
             return x
     return None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
-from kernelrt.ir.local import LOCAL_BYTES, local_bytes
+from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
     Check,
@@ -224,9 +224,9 @@ def _local_arrays(nodes: list[UOp]) -> None:
                     f"kernel stage: {node!r}: uses {operand!r} as a number; LOAD an element of it"
                 )
     taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
-    if taken > LOCAL_BYTES:
+    if taken > ROWS_BYTES:
         raise SpecError(
-            f"kernel stage: its LOCALs take up to {taken} bytes; at most {LOCAL_BYTES} fit"
+            f"kernel stage: its LOCALs take up to {taken} bytes; at most {ROWS_BYTES} fit"
         )
 
 

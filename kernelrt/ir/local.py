@@ -14,12 +14,24 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["LOCAL_BYTES", "flat_index", "local_bytes", "local_itemsize", "most_elements"]
+__all__ = [
+    "LOCAL_BYTES", "LONG_ROW", "ROWS_BYTES", "ROW_PART", "flat_index", "local_bytes",
+    "local_itemsize", "most_elements",
+]  # fmt: skip
 
 #: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
 #: that runs it, and in the cache of its core. `ProgramSpec.stack_bytes` tells the plan, which calls
 #: its kernels elsewhere where a thread has too little left.
 LOCAL_BYTES: Final = 256 * 1024
+
+#: The same where a contraction walks the rows that they hold: all of a long row has to be there.
+ROWS_BYTES: Final = 4 * 1024 * 1024
+
+#: Elements from which rows that a contraction walks are computed in blocks of several, and a number
+#: of them that divides these. Shorter rows of a register tile stay in the first caches. Measured
+#: with attention, forward and with its gradient, of lengths 512 to 16384 (`bench.rows.attention`).
+LONG_ROW: Final = 1024
+ROW_PART: Final = 64
 
 
 def local_itemsize(dtype: DType) -> int:

@@ -15,7 +15,7 @@ __all__ = ["IN_ORDER", "is_identity", "of_nothing", "start", "starts_with_nothin
 
 #: A sum of at most so many terms of which an array's element is made adds up one term after the
 #: other, whatever the kernel: those that compute a row again have the same bits.
-IN_ORDER: Final = 128
+IN_ORDER: Final = 256
 
 
 def of_nothing(reducer: Op, dtype: DType) -> int | float:

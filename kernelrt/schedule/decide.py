@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.local import LOCAL_BYTES, local_itemsize
+from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROW_PART, ROWS_BYTES, local_itemsize
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
@@ -263,7 +263,8 @@ class Decider:
         if length < self._prices.scalar:
             return False
         (group, _), *_ = accesses
-        return group.held_bytes + length * local_itemsize(node.dtype) <= LOCAL_BYTES
+        most = ROWS_BYTES if group.contractions else LOCAL_BYTES
+        return group.held_bytes + length * local_itemsize(node.dtype) <= most
 
     def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
         """Whether a contraction that walks rows of `node` has each of them in an array.
@@ -359,7 +360,10 @@ class Decider:
         length = elements(tuple(node.shape[a] for a in axes))
         beside = (r for r in group.loops if all(r not in group.ranges(i) for i in indices))
         walked = length * math.prod(r.src[0].vmax for r in beside) * node.dtype.itemsize
-        return tuple(axes) if walked < self._prices.walked else None
+        # It is walked less often, or gladly, where the buffer would be larger.
+        nbytes = elements(node.shape) * node.dtype.itemsize
+        most = self._prices.walked * max(1, nbytes // self._prices.roomy)
+        return tuple(axes) if walked < most else None
 
     def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
         """Cycles of the traffic of arrays over `axes`, one for each row of `node`."""
@@ -411,6 +415,8 @@ class Decider:
                 return Verdict("global", why=Decision(node, "global", grounds))
             wanted = group.vectors if stored else group.vectors & group.filling
             along = [a for a, i in enumerate(index) if i in wanted]
+            if along and self._in_blocks(group, index[along[0]]):
+                continue
             if along and along[0] != innermost(node, None):
                 rest = (a for a in range(len(index)) if a != along[0])
                 grounds = "laid out for the contraction that reads it"
@@ -421,6 +427,12 @@ class Decider:
                 )
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
+
+    def _in_blocks(self, group: Group, filled: UOp) -> bool:
+        """Whether rows that `group` fills are computed in blocks, in which vectors go across."""
+        size = filled.src[0]
+        fixed = filled in group.filling and size.op is Op.CONST
+        return fixed and size.arg >= LONG_ROW and size.arg % ROW_PART == 0
 
     def _converts(self, node: UOp) -> bool:
         """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow.

@@ -16,7 +16,7 @@ from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.kernel_spec import verify_kernel
-from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
@@ -284,7 +284,7 @@ def test_only_so_much_memory(build):
     taken = sum(int(n) for n in re.findall(r"= alloca \[(\d+) x i8\]", text))
     assert 4096 <= taken <= LOCAL_BYTES
     with pytest.raises(CompileError, match="local arrays"):
-        LLVMRenderer(host()).render(softmax_rows(build, 2, columns + 1))
+        LLVMRenderer(host()).render(softmax_rows(build, 2, ROWS_BYTES // 4 + 1))
 
 
 @pytest.mark.parametrize("target", TARGETS)

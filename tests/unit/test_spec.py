@@ -7,7 +7,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.kernel_spec import KERNEL, verify_kernel
-from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.local import ROWS_BYTES
 from kernelrt.ir.tensor_spec import TENSOR, verify_tensor
 from kernelrt.schedule import schedule
 
@@ -83,7 +83,7 @@ SUM = UOp(Op.REDUCE, F, (UOp(Op.LOAD, F, (Q, S)), S), Op.ADD)
 
 
 ROW = UOp(Op.LOCAL, F, (UOp(Op.LOAD, F, (Q, S)), S))
-LONG = UOp(Op.RANGE, INT, (const(LOCAL_BYTES // 4 + 1, INT),), 2)
+LONG = UOp(Op.RANGE, INT, (const(ROWS_BYTES // 4 + 1, INT),), 2)
 
 
 def element(array: UOp, index: UOp = ZERO) -> UOp:
@@ -105,7 +105,7 @@ def element(array: UOp, index: UOp = ZERO) -> UOp:
         ((store(element(ROW.replace(src=(LOAD, S, S)))),), "a RANGE twice"),
         ((store(element(ROW.replace(dtype=dt.float64)).cast(F)),), "LOCAL keeps the type"),
         ((store(SUM), store(element(ROW))), "also belongs"),
-        ((store(element(UOp(Op.LOCAL, F, (LOAD, LONG)))),), f"take up to {LOCAL_BYTES + 4} bytes"),
+        ((store(element(UOp(Op.LOCAL, F, (LOAD, LONG)))),), f"take up to {ROWS_BYTES + 4} bytes"),
         ((store(const(1, INT)),), "puts int64 into memory of float32"),
         ((store(LOAD, LOAD),), "must be int64"),
         ((store(UOp(Op.LOAD, F, (Q, R, R))),), "its gate is int64"),
