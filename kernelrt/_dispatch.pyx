@@ -199,20 +199,16 @@ cdef class PlanCore:
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
         global writes
         cdef krt_status status
-        cdef unsigned long long now
         if self.preparation is not None and self.prepared != writes:
             status = self.prepare()
             if status != KRT_OK:
                 failed_op[0] = 0
                 return status
-        if not self.lasting:
-            return launch(self, samples, failed_op)
-        now = writes
-        writes = now + 1
         status = launch(self, samples, failed_op)
-        if writes == now + 1 and self.prepared == now:
-            self.prepared = now + 2  # nothing that it writes was prepared
-        writes += 1
+        if self.lasting:
+            if self.prepared == writes:
+                self.prepared += 1  # nothing that it writes was prepared
+            writes += 1
         return status
 
     cdef krt_status prepare(self) noexcept:

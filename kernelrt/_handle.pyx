@@ -330,12 +330,11 @@ cdef int hand_over(tuple handover, list dropped) except -1:
     cdef ArrayHandle handle
     cdef size_t address
     copies, gradients = handover
-    if copies:
-        wrote()
     for handle, address, nbytes in copies:
         if nbytes != handle.nbytes or handle.data == NULL:
             raise errors.ShapeError(f"expected {handle.nbytes} bytes to hand over, not {nbytes}")
         memmove(handle.data, <const char *> address, <size_t> handle.nbytes)
+        wrote()
     set_gradients(<list?> gradients, dropped)
     return 0
 

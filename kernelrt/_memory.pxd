@@ -20,7 +20,7 @@ cdef extern from "blocks.h" nogil:
     krt_block_stats krt_blocks_stats(const krt_blocks *blocks)
 
 
-# Grows before and behind whatever writes to memory that is there already.
+# Grows behind whatever writes to memory that is there already.
 cdef unsigned long long writes
 
 
