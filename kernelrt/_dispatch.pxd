@@ -17,6 +17,10 @@ cdef class PlanCore:
     cdef int limit  # threads that were asked for; 0: none
     cdef dict customs
     cdef object error
+    cdef bint lasting  # whether it may write to memory that is not its own alone
+    cdef PlanCore preparation  # computes what stays the same from run to run; or None
+    cdef tuple sources  # the storages that this reads
+    cdef unsigned long long prepared  # `writes` up to which that holds; 0: it does not
     cdef object bound_by  # the replay whose values the table holds; changed within a turn
     cdef object __weakref__
 
@@ -25,6 +29,7 @@ cdef class PlanCore:
     cdef int acquire(self) except -1
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept
+    cdef krt_status prepare(self) noexcept
     cdef void leave(self) noexcept
     cdef int finish(self, krt_status status, size_t op) except -1
     cdef int assign(self, tuple changes) except -1

@@ -1,8 +1,9 @@
 """Types of the compiled boundary to the C core (csrc/krt.h)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from kernelrt._memory import Storage
 from kernelrt.errors import IndexBoundsError
 
 KERNEL: Final = 0
@@ -132,6 +133,16 @@ class PlanCore:
         ShapeError
             `n` is below 1.
         """
+    def keep_to_own_memory(self) -> None:
+        """Note that no run writes to memory that outlives the plan."""
+    def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
+        """Run `preparation` before a run whenever `sources` may have been written since.
+
+        It is run with these, and shares no memory that this plan writes. Where one of `sources` is
+        shared with others (`Storage.own`), it runs before every run.
+        """
+    def renew(self) -> None:
+        """Run the preparation now, where a run would."""
     def need_stack(self, nbytes: int) -> None:
         """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
 

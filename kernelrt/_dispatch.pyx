@@ -9,6 +9,7 @@ from libc.stdint cimport int64_t
 from posix.unistd cimport usleep
 
 from kernelrt._krt cimport *
+from kernelrt._memory cimport Storage, writes
 from kernelrt._ops cimport Edits, Exchange, Ops, address_of, integer
 from kernelrt._status cimport raise_status
 
@@ -139,11 +140,22 @@ cdef krt_status check_signals(void *self) noexcept with gil:
         return KRT_INTERRUPTED
 
 
+cdef inline krt_status launch(
+    PlanCore core, krt_sample *samples, size_t *failed_op
+) noexcept:
+    if not exiting and (samples != NULL or krt_plan_cost_ns(core.plan) >= GIL_COST_NS):
+        return run_without_gil(core.plan, samples, failed_op)
+    if samples != NULL:
+        return krt_plan_execute_profiled(core.plan, samples, failed_op)
+    return krt_plan_execute(core.plan, failed_op)
+
+
 cdef class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them."""
 
     def __cinit__(self, *args, **kwargs):
         self.customs = {}
+        self.lasting = True
 
     def __init__(self, ops):
         cdef krt_host host
@@ -185,11 +197,41 @@ cdef class PlanCore:
         krt_plan_set_pointer(self.plan, op, slot, address, &fault)
 
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
-        if not exiting and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
-            return run_without_gil(self.plan, samples, failed_op)
-        if samples != NULL:
-            return krt_plan_execute_profiled(self.plan, samples, failed_op)
-        return krt_plan_execute(self.plan, failed_op)
+        global writes
+        cdef krt_status status
+        if self.preparation is not None and self.prepared != writes:
+            status = self.prepare()
+            if status != KRT_OK:
+                failed_op[0] = 0
+                return status
+        status = launch(self, samples, failed_op)
+        if self.lasting:
+            if self.prepared == writes:
+                self.prepared += 1  # nothing that it writes was prepared
+            writes += 1
+        return status
+
+    cdef krt_status prepare(self) noexcept:
+        """Compute what stays the same from run to run, of what is there now."""
+        cdef PlanCore preparation = self.preparation
+        cdef Storage source
+        cdef unsigned long long now = writes
+        cdef size_t op = 0
+        cdef bint own = True
+        cdef krt_status status = krt_lock_acquire(&preparation.lock, 0)
+        if status != KRT_OK:
+            return KRT_BUSY if status == KRT_TIMEOUT else status
+        if preparation.plan == NULL:
+            status = KRT_INTERRUPTED
+            self.error = errors.PlanReleasedError("the plan's preparation was released")
+        else:
+            status = launch(preparation, NULL, &op)
+            self.error, preparation.error = preparation.error, None
+        krt_lock_release(&preparation.lock)
+        for source in self.sources:
+            own = own and source.is_own()
+        self.prepared = now if status == KRT_OK and own else 0
+        return status
 
     cdef void leave(self) noexcept:
         krt_lock_release(&self.lock)
@@ -205,7 +247,7 @@ cdef class PlanCore:
                 warnings.warn("a thread could not be started; plans run on fewer threads",
                               RuntimeWarning, stacklevel=2)
             return 0
-        word = krt_plan_status(self.plan, op)
+        word = krt_plan_status(self.plan, op) if op < self.count else 0
         cause, self.error = self.error, None
         krt_lock_release(&self.lock)
         index_error = self._index_error(op, word) if status == KRT_OUT_OF_BOUNDS else None
@@ -346,6 +388,28 @@ cdef class PlanCore:
         krt_plan_set_threads(self.plan, threads)
         self.limit = threads
         krt_lock_release(&self.lock)
+        if self.preparation is not None:
+            self.preparation.set_threads(n)
+
+    def keep_to_own_memory(self):
+        self.lasting = False
+
+    def prepare_by(self, PlanCore preparation not None, sources):
+        sources = tuple(sources)
+        for source in sources:
+            if not isinstance(source, Storage):
+                raise errors.PlanBuildError(f"sources are of Storage, not {source!r}")
+            (<Storage> source).watch()
+        self.acquire()
+        self.preparation, self.sources, self.prepared = preparation, sources, 0
+        krt_lock_release(&self.lock)
+
+    def renew(self):
+        cdef krt_status status = KRT_OK
+        self.acquire()
+        if self.preparation is not None and self.prepared != writes:
+            status = self.prepare()
+        self.finish(status, 0)
 
     def need_stack(self, size_t nbytes):
         self.acquire()

@@ -16,6 +16,7 @@ from kernelrt._node cimport Node
 
 from kernelrt import dtype as dtypes
 from kernelrt import errors
+from kernelrt._memory import wrote
 from kernelrt._modes import local
 
 cnp.import_array()
@@ -333,6 +334,7 @@ cdef int hand_over(tuple handover, list dropped) except -1:
         if nbytes != handle.nbytes or handle.data == NULL:
             raise errors.ShapeError(f"expected {handle.nbytes} bytes to hand over, not {nbytes}")
         memmove(handle.data, <const char *> address, <size_t> handle.nbytes)
+        wrote()
     set_gradients(<list?> gradients, dropped)
     return 0
 
@@ -362,6 +364,7 @@ def draw(ArrayHandle key not None, ArrayHandle counter not None, uint64_t n):
         raise errors.ShapeError("expected a key of two words and a count of 64 bits")
     first = count[0]
     count[0] = first + n
+    wrote()
     return words[0], words[1], first
 
 
@@ -405,4 +408,5 @@ def copy_over(list pairs not None, list births not None, expected):
     for i in range(n):
         target, source = pairs[i]
         memmove(target.data, source.data, <size_t> target.nbytes)
+        wrote()
     return True

@@ -20,6 +20,10 @@ cdef extern from "blocks.h" nogil:
     krt_block_stats krt_blocks_stats(const krt_blocks *blocks)
 
 
+# Grows behind whatever writes to memory that is there already.
+cdef unsigned long long writes
+
+
 cdef class BlockCache:
     cdef krt_blocks *blocks
     cdef object __weakref__
@@ -31,6 +35,8 @@ cdef class Memory:
     cdef Py_ssize_t n_exports
     cdef bint read_only
     cdef bint borrowed
+    cdef bint shared  # others may write here, and will not say so
+    cdef bint watched  # what it holds is kept elsewhere, too, in another form
     cdef BlockCache home  # where the block goes back to; None: to the system
     cdef object __weakref__
 
@@ -54,6 +60,12 @@ cdef class Storage:
 
     # The memory; allocated now if it was not. Raises BufferReleasedError.
     cdef StoredMemory take(self)
+
+    # Whether nothing but code that lets `writes` grow can write here.
+    cdef bint is_own(self) noexcept
+
+    # Note that somebody keeps what is made of what it holds.
+    cdef int watch(self) except -1
 
 
 # Uninitialised memory for a result, which nothing but the end of its life releases.

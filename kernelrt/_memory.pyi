@@ -4,6 +4,12 @@ from typing import Any, NoReturn
 
 from typing_extensions import Buffer
 
+def wrote() -> None:
+    """Tell that memory which is there already is, or was, written by other means than a plan."""
+
+def count_writes() -> int:
+    """How often that was told, and plans wrote to memory that is not theirs alone."""
+
 def no_copies(what: object) -> NoReturn:
     """Raise the CopyError of what stands for memory or code of this process."""
 
@@ -99,6 +105,11 @@ class Storage:
     @property
     def readonly(self) -> bool:
         """Whether kernels must not write here."""
+    @property
+    def own(self) -> bool:
+        """Whether all that may write here says so by :func:`wrote`, or is a plan."""
+    def share(self) -> None:
+        """Note that others may write here from now on, without a word."""
     @property
     def owned(self) -> bool:
         """Whether the bytes are kernelrt's own, not those of an array that was wrapped."""

@@ -18,6 +18,8 @@ import weakref
 
 from kernelrt import errors
 
+writes = 1
+
 cdef size_t MAX_ALIGNMENT = 1 << 20
 # What is smaller needs no cache line; malloc is the quicker way to it.
 cdef Py_ssize_t CACHED_FROM = 1024
@@ -37,6 +39,17 @@ cdef Py_ssize_t byte_count(str argument, value) except -1:
             f"{argument}: expected a number of bytes of at least 0, not {value}"
         )
     return count
+
+
+def wrote():
+    """Tell that memory which is there already is, or was, written by other means than a plan."""
+    global writes
+    writes += 1
+
+
+def count_writes():
+    """How often that was told, and plans wrote to memory that is not theirs alone."""
+    return writes
 
 
 def no_copies(what):
@@ -215,6 +228,12 @@ cdef class StoredMemory(Memory):
         return None if self.owner is None else self.owner()
 
 
+cdef Memory lender_of(StoredMemory memory):
+    """The Memory of ours that `memory` is borrowed from; None if it is not."""
+    lender = None if memory.lender is None else memory.lender.obj
+    return <Memory> lender if type(lender) is Memory else None
+
+
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes):
     cdef Memory memory = Memory.__new__(Memory)
     if cache is None or nbytes < CACHED_FROM:
@@ -290,9 +309,40 @@ cdef class Storage:
         """All bytes as a view; while it lives they are neither freed nor moved."""
         return memoryview(self.take())
 
+    cdef bint is_own(self) noexcept:
+        cdef Memory lender
+        if self.memory is None or self.memory.shared:
+            return False
+        lender = lender_of(self.memory)
+        return not self.memory.borrowed or (lender is not None and not lender.shared)
+
+    @property
+    def own(self):
+        """Whether nothing outside can write here."""
+        return self.is_own()
+
+    cdef int watch(self) except -1:
+        cdef StoredMemory memory = self.take()
+        cdef Memory lender = lender_of(memory)
+        memory.watched = True
+        if lender is not None:
+            lender.watched = True
+        return 0
+
+    def share(self):
+        """Note that others may write here from now on, without a word."""
+        cdef StoredMemory memory = self.take()
+        cdef Memory lender = lender_of(memory)
+        memory.shared = True
+        if lender is not None:
+            lender.shared = True
+        if memory.watched or (lender is not None and lender.watched):
+            wrote()
+
     def hand_out(self):
         """Give the address to someone who will not say when done with it; bars release for good."""
         cdef Memory memory = self.take()
+        self.share()
         memory.n_exports += 1
         return <size_t> memory.data
 

@@ -209,6 +209,11 @@ class Buffer(Exporter):
         BufferReleasedError
             They were released.
         """
+        self._storage.share()
+        return self.keep()
+
+    def keep(self) -> memoryview:
+        """Like :meth:`hold`, for who writes there by plans alone."""
         return self._storage.hold()[self.offset : self.offset + self.nbytes]
 
     def release(self) -> None:
@@ -283,6 +288,12 @@ class Buffer(Exporter):
 
     def raw(self) -> np.ndarray[Any, Any]:
         """Like :meth:`numpy`, with bfloat16 as its uint16 bits."""
+        if self.nbytes:
+            self._storage.share()
+        return self.content()
+
+    def content(self) -> np.ndarray[Any, Any]:
+        """Like :meth:`raw`, for who does not keep it, and writes to memory that is new only."""
         if not self.nbytes:
             return np.empty(0, self._numpy)
         return np.frombuffer(self._storage.hold(), self._numpy, self.size, self.offset)

@@ -241,7 +241,8 @@ class JitFunction(JitCore, Generic[R]):
         )
         self._warn_of_widening(traced.widening)
         with state.lock:
-            plan = execute.prepare(traced.nodes, traced.commits)
+            homes = [home for home in traced.homes if home is not None]
+            plan = execute.prepare_apart(traced.nodes, traced.commits, homes)
         self._check_bound(plan, specs)
         if self._threads is not None:
             plan.set_threads(self._threads)

@@ -57,6 +57,13 @@ class PlanMemory:
         """Give the bytes of a buffer."""
         return region_of(self.live(index))
 
+    def is_lasting(self) -> bool:
+        """Whether any of the memory that is written was given to the plan."""
+        entries = self._layout.entries
+        wholes = (entries[i] if (b := entries[i].base) is None else entries[b]
+                  for i in self._written())  # fmt: skip
+        return any(entry.buffer is not None for entry in wholes)
+
     def arrays(self, index: int) -> list[Any]:
         """Give the arrays that the custom function at `index` gets; renewed by a rebind."""
         found = self._arrays.get(index)

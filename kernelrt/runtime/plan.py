@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from kernelrt._dispatch import Bindings, Exchanges, OpTuple
+    from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import IndexBoundsError
     from kernelrt.runtime.kernel import CachedKernel
@@ -68,6 +69,10 @@ class ExecutionPlan(PlanCore):
         self._values = dict(self._table.initial)
         super().__init__(self._rows())
         self._need_stack_of(op.kernel for op in self._ops if isinstance(op, PreparedKernel))
+        if not self._memory.is_lasting():
+            self.keep_to_own_memory()
+        #: Computes what stays the same from run to run, before the first and when it was changed.
+        self.preparation: ExecutionPlan | None = None
         mine = weakref.ref(self)
         for i, op in enumerate(self._ops):
             op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the op's place is here
@@ -163,6 +168,20 @@ class ExecutionPlan(PlanCore):
         return dict(self._values)
 
     # ---- Running
+
+    def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
+        """Let another plan compute what this one reads, whenever `sources` may have changed.
+
+        Parameters
+        ----------
+        preparation : ExecutionPlan
+            Writes to memory that nothing else writes. It reads `sources` and constants alone.
+        sources : iterable of Storage
+            What it reads. Where one is shared with code outside, it runs before every run.
+        """
+        super().prepare_by(preparation, sources)
+        if isinstance(preparation, ExecutionPlan):
+            self.preparation = preparation
 
     def execute_with_vars(self, values: Any = None, /, **variables: int) -> None:
         """Set some variables and run, in one turn of the plan.
@@ -322,6 +341,7 @@ class ExecutionPlan(PlanCore):
         Buffers that the plan writes become its own, with their present content. Both plans may
         run at the same time.
         """
+        self.renew()
         places: dict[int, Buffer] = {}
         outputs: dict[int, Any] = {}
 

@@ -101,7 +101,7 @@ class TensorBase(ArrayHandle):
         tensor._born = None
         tensor._plain = True
         tensor._uop = storage_node(buffer, shape)
-        tensor._bind(buffer, buffer.hold(), buffer.dtype.code, shape)
+        tensor._bind(buffer, buffer.keep(), buffer.dtype.code, shape)
         return tensor
 
     def _adopt(self) -> None:
@@ -120,7 +120,7 @@ class TensorBase(ArrayHandle):
         severed = self._severed
         if severed is not None:
             node = mark(node, severed)
-        self._begin(data, data.hold(), data.dtype.code, shape, node, severed is None)
+        self._begin(data, data.keep(), data.dtype.code, shape, node, severed is None)
 
     @property
     def uop(self) -> UOp:
@@ -221,7 +221,7 @@ class TensorBase(ArrayHandle):
             state.births[0] += 1
         place = buffer.address
         return (
-            self, node, buffer, buffer.hold(), place, dtype.code, shape, buffer.nbytes, new, kept,
+            self, node, buffer, buffer.keep(), place, dtype.code, shape, buffer.nbytes, new, kept,
         )  # fmt: skip
 
     def _storage(self) -> UOp:
@@ -235,7 +235,7 @@ class TensorBase(ArrayHandle):
         shape = self._shape
         assert shape is not None
         node = self._node_over(buffer)
-        self._bind(buffer, buffer.hold(), buffer.dtype.code, shape, node)
+        self._bind(buffer, buffer.keep(), buffer.dtype.code, shape, node)
 
     def _at_rest(self) -> UOp:
         """The node of a tensor that reads its storage."""

@@ -109,8 +109,10 @@ class ConversionMethods(_Below):
         """Address of the first element; computes the tensor."""
         forbid("data_ptr()")
         self._realized()
-        address = self._address
+        address, buffer = self._address, self._buffer
         assert address is not None
+        assert buffer is not None
+        buffer.storage.share()
         return address
 
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> Any:

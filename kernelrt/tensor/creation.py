@@ -107,7 +107,7 @@ def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
 
 def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     buffer = Buffer(array.size, dtype)
-    buffer.raw()[...] = array.reshape(-1)
+    buffer.content()[...] = array.reshape(-1)
     return kind._over(buffer, array.shape)
 
 

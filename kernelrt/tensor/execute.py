@@ -25,7 +25,7 @@ from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["Entry", "PlanCache", "entry", "plans", "prepare"]
+__all__ = ["Entry", "PlanCache", "entry", "plans", "prepare", "prepare_apart"]
 
 #: Arguments of at least this size are read where they lie, and results written where they will
 #: lie; smaller ones are copied.
@@ -63,6 +63,57 @@ def prepare(
     rest = iter(made.outputs)
     outputs = tuple(stored[i] if i in stored else next(rest) for i in range(len(values)))
     return runtime_prepare(replace(made, outputs=outputs))
+
+
+def prepare_apart(
+    values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], changing: Iterable[Buffer]
+) -> ExecutionPlan:
+    """A plan as `prepare` makes it, with what stays the same computed before its first run.
+
+    What is made of constants is computed here. What is made of memory that the plan does not
+    write, and nothing outside can, is computed anew when a plan, or what says so, has written.
+
+    Parameters
+    ----------
+    values, commits : sequence
+        As of :func:`prepare`.
+    changing : iterable of Buffer
+        What others than plans write: the arguments.
+    """
+    load("kernelrt.runtime", "kernelrt.schedule")
+    from kernelrt.schedule.steady import sources_of, steady_values
+
+    written = RegionMap[None]()
+    for buffer in (*changing, *(storage.arg for storage, _ in commits)):
+        written.add(region_of(buffer), None)
+
+    def is_steady(node: UOp) -> bool:
+        buffer = node.arg
+        return (
+            isinstance(buffer, Buffer)
+            and buffer.storage.own
+            and buffer not in state.homes
+            and not written.meeting(region_of(buffer))
+        )
+
+    roots = [*values, *(value for _, value in commits)]
+    found = steady_values(roots, is_steady, registry.opened().spec)
+    if not found:
+        return prepare(values, commits)
+    places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
+    memory = {node: build.memory(buffer) for node, buffer in places.items()}
+    roots = substitute(roots, {n: build.reshape(m, n.shape) for n, m in memory.items()})
+    targets = [target for target, _ in commits]
+    plan = prepare(roots[: len(values)], [*zip(targets, roots[len(values) :], strict=True)])
+    fills = [(memory[node], build.reshape(node, memory[node].shape)) for node in found]
+    constant = [fill for fill in fills if not sources_of(fill[1:])]
+    if constant:
+        prepare((), constant).execute()
+    rest = [fill for fill in fills if sources_of(fill[1:])]
+    if rest:
+        sources = {node.arg.storage for node in sources_of(value for _, value in rest)}
+        plan.prepare_by(prepare((), rest), sources)
+    return plan
 
 
 def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
@@ -156,9 +207,9 @@ def _filled(
     if size:
         data = Buffer.over(made, size, dtype)
         if isinstance(source, _Constant):
-            data.numpy()[...] = np.array(source.value).astype(dt.to_numpy(dtype))
+            data.content()[...] = np.array(source.value).astype(dt.to_numpy(dtype))
         else:
-            data.raw()[...] = buffers[source.place].arg.raw()
+            data.content()[...] = buffers[source.place].arg.content()
     return made
 
 
@@ -343,7 +394,7 @@ def _number(node: UOp) -> UOp:
     """Memory that holds the number of a CONST node."""
     made = _memory(1, node.dtype)
     data = Buffer.over(made, 1, node.dtype)
-    data.numpy()[...] = node.arg
+    data.content()[...] = node.arg
     return build.memory(data)
 
 

@@ -88,7 +88,7 @@ class Home:
         tenant = self.tenant()
         if tenant is not None:
             copy = Buffer(self.buffer.size, self.buffer.dtype)
-            copy.raw()[...] = self.buffer.raw()
+            copy.content()[...] = self.buffer.content()
             tenant._move(copy)
             owner = self.owner()
             if owner is not None and owner._grad is self:

@@ -103,7 +103,7 @@ class Generator:
             *key, first = draw(*self.state(), n)
             kind = transform, dtype
             block = self._blocks.pop(kind, None) or _Block(transform, dtype)
-            target = out.raw()
+            target = out.content()
             for start in range(0, n, _BLOCK):
                 size = min(_BLOCK, n - start)
                 count = (first + start) % (1 << 64)
@@ -137,13 +137,13 @@ class _Block:
     def run(
         self, key: Sequence[int], count: int, n: int, scale: float, shift: float
     ) -> np.ndarray[Any, Any]:
-        self._key.numpy()[:] = key
-        self._count.numpy()[0] = count
-        self._line.numpy()[:] = scale, shift
+        self._key.content()[:] = key
+        self._count.content()[0] = count
+        self._line.content()[:] = scale, shift
         self._plan.execute_with_vars(n=n)
         out = self._plan.output_buffer
         assert out is not None
-        return out.raw()[:n]
+        return out.content()[:n]
 
 
 def _line_type(dtype: DType) -> DType:

@@ -106,7 +106,7 @@ class Tensor(
             self._follow(made)
         else:
             shape = made._shape or ()
-            self._bind(buffer, buffer.hold(), made._dtype_code, shape, made._uop)
+            self._bind(buffer, buffer.keep(), made._dtype_code, shape, made._uop)
         if requires_grad:
             self.requires_grad_()
 
