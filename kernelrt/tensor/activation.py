@@ -9,7 +9,6 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
-from kernelrt.tensor.normal import gelu
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class ActivationMethods(_Below):
             The definition by erf, or its approximation by tanh.
         """
         self._floats("gelu")
-        rule = {"none": gelu, "tanh": _gelu_by_tanh}.get(approximate)
+        rule = {"none": _gelu, "tanh": _gelu_by_tanh}.get(approximate)
         if rule is None:
             raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
         return self._widely(rule)
@@ -127,6 +126,11 @@ class ActivationMethods(_Below):
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
+
+
+def _gelu(x: UOp) -> UOp:
+    inner = build.mul(x, math.sqrt(0.5)).alu(Op.ERF)
+    return build.mul(build.mul(x, 0.5), build.add(inner, 1))
 
 
 def _gelu_by_tanh(x: UOp) -> UOp:
