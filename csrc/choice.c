@@ -24,7 +24,7 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 
 /* How long sharing may neither gain nor lose before that counts as a whole execution lost. A host
  * may run two cores of a virtual machine on one of its own, and tells them apart only if both stay
- * busy for some time. */
+ * busy for some time: for 10 to 60 ms, where a product of 128 x 784 x 128 went on for seconds. */
 #define PATIENCE_NS 20000000
 
 /* Of what was gained, so many executions on one thread are held against later losses: one delay
@@ -32,7 +32,8 @@ int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 #define MOST_KEPT 8
 
 /* Executions on one thread that tell what it takes, of which the first finds caches of two cores
- * full, which those that last long do not notice; between two such trials, more each time. */
+ * full, which those that last long do not notice; between two such trials, more each time, so that
+ * they take one part in twenty of the first hundred executions. */
 enum { TRIAL = 2, LONG_TRIAL = 1, LEAST_BETWEEN_TRIALS = 4, MORE = 4, MOST_BETWEEN_TRIALS = 512 };
 #define LONG_NS 1000000
 
@@ -187,7 +188,7 @@ static int64_t weighed(int64_t gain, int64_t serial)
     bool even = gain < 0 && gain >= -2 * (serial / LEAST_GAIN);
     if (!even || serial >= PATIENCE_NS)
         return gain;
-    return greatest(gain, -(int64_t)((double)serial * (double)serial / PATIENCE_NS));
+    return greatest(gain, -1 - (int64_t)((double)serial * (double)serial / PATIENCE_NS));
 }
 
 static void learn_shared(krt_choice *choice, const krt_trace *trace)
