@@ -14,7 +14,8 @@ where it stands, which makes the result that of PyTorch's single operations; so 
 
 Processors that multiply bfloat16 (AVX512_BF16) do so in matrix products, convolutions and other
 sums of products of stored values. Products are exact and sums are those of float32, but factors and
-sums below ``2**-126`` in size, the subnormal numbers, may count as 0. float32 operands keep them.
+sums below ``2**-126`` in size, the subnormal numbers, may count as 0 (and times infinity as NaN).
+float32 operands keep them.
 """
 
 from __future__ import annotations

@@ -406,12 +406,16 @@ class _Builder:
         if len(walks) < 2 or tile.lanes > 1:
             return
         slowest, wanted = next_rows(self.info, walks, r, tile.factor, self.device)
-        if wanted:
-            item, fetch = items[numbers[slowest]], Fetch(wanted, (r, walks[slowest].range))
-            loop = item.loop if isinstance(item, Pass) else item
-            assert isinstance(loop, Loop)
-            loop = replace(loop, body=(fetch, *loop.body))
-            items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
+        if not wanted:
+            return
+        used = {q for x in wanted for q in Fetch.varying(x)}
+        around = [each.range for each in self.stack[1:] if each.range is not None]
+        ranges = (*(q for q in around if q in used), r, walks[slowest].range)
+        item = items[numbers[slowest]]
+        loop = item.loop if isinstance(item, Pass) else item
+        assert isinstance(loop, Loop)
+        loop = replace(loop, body=(Fetch(wanted, ranges), *loop.body))
+        items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
 
     def _kept(self, array: UOp) -> Pass:
         """A pass that adds into the elements of `array`, turn by turn of what goes around them."""

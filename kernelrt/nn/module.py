@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
 from kernelrt._lacking import MODULE, install
 from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, StateError
+from kernelrt.errors import DTypeError, GradientError, StateError
 from kernelrt.nn import modes, state, tree
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
@@ -148,6 +148,8 @@ class Module(Observed):
         ------
         DTypeError
             `name` is no name of an attribute, or `tensor` is something else.
+        GradientError
+            `tensor` requires a gradient, so that it would be a parameter.
         StateError
             There is such an attribute, or `persistent` is False: what a module reaches is saved.
         """
@@ -155,6 +157,11 @@ class Module(Observed):
             raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
         if tensor is not None and not isinstance(tensor, Tensor):
             raise DTypeError(f"tensor: expected a Tensor or None, not {kind_name(tensor)}")
+        if tensor is not None and tensor.requires_grad:
+            raise GradientError(
+                "tensor: requires a gradient and would be a parameter; give tensor.detach(), or "
+                f"set self.{name} = tensor"
+            )
         if hasattr(self, name):
             raise StateError(f"name: {type(self).__name__} has {name!r} already")
         if not persistent:

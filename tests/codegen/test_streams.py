@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.codegen.analysis import Analysis
@@ -239,6 +240,20 @@ def test_rows_that_are_asked_for(build, run, rows, width):
     wide -= wide.max(1, keepdims=True)
     want = wide - np.exp(wide).sum(1, keepdims=True)
     assert np.allclose(out, want, rtol=1e-5, atol=0)
+
+
+def test_rows_below_other_loops_are_asked_for():
+    """Rows of two axes that are no single one: the address varies with both loops around."""
+    rng = np.random.default_rng(1)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4, 20000), (4, 20000)))
+    wide = x.astype(np.float64) + y
+    for value, given in (
+        (krt.jit(lambda x, y: (x + y).softmax(-1))(x, y), wide),
+        (krt.jit(lambda x: x.transpose(0, 1).softmax(-1))(x), x.astype(np.float64).swapaxes(0, 1)),
+    ):
+        powers = np.exp(given - given.max(-1, keepdims=True))
+        want = powers / powers.sum(-1, keepdims=True)
+        np.testing.assert_allclose(value.numpy(), want, rtol=2e-5)
 
 
 def test_what_is_asked_for_is_checked(build):

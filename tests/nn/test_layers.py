@@ -193,3 +193,15 @@ def test_sure_probabilities_cost_at_most_a_hundred():
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-6)
     assert np.isnan(krt.tensor([-0.1, 1.1]).binary_cross_entropy(krt.ones(2), reduction="none")
                     .numpy()).any()  # fmt: skip
+
+
+@pytest.mark.parametrize("old", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("factor", [0.5, 1, 1.1, 1.5, 2, 2.1, 2.5, 3.3, 4])
+def test_interpolation_by_fractions(old, factor):
+    """Nearest elements, as PyTorch picks them: a whole number of results a piece is no reason."""
+    torch = pytest.importorskip("torch")
+    if int(old * factor) == 0:
+        return
+    x = np.arange(old, dtype=np.float32).reshape(1, 1, old)
+    want = torch.nn.functional.interpolate(torch.from_numpy(x), scale_factor=factor)
+    np.testing.assert_array_equal(krt.tensor(x).interpolate(scale_factor=factor).numpy(), want)

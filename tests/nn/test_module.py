@@ -286,6 +286,8 @@ def test_buffers_are_attributes() -> None:
             module.register_buffer(name, value)
     with pytest.raises(StateError, match="persistent"):
         module.register_buffer("more", krt.ones(1), persistent=False)
+    with pytest.raises(krt.errors.GradientError, match="would be a parameter"):
+        module.register_buffer("more", krt.ones(1, requires_grad=True))
     assert not hasattr(module, "more")
     module.register_buffer("type", krt.ones(1))  # a name that errors know
     assert module.type.item() == 1
