@@ -12,6 +12,7 @@ from kernelrt.codegen import LLVMRenderer, renderer
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import verify
+from kernelrt.codegen.choosing import MOST_BYTES
 from kernelrt.codegen.loops import Loop, Pass
 from kernelrt.codegen.loops import build as nest_of
 from kernelrt.codegen.loops_spec import verify_loops
@@ -124,6 +125,15 @@ def test_long_depths(run_small, build, rng, sizes, layout):
     out = np.full(truth.shape, np.nan, np.float32)
     run_small(product(build, sizes, layout), [out, a, b])
     np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("sizes", [(128, 768, 3072), (100, 1024, 8192), (32, 4096, 4096)], ids=str)
+def test_blocks_of_long_depths_are_short_text(build, sizes, layout):
+    for target in (DeviceSpec.avx512(), replace(SMALL, l2_bytes=1 << 20)):
+        ast = product(build, sizes, layout)
+        assert arrays(ast, target) == 3
+        assert len(LLVMRenderer(target).render(ast).src) < MOST_BYTES
 
 
 def test_lines_that_do_not_meet_are_read_in_place(build):
