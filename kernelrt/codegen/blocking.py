@@ -58,8 +58,9 @@ SIDES: Final = (128, 64)
 PANEL: Final = (16, 4)
 #: Panels of the whole depth that there has to be memory for. With one alone a tile is a vector wide
 #: and up to 16 rows high, more lines than one place of the first cache holds. Of products 256 to
-#: 4096 deep, with 32 to 512 rows, panels are up to 15% faster than blocks where there is memory for
-#: two, and half as fast where there is not (`python -m bench.report products`).
+#: 4096 deep, with 32 to 512 rows, blocks take up to a quarter longer than panels where there is
+#: memory for two; where there is not, panels take 1.3 to 2.7 times as long as blocks
+#: (`python -m bench.report products`).
 ABREAST: Final = 2
 #: Ways of a second cache; processors have 4 to 20.
 WAYS: Final = 16
