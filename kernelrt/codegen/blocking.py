@@ -20,6 +20,7 @@ from kernelrt.codegen.packing import (
     Contraction,
     contraction,
     free_number,
+    gains,
     moved,
     new_range,
     stored_along,
@@ -47,11 +48,20 @@ STRIPS: Final = 4
 #: How much of a longer depth adds up before it is added to the rest: of a sum in two levels both
 #: are short, so that it rounds less, and the second one takes no time that shows.
 PARTS: Final = (32, 512)
+#: Turns of the depth that a tile's loop is written out for.
+UNROLLED: Final = 4
 #: The most rows and columns of a block of results, and of the depth that is copied at a time: the
 #: first for which there is memory. Half as many are the least.
 SIDES: Final = (128, 64)
-#: Rows of a panel: several tiles of a product, and a line of the cache.
-PANEL: Final = 16
+#: Rows of a panel: several tiles of a product, and a line of the cache. And a tile, where there is
+#: no memory for a panel of the whole depth; where there is, that is faster for 100 or 1000 rows.
+PANEL: Final = (16, 4)
+#: Panels of the whole depth that there has to be memory for. With one alone a tile is a vector wide
+#: and up to 16 rows high, more lines than one place of the first cache holds. Of products 256 to
+#: 4096 deep, with 32 to 512 rows, blocks take up to a quarter longer than panels where there is
+#: memory for two; where there is not, panels take 1.3 to 2.7 times as long as blocks
+#: (`python -m bench.report products`).
+ABREAST: Final = 2
 #: Ways of a second cache; processors have 4 to 20.
 WAYS: Final = 16
 
@@ -74,6 +84,11 @@ def _divisor(size: int, step: int, bounds: tuple[int, int]) -> int | None:
     least, most = bounds
     parts = (n for n in range(most // step * step, least - 1, -step) if size % n == 0)
     return next(parts, None)
+
+
+def _first(size: int, steps: Sequence[int], bounds: tuple[int, int]) -> int | None:
+    """The same of the first of `steps` that there is one for."""
+    return next((n for step in steps if (n := _divisor(size, step, bounds))), None)
 
 
 # A matrix that streams by -----------------------------------------------------------------------
@@ -187,9 +202,10 @@ def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
     widths = [local_itemsize(x.dtype) for x in (found.reduce, found.factor, found.value)]
     for most in SIDES:
         bounds = most // 2, most
-        high = _divisor(extent(row), PANEL, bounds)
+        least = min(bounds[0], max(ROWS, extent(row)))
+        high = _first(extent(row), PANEL[: 1 if _abreast(found, target) else 2], (least, most))
         wide = _divisor(extent(found.columns), target.lanes(widths[0]), bounds)
-        part = _divisor(extent(found.depth[-1]), 1, bounds)
+        part = _first(extent(found.depth[-1]), (UNROLLED, 1), bounds)
         if high and wide and part:
             nbytes = widths[0] * high * wide + widths[1] * high * part + widths[2] * wide * part
             if nbytes <= min(LOCAL_BYTES, target.l2_bytes // 2):
@@ -200,13 +216,13 @@ def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
 def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -> UOp:
     """Blocks of results, the parts of both operands that one needs copied to panels."""
     reduce = found.reduce
-    row = _scattered(info, found, target)
+    row = _row(info, found, target)
     sizes = None if row is None else _sizes(row, found, target)
     if row is None or sizes is None:
         return sink
     lanes = target.lanes(local_itemsize(reduce.dtype))
     free = itertools.count(free_number(sink))
-    rows = _side(row, sizes.rows, PANEL, free)
+    rows = _side(row, sizes.rows, math.gcd(sizes.rows, PANEL[0]), free)
     columns = _side(found.columns, sizes.columns, lanes, free)
     depth = found.depth[-1]
     turn = new_range(extent(depth) // sizes.part, int(depth.arg))
@@ -232,25 +248,39 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
     return moved(sink, places)
 
 
-def _scattered(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
-    """The RANGE of the other operand's rows, if what is next to each other lies along it.
+def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
+    """The RANGE of the other operand's rows, if results are better computed in blocks.
 
-    And if the lines that a walk of the depth meets drive each other out of the second cache, so
-    that each has to be fetched again for the rows beside.
+    That is where what is next to each other lies along it, and the lines that a walk of the depth
+    meets drive each other out of the second cache, so that each has to be fetched again for the
+    rows beside. And where panels are worth their copies, but there is no memory for those that a
+    tile of several takes.
     """
     x, depth = found.other, found.depth[-1]
     if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
         return None
     own = sorted(info.deps[x] - info.deps[found.load], key=lambda r: int(r.arg))
-    row = next((r for r in own if is_fixed(r) and info.stride(x, r) == 1), None)
     inner = {info.stride(found.load, found.columns), info.stride(found.load, depth)}
     steps = [info.stride(x, r) for r in found.depth]
-    if row is None or 1 not in inner or None in steps or not steps[-1]:
+    if 1 not in inner or None in steps or not steps[-1]:
         return None
+    fixed = [r for r in own if is_fixed(r)]
+    beside = next((r for r in fixed if info.stride(x, r) == 1), None)
     way = target.l2_bytes // WAYS
     apart = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
-    held = WAYS * way // max(LINE, apart)
-    return row if extent(depth) > held else None
+    if beside is not None and extent(depth) > WAYS * way // max(LINE, apart):
+        return beside
+    # Panels of a block serve its rows alone.
+    many = [r for r in fixed if extent(r) >= ROWS]
+    deep = many and _abreast(found, target) < ABREAST and gains(info, found, target)
+    return max(many, key=extent) if deep else None
+
+
+def _abreast(found: Contraction, target: DeviceSpec) -> int:
+    """How many panels of the whole depth there is memory for."""
+    lanes = target.lanes(local_itemsize(found.value.dtype))
+    panel = lanes * local_bytes(found.value.dtype, found.depth)
+    return LOCAL_BYTES // max(1, panel) if panel <= target.panel_bytes else 0
 
 
 def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
 
 __all__ = [
-    "Contraction", "contraction", "free_number", "moved", "new_range", "pack", "stored_along",
+    "Contraction", "contraction", "free_number", "gains", "moved", "new_range", "pack",
+    "stored_along",
 ]  # fmt: skip
 
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
@@ -82,7 +83,7 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
     """`sink` with an operand packed, where it is a contraction that gains from that."""
     info = Analysis(sink)
     found = contraction(info)
-    if found is None or not _gains(info, found, target):
+    if found is None or not gains(info, found, target):
         return sink
     lanes = target.lanes(local_itemsize(found.value.dtype))
     panel = lanes * local_bytes(found.value.dtype, found.depth)
@@ -134,7 +135,7 @@ def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
     return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)
 
 
-def _gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
+def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     """Whether what is read in place would not stay in the first cache, or is to be transposed."""
     across = info.stride(found.load, found.columns)
     steps = [info.stride(found.load, r) for r in found.depth]

@@ -12,6 +12,7 @@ from kernelrt.codegen import LLVMRenderer, renderer
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import verify
+from kernelrt.codegen.choosing import MOST_BYTES
 from kernelrt.codegen.loops import Loop, Pass
 from kernelrt.codegen.loops import build as nest_of
 from kernelrt.codegen.loops_spec import verify_loops
@@ -90,6 +91,49 @@ def arrays(ast, target=SMALL):
 )
 def test_what_is_blocked(build, sizes, layout, count):
     assert arrays(product(build, sizes, layout)) == count
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize(
+    ("sizes", "blocks"),
+    [
+        # There is memory for two panels of the whole depth; for one; for none.
+        ((64, 128, 2048), False),
+        ((64, 128, 2112), True),
+        ((64, 128, 8192), True),
+        # Rows that 16 does not divide: one panel, or none at all.
+        ((100, 128, 2112), False),
+        ((100, 128, 8192), True),
+        # The fewest rows that a copy serves, and fewer; no whole panels; no parts of the depth.
+        ((32, 128, 2112), True),
+        ((28, 128, 8192), False),
+        ((64, 120, 2112), False),
+        ((64, 128, 2113), False),
+    ],
+    ids=str,
+)
+def test_a_depth_too_long_for_panels_is_cut(build, sizes, blocks, layout):
+    target = replace(SMALL, l2_bytes=1 << 20)
+    assert arrays(product(build, sizes, layout), target) == (3 if blocks else 0)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("sizes", [(32, 128, 640), (36, 64, 525), (100, 192, 517), (48, 80, 1031),
+                                   (1000, 128, 1028), (33, 131, 1030)], ids=str)  # fmt: skip
+def test_long_depths(run_small, build, rng, sizes, layout):
+    truth, a, b = operands(rng, sizes, layout)
+    out = np.full(truth.shape, np.nan, np.float32)
+    run_small(product(build, sizes, layout), [out, a, b])
+    np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("sizes", [(128, 768, 3072), (100, 1024, 8192), (32, 4096, 4096)], ids=str)
+def test_blocks_of_long_depths_are_short_text(build, sizes, layout):
+    for target in (DeviceSpec.avx512(), replace(SMALL, l2_bytes=1 << 20)):
+        ast = product(build, sizes, layout)
+        assert arrays(ast, target) == 3
+        assert len(LLVMRenderer(target).render(ast).src) < MOST_BYTES
 
 
 def test_lines_that_do_not_meet_are_read_in_place(build):
