@@ -33,7 +33,7 @@ def _words(text: str) -> dict[str, str]:
 
 _NEAR: Final = "near: "
 
-#: Of tensors. In place of a name is words, or code where `x` is the tensor. Code means the same,
+#: Of tensors. The rows are words, or code where `x` is the tensor. Code means the same,
 #: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
 absolute = x.abs()
