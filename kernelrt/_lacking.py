@@ -31,7 +31,10 @@ def _words(text: str) -> dict[str, str]:
     return dict.fromkeys(text.split(), "")
 
 
-#: Of tensors. What stands for a name is code where `x` is the tensor, or words.
+_NEAR: Final = "near: "
+
+#: Of tensors. The rows are words, or code where `x` is the tensor. Code means the same,
+#: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
 absolute = x.abs()
 arccos = x.acos()
@@ -53,33 +56,40 @@ less_equal = x <= y
 not_equal = x != y
 bitwise_and = x & y
 bitwise_or = x | y
-bitwise_xor logical_xor = x ^ y
+bitwise_xor = x ^ y
+logical_xor = (x != 0) != (y != 0)
 bitwise_not = ~x
-bitwise_left_shift bitwise_right_shift = x * 2**n or x // 2**n
+bitwise_left_shift = x * 2**n
+bitwise_right_shift = x // 2**n
 clamp_min = x.clamp(min=a)
 clamp_max = x.clamp(max=b)
 fix = x.trunc()
 frac = x - x.trunc()
 sgn = x.sign()
 addcdiv = x + value * a / b
-addmm addbmm addmv baddbmm = x + a @ b
-addr ger = x + a.outer(b)
-mv inner vdot = x @ y
-equal = bool((x == y).all().item())
-allclose = bool(((x - y).abs() <= atol + rtol * y.abs()).all().item())
-isclose = (x - y).abs() <= atol + rtol * y.abs()
+addmm addmv baddbmm = x + a @ b
+addbmm = x + (a @ b).sum(0)
+addr = x + a.outer(b)
+ger = x.outer(y)
+mv vdot = x @ y
+inner = x @ y.mT: of vectors, x @ y
+equal = x.shape == y.shape and bool((x == y).all().item())
+allclose = bool(((x == y) | ((x - y).isfinite() & ((x - y).abs() <= atol + rtol * y.abs()))).all())
+isclose = (x == y) | ((x - y).isfinite() & ((x - y).abs() <= atol + rtol * y.abs()))
 data = x.detach() to read it, x.assign(value) to write it
-grad_fn = x.requires_grad; a tensor is its own graph, see x.uop
-retain_grad register_hook = kernelrt.grad(loss, x), which gives gradients of any leaf
-is_cuda get_device is_cpu = x.device, which is always "CPU"
+grad_fn = the graph that a tensor is itself, see x.uop and x.requires_grad
+retain_grad register_hook = near: kernelrt.grad(loss, x), which gives gradients of any leaf
+is_cuda = False, as kernelrt computes on CPUs
+is_cpu = True, as kernelrt computes on CPUs
+get_device = -1, as kernelrt computes on CPUs
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
 is_floating_point = x.dtype.is_float
 is_complex is_conj = False, as there are no complex types
-is_signed = not x.dtype.is_unsigned
+is_signed = not (x.dtype.is_unsigned or x.dtype.is_bool)
 is_contiguous = True, as a tensor is a value, which has no strides
 stride storage_offset as_strided = x.permute, x.reshape or a slice: tensors have no strides
-storage untyped_storage storage_type = x.data_ptr() or x.numpy()
+storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
 nbytes = x.numel() * x.element_size()
 itemsize = x.element_size()
 nelement = x.numel()
@@ -97,53 +107,71 @@ flipud = x.flip(0)
 rot90 = x.transpose(0, 1).flip(0)
 select = x[:, i]
 take = x.flatten()[i]
-masked_select = x.where(mask, 0), which keeps the shape: no size depends on data
+masked_select = near: x.where(mask, 0), which keeps the shape: no size depends on data
 nonzero argwhere unique unique_consecutive bincount = NumPy's on x.numpy(): no size depends on data
-index_add scatter_reduce index_put = x.scatter_add(dim, index, source)
-scatter index_copy index_fill masked_scatter = x.where(mask, y), or scatter_add on zeros
-select_scatter slice_scatter diagonal_scatter = x[part] = value
-sort argsort topk kthvalue median quantile msort mode = NumPy's on x.numpy(), or x.max(dim)
-cumprod = x.log().cumsum(dim).exp() for elements above 0
-cummax cummin logcumsumexp = x.cumsum(dim)
+index_add = x.scatter_add(0, index.unsqueeze(1).expand_as(source), source): along dim 0 of two
+scatter_reduce index_put = near: x.scatter_add(dim, index, source)
+scatter index_copy index_fill masked_scatter = near: x.where(mask, y), or scatter_add on zeros
+select_scatter slice_scatter = near: y = x.clone(), then y[part] = value
+diagonal_scatter = near: x.where(mask, y), where mask is kernelrt.eye(n) == 0
+sort argsort topk kthvalue median quantile msort mode = NumPy's on x.numpy()
+cumprod = near: x.log().cumsum(dim).exp(), for elements above 0
+cummax = near: numpy.maximum.accumulate(x.numpy(), dim)
+cummin = near: numpy.minimum.accumulate(x.numpy(), dim)
+logcumsumexp = numpy.logaddexp.accumulate(x.numpy(), dim): without a gradient
 aminmax = x.amin(dim), x.amax(dim)
-diff = x[1:] - x[:-1]
+diff = x[..., 1:] - x[..., :-1]
 dist = (x - y).norm(p)
 nansum = x.masked_fill(x.isnan(), 0).sum()
 nanmean = x.masked_fill(x.isnan(), 0).sum() / (~x.isnan()).sum()
-nan_to_num = x.masked_fill(x.isnan(), 0)
+nan_to_num = x.masked_fill(x.isnan(), 0).clamp(-3.40282347e38, 3.40282347e38): of float32
 logaddexp = kernelrt.stack([x, y]).logsumexp(0)
 logit = (x / (1 - x)).log()
-xlogy = x * y.log()
-hypot = (x * x + y * y).sqrt()
+xlogy = kernelrt.where((x == 0) & ~y.isnan(), 0.0, x * y.log())
+hypot = (x * x + y * y).sqrt(): where squares do not overflow
 prelu = x.leaky_relu(slope)
-hardshrink = x.where(x.abs() > a, 0)
-diag = x.diagonal(), or x.unsqueeze(-1) * kernelrt.eye(n)
-diag_embed diagflat = x.unsqueeze(-1) * kernelrt.eye(n)
+hardshrink = x.where(~(x.abs() <= a), 0)
+diag = x.diagonal(): of a vector, x * kernelrt.eye(n)
+diag_embed = x.unsqueeze(-1) * kernelrt.eye(n): of finite elements
+diagflat = x.flatten() * kernelrt.eye(n): of finite elements
 trace = x.diagonal().sum()
-tensor_split split_with_sizes unsafe_split = x.split(sizes, dim)
-unsafe_chunk hsplit vsplit dsplit = x.chunk(n, dim)
-new_zeros new_ones new_full new_empty new_tensor = kernelrt.zeros(shape, dtype=x.dtype) and its kin
-multinomial bernoulli = (kernelrt.rand(shape) < p), or Gumbel noise and argmax
-normal_ = x.assign(kernelrt.randn(shape))
-uniform_ random_ = x.assign(kernelrt.rand(shape))
-bernoulli_ = x.assign(kernelrt.rand(shape) < p)
+tensor_split = near: x.split(sizes, dim), where sizes are those of the parts
+split_with_sizes unsafe_split = x.split(sizes, dim)
+unsafe_chunk = x.chunk(n, dim)
+hsplit = x.chunk(n, 1): of a vector, x.chunk(n, 0)
+vsplit = x.chunk(n, 0)
+dsplit = x.chunk(n, 2)
+new_zeros = kernelrt.zeros(shape, dtype=x.dtype)
+new_ones = kernelrt.ones(shape, dtype=x.dtype)
+new_full = kernelrt.full(shape, value, dtype=x.dtype)
+new_empty = kernelrt.empty(shape, dtype=x.dtype)
+new_tensor = kernelrt.tensor(data, dtype=x.dtype)
+bernoulli = (kernelrt.rand_like(x) < x).to(x.dtype)
+multinomial = Gumbel noise and argmax
+normal_ = x.assign(kernelrt.randn(x.shape))
+uniform_ = x.assign(kernelrt.rand(x.shape))
+random_ = near: x.assign(kernelrt.randint(low, high, x.shape))
+bernoulli_ = x.assign((kernelrt.rand(x.shape) < p).to(x.dtype))
 inverse pinverse cholesky det logdet slogdet lu qr svd solve lstsq = numpy.linalg on x.numpy()
-real imag angle conj = x itself: there are no complex types
-to_sparse to_dense is_sparse coalesce = x itself: there are no sparse tensors
-scatter_ scatter_reduce_ index_put_ index_add_ = x.assign(x.scatter_add(dim, index, source))
+real conj = x itself: there are no complex types
+to_sparse to_dense coalesce = x itself: there are no sparse tensors
+is_sparse = False, as there are no sparse tensors
+scatter_ scatter_reduce_ index_put_ index_add_ = near: x.assign(x.scatter_add(dim, index, source))
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 detach_ = x.detach()
-celu selu = x.elu()
-glu = a, b = x.chunk(2, dim) and a * b.sigmoid()
-normalize = x / x.norm(2, dim, keepdim=True)
+celu = alpha * (x / alpha).elu()
+selu = 1.0507009873554805 * x.elu(1.6732632423543772)
+glu = x.chunk(2, dim)[0] * x.chunk(2, dim)[1].sigmoid()
+normalize = x / x.norm(2, dim, keepdim=True).clamp(min=1e-12)
 unfold = slices x[i : i + size] joined by kernelrt.stack
 """)
 
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
+angle
 cauchy_ cholesky_inverse cholesky_solve copysign corrcoef cov cross deg2rad erfinv exponential_
 fmax fmin fill_diagonal_ float_power frexp gcd geometric_ heaviside histc histogram i0 igamma
-index index_reduce is_nonzero is_same_size isneginf isposinf isreal istft kron lcm ldexp
+imag index index_reduce is_nonzero is_same_size isneginf isposinf isreal istft kron lcm ldexp
 log_normal_ logaddexp2 matrix_exp matrix_power mvlgamma nanmedian nanquantile narrow_copy
 nextafter positive_ put put_ rad2deg record_stream renorm resize resize_as signbit sinc stft
 sum_to_size values indices
@@ -181,9 +209,11 @@ Parameter = kernelrt.tensor(data, requires_grad=True)
 Buffer = a tensor that requires no gradient, as an attribute
 ParameterList ModuleDict ParameterDict = a plain list or dict of them as an attribute
 utils = a loop over model.parameters(), as for clipping gradients
-BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm = x.batch_norm(mean, variance, weight, bias, training)
-GroupNorm InstanceNorm1d InstanceNorm2d = x.group_norm(groups, weight, bias)
-RMSNorm = x.rms_norm(shape, weight)
+BatchNorm1d BatchNorm2d BatchNorm3d = x.batch_norm(mean, variance, weight, bias, training)
+SyncBatchNorm = near: x.batch_norm(mean, variance, weight, bias, training)
+GroupNorm = x.group_norm(groups, weight, bias)
+InstanceNorm1d InstanceNorm2d = x.group_norm(x.shape[1])
+RMSNorm = x.rms_norm(shape, weight, eps)
 CrossEntropyLoss = x.cross_entropy(target)
 MSELoss = x.mse_loss(target)
 L1Loss = x.l1_loss(target)
@@ -200,16 +230,22 @@ Hardswish = x.hardswish()
 Hardsigmoid = x.hardsigmoid()
 LogSigmoid = x.logsigmoid()
 Softsign = x.softsign()
-PReLU RReLU = nn.LeakyReLU
-CELU SELU = x.elu()
+PReLU RReLU = near: nn.LeakyReLU
+CELU = alpha * (x / alpha).elu()
+SELU = 1.0507009873554805 * x.elu(1.6732632423543772)
 MaxPool1d = x.max_pool1d(kernel)
 AvgPool1d = x.avg_pool1d(kernel)
-AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d = x.mean((2, 3), keepdim=True) for a size of 1
-AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d = x.amax((2, 3), keepdim=True) for a size of 1
-Dropout1d Dropout2d Dropout3d AlphaDropout = nn.Dropout
+AdaptiveAvgPool1d = x.mean(2, keepdim=True): for a size of 1
+AdaptiveAvgPool2d = x.mean((2, 3), keepdim=True): for a size of 1
+AdaptiveAvgPool3d = x.mean((2, 3, 4), keepdim=True): for a size of 1
+AdaptiveMaxPool1d = x.amax(2, keepdim=True): for a size of 1
+AdaptiveMaxPool2d = x.amax((2, 3), keepdim=True): for a size of 1
+AdaptiveMaxPool3d = x.amax((2, 3, 4), keepdim=True): for a size of 1
+Dropout1d Dropout2d Dropout3d AlphaDropout = near: nn.Dropout
 UpsamplingNearest2d = nn.Upsample
-UpsamplingBilinear2d = nn.Upsample, which knows "nearest"
-ZeroPad1d ZeroPad2d ZeroPad3d ConstantPad1d ConstantPad2d = x.pad(widths)
+UpsamplingBilinear2d = near: nn.Upsample, which knows "nearest"
+ZeroPad1d ZeroPad2d ZeroPad3d = x.pad(widths)
+ConstantPad1d ConstantPad2d = x.pad(widths, value=value)
 MultiheadAttention = nn.Linear layers and (q @ k.mT / d**0.5).softmax(-1) @ v
 LSTM GRU RNN LSTMCell GRUCell RNNCell = a module of nn.Linear layers, called once a step
 Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modules of nn.Linear and nn.LayerNorm
@@ -218,14 +254,14 @@ Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modu
 #: Of kernelrt.nn.optim.
 OPTIM: Final = _pairs("""
 lr_scheduler = optimizer.lr = value, in each step or epoch
-RMSprop Adagrad Adadelta Adamax NAdam RAdam Rprop ASGD = Adam, AdamW or SGD
-LBFGS Muon Adafactor SparseAdam = Adam or AdamW
+RMSprop Adagrad Adadelta Adamax NAdam RAdam Rprop ASGD = near: Adam, AdamW or SGD
+LBFGS Muon Adafactor SparseAdam = near: Adam or AdamW
 """)
 
 #: Of kernelrt.nn.init.
 INIT: Final = _pairs("""
-trunc_normal_ = normal_
-orthogonal_ sparse_ dirac_ eye_ = kaiming_normal_, or tensor.assign(value)
+trunc_normal_ = near: normal_
+orthogonal_ sparse_ dirac_ eye_ = near: kaiming_normal_, or tensor.assign(value)
 """)
 
 #: Of kernelrt itself.
@@ -233,34 +269,43 @@ TOP: Final = _pairs("""
 optim = kernelrt.nn.optim
 compile = kernelrt.jit
 inference_mode set_grad_enabled = kernelrt.no_grad
-autograd = kernelrt.grad
-func vmap vjp jvp = kernelrt.grad
+autograd = near: kernelrt.grad
+vmap = a leading axis, over which operations broadcast
 as_tensor asarray = kernelrt.tensor
-from_dlpack = kernelrt.from_numpy
-concat concatenate hstack vstack = kernelrt.cat
+from_dlpack = near: kernelrt.from_numpy
+concat concatenate = kernelrt.cat
+hstack vstack = near: kernelrt.cat
 save = kernelrt.nn.save
 load = kernelrt.nn.load
 float = kernelrt.float32
 double = kernelrt.float64
 half = kernelrt.float16
-long int = kernelrt.int64 or kernelrt.int32
+long = kernelrt.int64
+int = kernelrt.int32
 bool = kernelrt.bool_
 einsum tensordot = matmul, bmm, or products and sums
 cuda device mps = no device: kernelrt computes on CPUs
 is_tensor = isinstance(x, kernelrt.Tensor)
 seed random = kernelrt.manual_seed
-randperm multinomial = kernelrt.tensor(numpy.random.permutation(n))
+randperm = kernelrt.tensor(numpy.random.permutation(n))
+multinomial = Gumbel noise and argmax
 logspace = 10 ** kernelrt.linspace(a, b, n)
 utils = plain Python, or kernelrt.data
 linalg fft special = NumPy's on x.numpy()
 """)
 
 
+def _advice(instead: str) -> str:
+    if instead.startswith(_NEAR):
+        return f"; nothing means the same, near it is {instead.removeprefix(_NEAR)}"
+    return f"; use {instead}"
+
+
 @functools.cache
 def _text(kind: type, owner: str, name: str, instead: str) -> str:
     text = f"{owner} has no {name!r}, which PyTorch's has"
     if instead:
-        return f"{text}; use {instead}"
+        return text + _advice(instead)
     there = [n for base in kind.__mro__ for n, value in vars(base).items()
              if not n.startswith("_") and not isinstance(value, Lacking)]  # fmt: skip
     near = difflib.get_close_matches(name, there, 3)
@@ -336,7 +381,7 @@ def of_module(
                 near = difflib.get_close_matches(name, known, 3)
                 text += f"; near it are {', '.join(near)}" if near else ""
             else:
-                text += f"; use {instead}"
+                text += _advice(instead)
         raise AttributeError(text, name=name)
 
     return missing

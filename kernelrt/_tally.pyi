@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from kernelrt.codegen.tiles import Tile
 from kernelrt.ir.uop import UOp
 
-class Costs:
-    """What a target takes for which work; all numbers of it by their names."""
+class MachineModel:
+    """What a core has, and what it takes for which work; all numbers of it by their names."""
 
     def __init__(self, **numbers: float) -> None: ...
 
@@ -58,7 +58,7 @@ class Tally:
     def __init__(
         self,
         tiles: Tiles,
-        costs: Costs,
+        model: MachineModel,
         around: Iterable[int],
         closed: Iterable[int],
         loads: list[Load],

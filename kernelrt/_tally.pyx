@@ -16,8 +16,9 @@ ctypedef long long Whole
 cdef Whole OPEN = -(<Whole> 1 << 62)
 
 
-cdef class Costs:
+cdef class MachineModel:
     cdef double rate, exposed, spill, round, late, line, near, ways, followed, waited, enough
+    cdef double beside, chains, latency, ports, copied, doubled
     cdef int registers, reserved, lanes, widest
 
     def __init__(self, **numbers):
@@ -26,7 +27,10 @@ cdef class Costs:
         self.late, self.line = numbers["late"], numbers["line"]
         self.near, self.ways = numbers["near"], numbers["ways"]
         self.followed, self.waited = numbers["followed"], numbers["waited"]
-        self.enough = numbers["enough"]
+        self.enough, self.beside = numbers["enough"], numbers["beside"]
+        self.chains, self.latency = numbers["chains"], numbers["latency"]
+        self.ports = numbers["ports"]
+        self.copied, self.doubled = numbers["copied"], numbers["doubled"]
         self.registers, self.reserved = numbers["registers"], numbers["reserved"]
         self.lanes, self.widest = numbers["lanes"], numbers["widest"]
 
@@ -158,7 +162,7 @@ cdef class Read:
         self.closed = array.array("d", closed)
 
     cdef void lines(
-        self, Tiles tiles, Costs costs, double *count, double *places, double *streams
+        self, Tiles tiles, MachineModel model, double *count, double *places, double *streams
     ) noexcept:
         """Lines that a tile reads, their places in a way, and the runs of them side by side."""
         cdef double runs = 1.0, spread = 1.0, side = 1.0, run = self.itemsize
@@ -169,29 +173,29 @@ cdef class Read:
             size = self.closed.data.as_doubles[i]
             if size == 0:
                 size = tiles.factor(self.loops.data.as_ints[i])
-            if nbytes <= max(run, costs.line):
+            if nbytes <= max(run, model.line):
                 run += nbytes * (size - 1)
             else:
                 runs *= size
                 spread *= min(size, self.spread.data.as_doubles[i])
-            if nbytes > costs.line and self.closed.data.as_doubles[i] == 0:
+            if nbytes > model.line and self.closed.data.as_doubles[i] == 0:
                 side *= size
-        of_run = ceil(run / costs.line)
+        of_run = ceil(run / model.line)
         count[0] = runs * of_run
-        places[0] = min(spread * of_run, costs.ways)
+        places[0] = min(spread * of_run, model.ways)
         streams[0] = side
 
 
 cdef class Tally:
     cdef Tiles tiles
-    cdef Costs costs
+    cdef MachineModel model
     cdef array.array around, closed, fixed
     cdef list loads, reads
     cdef double sums, fills, work, filling, singles
     cdef bint in_order, is_row, is_abreast
 
-    def __init__(self, tiles, costs, around, closed, loads, reads, **numbers):
-        self.tiles, self.costs = tiles, costs
+    def __init__(self, tiles, model, around, closed, loads, reads, **numbers):
+        self.tiles, self.model = tiles, model
         self.around = array.array("i", around)
         self.closed = array.array("i", closed)
         self.loads, self.reads = loads, reads
@@ -204,7 +208,7 @@ cdef class Tally:
     cdef double cycles(self) except? -1.0:
         """Estimated cycles of all iterations under the tiles at hand."""
         cdef Tiles tiles = self.tiles
-        cdef Costs costs = self.costs
+        cdef MachineModel model = self.model
         cdef int i, along = tiles.vector(self.closed)
         cdef double results = tiles.registers(self.around, along, NULL)
         cdef double accumulators = self.sums * results
@@ -216,15 +220,16 @@ cdef class Tally:
             self.count_load(<Load> load, along, &loads, &shuffles, &held)
             if self.is_row:
                 streamed += self.count_streamed(<Load> load, along)
-        arithmetic = accumulators * depth * self.work / costs.rate
-        arithmetic *= 1 + costs.exposed / max(1.0, accumulators)
-        arithmetic += results * depth * self.filling / costs.rate
+        arithmetic = accumulators * depth * self.work / model.rate
+        arithmetic *= 1 + model.exposed / max(1.0, accumulators)
+        arithmetic += results * depth * self.filling / model.rate
         stores = results * depth * self.fills
-        chains = 1.0 if self.in_order else min(depth, floor(8.0 / max(1.0, accumulators)))
-        latency = 4.0 * depth / max(1.0, chains) if self.sums else 0.0
+        chains = 1.0 if self.in_order else min(depth, floor(model.chains / max(1.0, accumulators)))
+        latency = model.latency * depth / max(1.0, chains) if self.sums else 0.0
+        loads /= model.ports
         # The units work side by side; what is not the bottleneck still costs slots.
-        step = 0.1 * (arithmetic + loads / 2 + stores + shuffles + latency + streamed)
-        step = max(arithmetic, loads / 2, stores, shuffles, latency, streamed) + step + 1.0
+        step = model.beside * (arithmetic + loads + stores + shuffles + latency + streamed)
+        step = max(arithmetic, loads, stores, shuffles, latency, streamed) + step + 1.0
         if not self.is_row:
             turns = 1.0
             for i in range(Py_SIZE(self.closed)):
@@ -244,15 +249,15 @@ cdef class Tally:
             cost += self.singles * (3.0 if packed > 1 else 2.0 * max(1, self.rounds()) + 3.0)
         if self.is_abreast:
             # Rows side by side wait together.
-            cost += self.tiled() * costs.round * self.rounds()
+            cost += self.tiled() * model.round * self.rounds()
         # One accumulator each has to be had, come what may.
-        if accumulators > self.sums and accumulators + held + costs.reserved >= costs.registers:
-            cost += costs.spill
+        if accumulators > self.sums and accumulators + held + model.reserved >= model.registers:
+            cost += model.spill
         return cost
 
     cdef int rounds(self) noexcept:
         """Rounds in which the lanes of a vector are folded."""
-        cdef int rounds = 0, lanes = self.costs.lanes
+        cdef int rounds = 0, lanes = self.model.lanes
         while lanes > 1:
             rounds += 1
             lanes >>= 1
@@ -297,7 +302,7 @@ cdef class Tally:
             # Rows of four floats are gathered straight into the lanes of a full register;
             # longer ones are all live at once.
             held[0] = max(held[0], count + (lanes if depth > 4 else 0))
-        elif x.plain and step != OPEN and step != 0 and abs(step) <= self.costs.widest:
+        elif x.plain and step != OPEN and step != 0 and abs(step) <= self.model.widest:
             loads[0] += count * abs(step)
             shuffles[0] += count * abs(step)
         else:
@@ -327,18 +332,18 @@ cdef class Tally:
         So it is where they lie apart in more places than a processor follows, and are driven out of
         the first cache before the tile beside reads them again.
         """
-        cdef Costs costs = self.costs
+        cdef MachineModel model = self.model
         cdef double count, places, streams, all = 0.0, waited = 0.0
         for read in self.reads:
-            (<Read> read).lines(self.tiles, costs, &count, &places, &streams)
+            (<Read> read).lines(self.tiles, model, &count, &places, &streams)
             all += count
         for read in self.reads:
-            (<Read> read).lines(self.tiles, costs, &count, &places, &streams)
-            if costs.line * all > costs.near or count > floor(
-                places * costs.near / (costs.ways * costs.line)
+            (<Read> read).lines(self.tiles, model, &count, &places, &streams)
+            if model.line * all > model.near or count > floor(
+                places * model.near / (model.ways * model.line)
             ):
-                waited += count * (1.0 if streams > costs.followed else costs.late)
-        return waited * costs.waited
+                waited += count * (1.0 if streams > model.followed else model.late)
+        return waited * model.waited
 
     cdef double charge(self) noexcept:
         """What all that is counted is multiplied by, for copies of the body."""
@@ -356,13 +361,16 @@ cdef class Tally:
         for i in range(Py_SIZE(self.closed)):
             written *= self.tiles.at_once(self.closed.data.as_ints[i])
         written *= self.filling + self.work * self.sums
-        return charge * (1.0 + 0.05 * log2(max(1.0, written / self.costs.enough)))
+        return charge * (
+            1.0 + self.model.doubled * log2(max(1.0, written / self.model.enough))
+        )
 
     cdef double remainder(self, int at) noexcept:
         """Each remainder is another copy of the body to compile and to keep in the cache."""
         cdef Whole extent = self.tiles.extents.data.as_longlongs[at]
         cdef Whole factor = self.tiles.factors.data.as_longlongs[at]
-        return 1.05 if self.tiles.fixed.data.as_schars[at] and extent % factor else 1.0
+        cdef bint is_copied = self.tiles.fixed.data.as_schars[at] and extent % factor
+        return self.model.copied if is_copied else 1.0
 
 
 def cycles(list tallies not None, given):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from kernelrt.device.costs import Costs
 
-__all__ = ["CLOSING", "Analysis", "Cost", "is_empty_load", "kernel_cost", "stride"]
+__all__ = [
+    "CLOSING", "Analysis", "Cost", "is_empty_load", "is_of_loops", "kernel_cost", "stride",
+]  # fmt: skip
 
 #: What computes a result over RANGEs of its own.
 CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
@@ -164,6 +166,13 @@ class Analysis:
         """Cost of an element of `roots` in plain instructions, nested REDUCEs not counted."""
         whole = sum(costs.vector(u.op, u.dtype) for u in self.order(roots) if u.op in ALU)
         return whole / costs.plain
+
+
+def is_of_loops(condition: UOp) -> bool:
+    """Whether `condition` follows from where the loops are: it is made of them alone."""
+    nodes = toposort([condition])
+    known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
+    return known and any(n.op is Op.RANGE for n in nodes)
 
 
 def is_empty_load(u: UOp) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt._tally import Costs, Load, Tally, Tiles, charge, cycles
+from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
 from kernelrt.codegen.loads import WIDEST_STEP
 from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
@@ -24,9 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGE", "Cycles"]
 
+# What a core overlaps, as x86 cores of the last ten years do; what no manual says was chosen by
+# `python -m bench.report products models`.
+
 #: Of the latency of a sum, what is not hidden where there is one accumulator. Of 0, 1 and 1.5 the
-#: best for products and convolutions (`python -m bench.report products models`).
+#: best for products and convolutions.
 _EXPOSED = 1.0
+#: Of the cycles of units that are not the bottleneck, what they cost in slots all the same.
+_BESIDE = 0.1
+#: Cycles from a sum until the next one can have its result.
+_LATENCY = 4.0
+#: Sums under way at once that hide all of it: two begin in each cycle.
+_CHAINS = 2 * _LATENCY
+#: Loads that begin in each cycle.
+_PORTS = 2.0
+#: What a remainder multiplies cycles by: another copy of the body, to compile and to keep in cache.
+_COPIED = 1.05
+#: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
+_DOUBLED = 0.05
 #: Bytes that lie side by side in memory, whatever their addresses say.
 PAGE = 4096
 #: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
@@ -86,7 +101,7 @@ class Cycles:
         row = size * math.prod(extent(r) for r in nest.closed)
         return (2 * PAGE - 1) // max(1, row) if nest.awaited else 0
 
-    def _counted_by(self, target: DeviceSpec, lanes: int) -> Costs:
+    def _counted_by(self, target: DeviceSpec, lanes: int) -> MachineModel:
         registers = target.vector_registers
         # Registers for what comes and goes, one more where every factor needs one of few; without
         # memory operands scalars take some too.
@@ -94,11 +109,12 @@ class Cycles:
         if target.triple.startswith("x86_64"):
             reserved = 2 if registers > 16 else 3
         near, beyond = self.costs.levels[:2]
-        return Costs(
+        return MachineModel(
             rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
             registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
             late=LATE, followed=FOLLOWED, line=LINE, ways=WAY // LINE, near=near.nbytes,
-            waited=LINE * beyond.cycles, enough=_ENOUGH,
+            waited=LINE * beyond.cycles, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
+            latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
         )  # fmt: skip
 
     def _tally(self, nest: Nest) -> Tally:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.analysis import CLOSING
+from kernelrt.codegen.analysis import CLOSING, is_of_loops
 from kernelrt.codegen.packing import new_range
 from kernelrt.codegen.tiles import extent
-from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
@@ -55,8 +55,10 @@ def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> U
         if not tells or bits is None or (row in walked and len(walked) > 1):
             continue
         assert decided is not None
+        if left.op is Op.CONST and _is_set(left.arg):
+            continue
         if left.op is Op.CONST:
-            return None if _is_set(left.arg) else ~decided
+            return ~decided
         places = {r: new_range(extent(r), next(free)) for r in walked}
         [left] = substitute([left], places)
         some = left.replace(op=Op.BITCAST, dtype=bits, src=(left,), arg=None)
@@ -79,12 +81,9 @@ def _is_set(number: float) -> bool:
 def _masks(element: UOp) -> Iterator[tuple[UOp, bool]]:
     """Conditions made of loops alone under which `element` is simpler."""
     for u in toposort([element], stop=lambda n: n.op in CLOSING):
-        if u.op is Op.WHERE:
-            nodes = list(toposort([u.src[0]]))
-            known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
-            if known and any(n.op is Op.RANGE for n in nodes):
-                yield u.src[0], True
-                yield u.src[0], False
+        if u.op is Op.WHERE and is_of_loops(u.src[0]):
+            yield u.src[0], True
+            yield u.src[0], False
 
 
 def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kernelrt.codegen.analysis import is_of_loops
 from kernelrt.codegen.tiles import ONE, extent
 from kernelrt.ir.local import most_elements
 from kernelrt.ir.ops import ALU, Op
@@ -71,16 +72,9 @@ def _gate(info: Analysis, u: UOp) -> Gate | None:
         (user,) = users
         if user.op is Op.WHERE and node is not user.src[0]:
             condition, yes, _ = user.src
-            known = info.deps[condition] <= info.deps[u] and _is_of_loops(condition)
+            known = info.deps[condition] <= info.deps[u] and is_of_loops(condition)
             return Gate(condition, node is yes) if known and user.src.count(node) == 1 else None
         node = user
-
-
-def _is_of_loops(condition: UOp) -> bool:
-    """Whether `condition` follows from where the loops are."""
-    nodes = toposort([condition])
-    known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
-    return known and any(n.op is Op.RANGE for n in nodes)
 
 
 def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
@@ -158,6 +152,6 @@ def _is_masked(local: UOp) -> bool:
     return any(
         n.op is Op.WHERE
         and any(s.op is Op.CONST for s in n.src[1:])
-        and _is_of_loops(n.src[0])
+        and is_of_loops(n.src[0])
         for n in inside
     )

@@ -49,6 +49,10 @@ _MOST_CYCLES = 1e12
 _ROOMY = 4
 #: Second caches that an operand may fill which is walked for every few rows of another.
 _WALKED = 4
+#: Times that a byte is moved to be written: its line is fetched before it is stored.
+_WRITTEN = 2
+#: Reads past the second find what they read in a cache.
+_FAR_READS = 2
 #: Launches that splitting a kernel over cores should be worth.
 _PARALLEL_LAUNCHES = 20
 
@@ -158,13 +162,34 @@ class Prices:
             apart = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
         return max(0.0, apart - self._costs.element(Op.DOT, dtype.accumulator) / parts)
 
+    def traffic(self, nbytes: int, reads: float = 1.0, *, torn: bool = False) -> float:
+        """Cycles for what goes to and from a buffer of `nbytes`.
+
+        Parameters
+        ----------
+        nbytes : int
+            Its size.
+        reads : float
+            How often each element is read.
+        torn : bool
+            Whether its rows leave the cache before they are read.
+        """
+        per_byte = self.row_byte if torn else self.byte(nbytes)
+        return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
+
+    def is_stored(self, pad: UOp, reads: int) -> bool:
+        """Whether a copy of a PAD's value is worth a kernel, for so many reads of an element."""
+        count = elements(pad.shape)
+        repeated = (reads - count) * self._costs.element(Op.PAD, pad.dtype)
+        return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)
+
     def worth_storing(self, node: UOp) -> float:
         """Cycles per element from which storing beats repeating once."""
-        return 3 * self.row_byte * node.dtype.itemsize
+        return self.traffic(node.dtype.itemsize, torn=True)
 
     def worth_keeping(self, node: UOp) -> float:
         """Cycles per element from which an array of the kernel beats repeating once."""
-        return 3 * self.byte(0) * node.dtype.itemsize
+        return self.traffic(node.dtype.itemsize)
 
     def work_of(
         self, order: Sequence[UOp], stored: Iterable[UOp], *, kept: bool = False

@@ -207,9 +207,7 @@ class Decider:
         apart = len({group for group, _ in accesses}) > 1 or any(
             group.inside_contraction(index) for group, index in accesses
         )
-        per_byte = self._prices.byte(nbytes) if apart else self._prices.row_byte
-        # Written (and fetched before that), then read; reads past the second find it in cache.
-        traffic = per_byte * (2 + min(total / count, 2)) * nbytes
+        traffic = self._prices.traffic(nbytes, total / count, torn=not apart)
         host = self._host(node, accesses)
         if len(accesses) == 1:
             kept = self._kept_row(node, accesses, traffic)
@@ -301,7 +299,7 @@ class Decider:
         if not group.contractions or not self._may_keep(node, accesses, axes):
             return None
         nbytes = elements(node.shape) * node.dtype.itemsize
-        traffic = self._prices.byte(nbytes) * 4 * nbytes
+        traffic = self._prices.traffic(nbytes, 2)
         cost = self._keeping(node, group, axes)
         if traffic < cost:
             return None

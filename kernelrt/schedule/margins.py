@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelrt.device.costs import costs_of
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static, total
-from kernelrt.schedule.cost import contraction_reuse, elements, product_of, strip
+from kernelrt.schedule.cost import Prices, contraction_reuse, elements, product_of, strip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,7 +124,7 @@ def _margins(
 
 def _stored_pads(order: Sequence[UOp], device: DeviceSpec) -> Iterator[UOp]:
     """PADs that contractions read so often that they are stored."""
-    costs = costs_of(device)
+    prices = Prices(device)
     for node in order:
         if not contraction_reuse(node):
             continue
@@ -133,10 +132,7 @@ def _stored_pads(order: Sequence[UOp], device: DeviceSpec) -> Iterator[UOp]:
         for pad in map(_below_movement, product.src):
             if pad.op is not Op.PAD or not is_static(pad.shape):
                 continue
-            nbytes = elements(pad.shape) * pad.dtype.itemsize
-            again = elements(product.shape) - elements(pad.shape)
-            stored = costs.call + 3 * nbytes * costs.byte(nbytes)
-            if again * costs.element(Op.PAD, pad.dtype) > stored:
+            if prices.is_stored(pad, elements(product.shape)):
                 yield pad
 
 

@@ -4,11 +4,12 @@ import math
 
 import pytest
 
-from kernelrt._tally import Costs, Load, Read, Tally, Tiles, charge, cycles
+from kernelrt._tally import Load, MachineModel, Read, Tally, Tiles, charge, cycles
 
-BY = Costs(
+BY = MachineModel(
     rate=2.0, exposed=1.0, spill=1e30, round=6.0, registers=32, reserved=2, lanes=16, widest=4,
     late=0.25, followed=8, line=64, ways=64, near=4096, waited=8.0, enough=128,
+    beside=0.1, chains=8.0, latency=4.0, ports=2.0, copied=1.05, doubled=0.05,
 )  # fmt: skip
 ROW, DEPTH = "row", "depth"
 

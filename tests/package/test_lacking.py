@@ -29,8 +29,8 @@ X = krt.ones(3)
     (lambda: nn.BatchNorm2d(3), r"'BatchNorm2d'; use x\.batch_norm"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
-    (lambda: nn.optim.RMSprop, "'RMSprop'; use Adam"),
-    (lambda: nn.init.orthogonal_, "'orthogonal_'; use kaiming_normal_"),
+    (lambda: nn.optim.RMSprop, "'RMSprop'; nothing means the same, near it is Adam"),
+    (lambda: nn.init.orthogonal_, "'orthogonal_'; .* near it is kaiming_normal_"),
 ])  # fmt: skip
 def test_errors_say_what_to_use(look, text):
     with pytest.raises(AttributeError, match=text):

@@ -1,0 +1,50 @@
+"""Where masks leave a block of an array zero."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from kernelrt import dtype as dt
+from kernelrt.codegen.masking import needed
+from kernelrt.codegen.packing import new_range
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import UOp, const
+
+BLOCKS, COLUMNS, ROWS = 6, 4, 3
+BLOCK, COLUMN, ROW = (new_range(n, i) for i, n in enumerate((BLOCKS, COLUMNS, ROWS)))
+PLACE = BLOCK * COLUMNS + COLUMN
+
+
+def where(mask: UOp, yes: float, no: float) -> UOp:
+    return UOp(Op.WHERE, dt.float32, (mask, const(yes, dt.float32), const(no, dt.float32)))
+
+
+def computed(element: UOp) -> list[bool] | None:
+    """For each block whether it is computed."""
+    gate = needed(element, (COLUMN, ROW), ROW, itertools.count(10))
+    if gate is None:
+        return None
+    found = [simplify(substitute([gate], {BLOCK: const(b, dt.int64)})[0]) for b in range(BLOCKS)]
+    assert all(x.op is Op.CONST for x in found)
+    return [bool(x.arg) for x in found]
+
+
+TRIANGLE = PLACE.alu(Op.LE, ROW + 8)  # Its last element is at 10, in the third of the blocks.
+
+
+@pytest.mark.parametrize(
+    ("element", "blocks"),
+    [
+        (where(TRIANGLE, 1.0, 0.0), [True] * 3 + [False] * 3),
+        (where(TRIANGLE, 0.0, 1.0), [False] * 2 + [True] * 4),
+        (where(TRIANGLE, 1.0, 2.0), None),
+        (where(TRIANGLE, 1.0, -0.0), None),
+    ],
+    ids=["ones below", "ones above", "no zeros", "minus zero"],
+)
+def test_a_number_that_is_not_zero_leaves_the_question_open(element, blocks):
+    assert computed(element) == blocks

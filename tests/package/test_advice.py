@@ -1,0 +1,208 @@
+"""What errors tell users of PyTorch's names to write gives PyTorch's numbers."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import _lacking
+
+torch = pytest.importorskip("torch")
+
+F32 = np.float32
+#: What names stand for where an example says nothing else.
+USUAL = {
+    "x": np.array([[-0.5, 0.25, 0.75], [0.1, -0.9, 0.3], [0.6, -0.2, 0.0]], F32),
+    "y": np.array([[0.5, -0.25, 0.75], [0.9, -0.9, -0.7], [0.2, 0.4, 1.0]], F32),
+    "a": 0.3, "b": 0.6, "n": 3, "dim": 1, "atol": 1e-3, "rtol": 1e-2,
+}  # fmt: skip
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -2.5, 3e38], F32)
+INTS = {"x": np.array([5, -6, 7, 0]), "y": np.array([3, 3, -1, 0]), "n": 2}
+CLOSE = {"x": np.array([1, 1, np.inf, np.inf, 1, np.nan], F32),
+         "y": np.array([1.005, 1.5, np.inf, 1, np.inf, np.nan], F32)}  # fmt: skip
+VECTORS = {"a": USUAL["x"][0], "b": USUAL["y"][1]}
+MATRICES = {"a": USUAL["y"], "b": USUAL["x"]}
+STACKS = {"a": np.stack([USUAL["x"], USUAL["y"]]), "b": np.stack([USUAL["y"], USUAL["y"]])}
+HOLES = {"x": np.where(USUAL["x"] > 0.2, USUAL["x"], np.nan).astype(F32)}
+CUBE = {"x": np.arange(64, dtype=F32).reshape(4, 4, 4) / 10, "sizes": [1, 3], "dim": 0, "n": 2}
+MADE = {"shape": (2, 3), "value": 5.0, "data": [1, 2]}
+CHANCES = {"x": np.array([0.0, 1.0, 1.0, 0.0], F32), "p": 1.0}
+ZERO_ROW = {"x": np.array([[0.0, 0.0], [3.0, 4.0]], F32)}
+
+#: Of a tensor's names: what to compare with, where that is not `x.name()`, and of which inputs.
+TENSOR: dict[str, tuple[str, dict[str, object]]] = {
+    "arccosh": ("", {"x": np.array([1.5, 3.0], F32)}),
+    **{n: (f"x.{n}(y)", {}) for n in (
+        "arctan2", "multiply", "divide", "true_divide", "subtract", "greater", "greater_equal",
+        "less", "less_equal", "not_equal", "reshape_as")},
+    **{n: (f"x.{n}(y)", INTS) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor")},
+    "bitwise_not": ("", INTS),
+    "bitwise_left_shift": ("x.bitwise_left_shift(n)", INTS),
+    "bitwise_right_shift": ("x.bitwise_right_shift(n)", INTS),
+    "clamp_min": ("x.clamp_min(a)", {}),
+    "clamp_max": ("x.clamp_max(b)", {}),
+    "addcdiv": ("x.addcdiv(a, b, value=value)", {**VECTORS, "value": 0.5}),
+    "addmm": ("x.addmm(a, b)", MATRICES),
+    "addbmm": ("x.addbmm(a, b)", STACKS),
+    "addmv": ("x.addmv(a, b)", {**MATRICES, "b": VECTORS["b"], "x": VECTORS["a"]}),
+    "baddbmm": ("x.baddbmm(a, b)", {**STACKS, "x": STACKS["b"]}),
+    "addr": ("x.addr(a, b)", VECTORS),
+    "ger": ("x.ger(y)", {"x": VECTORS["a"], "y": VECTORS["b"]}),
+    "mv": ("x.mv(y)", {"y": VECTORS["b"]}),
+    "vdot": ("x.vdot(y)", {"x": VECTORS["a"], "y": VECTORS["b"]}),
+    "inner": ("x.inner(y)", {"y": USUAL["y"][:2]}),
+    "equal": ("x.equal(y)", {"y": USUAL["x"][:1]}),
+    "allclose": ("x.allclose(y, rtol=rtol, atol=atol)", {"y": USUAL["x"] + F32(0.0005)}),
+    "isclose": ("x.isclose(y, rtol=rtol, atol=atol)", CLOSE),
+    **dict.fromkeys(("is_cuda", "is_cpu", "is_sparse", "nbytes", "itemsize"), ("x.{}", {})),
+    "is_signed": ("", {"x": np.array([True, False])}),
+    "byte": ("", {"x": np.array([1.5, 200.0], F32)}),
+    "H": ("x.H", {}), "mH": ("x.mH", {}),
+    "moveaxis": ("x.moveaxis(a, b)", {**CUBE, "a": 0, "b": 2}),
+    "swapdims": ("x.swapdims(a, b)", {**CUBE, "a": 0, "b": 2}),
+    "select": ("x.select(1, i)", {"i": 2}),
+    "take": ("x.take(i)", {"i": np.array([7, 0])}),
+    "index_add": ("x.index_add(0, index, source)",
+                  {"index": np.array([2, 2]), "source": USUAL["y"][:2]}),
+    "logcumsumexp": ("x.logcumsumexp(dim)", {"x": np.array([[900.0, -900.0, 901.0]], F32)}),
+    "aminmax": ("torch.stack(x.aminmax(dim=dim))", {}),
+    "dist": ("x.dist(y, p)", {"p": 3}),
+    "nansum": ("", HOLES), "nanmean": ("", HOLES),
+    "nan_to_num": ("", {"x": SPECIAL}),
+    "logaddexp": ("x.logaddexp(y)", {}),
+    "logit": ("", {"x": np.array([0.1, 0.9, 1.0], F32)}),
+    "xlogy": ("x.xlogy(y)", {"x": np.array([0, 0, 0, 2, -1], F32),
+                             "y": np.array([0, np.nan, np.inf, 3, 0.5], F32)}),
+    "hypot": ("x.hypot(y)", {}),
+    "prelu": ("x.prelu(torch.tensor([slope]))", {"slope": 0.3}),
+    "hardshrink": ("x.hardshrink(a)", {"x": SPECIAL}),
+    "diagflat": ("", {"n": 9}),
+    "split_with_sizes": ("x.split_with_sizes(sizes, dim)", CUBE),
+    "unsafe_split": ("x.unsafe_split(sizes, dim)", {**CUBE, "sizes": 3}),
+    "unsafe_chunk": ("x.unsafe_chunk(n, dim)", CUBE),
+    **{f"{n}split": (f"x.{n}split(n)", CUBE) for n in "hvd"},
+    "new_zeros": ("x.new_zeros(shape)", MADE), "new_ones": ("x.new_ones(shape)", MADE),
+    "new_full": ("x.new_full(shape, value)", MADE),
+    "new_empty": ("x.new_empty(shape)", MADE), "new_tensor": ("x.new_tensor(data)", MADE),
+    "bernoulli": ("", CHANCES),
+    "bernoulli_": ("x.bernoulli_(p)", CHANCES),
+    "celu": ("F.celu(x, alpha)", {"alpha": 0.5}), "selu": ("F.selu(x)", {}),
+    "glu": ("F.glu(x, dim)", {**CUBE, "dim": 1}),
+    "normalize": ("F.normalize(x, dim=dim)", ZERO_ROW),
+}  # fmt: skip
+
+ONE_HOT = np.eye(3, dtype=F32)
+TARGET = {"target": USUAL["y"]}
+CLASSES = {"target": np.array([2, 0, 1])}
+IMAGE = {"x": np.sin(np.arange(96)).astype(F32).reshape(2, 4, 3, 4), "weight": None, "bias": None,
+         "mean": None, "variance": None, "training": True, "groups": 2,
+         "widths": (1, 2, 0, 1)}  # fmt: skip
+LINES = {**IMAGE, "x": IMAGE["x"].reshape(2, 4, 12), "kernel": 3, "widths": (1, 2)}
+SOLID = {**IMAGE, "x": IMAGE["x"].reshape(2, 2, 2, 3, 4), "widths": (1, 2, 0, 1, 1, 1)}
+BY_RANK = {"1d": LINES, "2d": IMAGE, "3d": SOLID}
+
+#: Of kernelrt.nn: arguments of PyTorch's class, further ones of its call, and of which inputs.
+NN: dict[str, tuple[str, str, dict[str, object]]] = {
+    **dict.fromkeys(("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCEWithLogitsLoss"),
+                    ("", "target", TARGET)),
+    "KLDivLoss": ("", "target", {"target": np.abs(USUAL["y"])}),
+    "CrossEntropyLoss": ("", "target", CLASSES), "NLLLoss": ("", "target", CLASSES),
+    "CELU": ("alpha", "", {"alpha": 0.5}),
+    "GroupNorm": ("groups, 4", "", IMAGE),
+    "RMSNorm": ("shape, eps", "", {"shape": (3,), "weight": None, "eps": 1e-3}),
+    **{f"BatchNorm{k}": ("x.shape[1]", "", v) for k, v in BY_RANK.items()},
+    **{f"InstanceNorm{k}": ("x.shape[1]", "", v) for k, v in BY_RANK.items() if k != "3d"},
+    **{f"AdaptiveAvgPool{k}": ("1", "", v) for k, v in BY_RANK.items()},
+    **{f"AdaptiveMaxPool{k}": ("1", "", v) for k, v in BY_RANK.items()},
+    **{f"ZeroPad{k}": ("widths", "", v) for k, v in BY_RANK.items()},
+    "ConstantPad1d": ("widths, value", "", {**LINES, "value": 0.5}),
+    "ConstantPad2d": ("widths, value", "", {**IMAGE, "value": 0.5}),
+    "MaxPool1d": ("kernel", "", LINES), "AvgPool1d": ("kernel", "", LINES),
+}  # fmt: skip
+
+#: Of kernelrt itself.
+TOP: dict[str, tuple[str, dict[str, object]]] = {
+    "is_tensor": ("torch.is_tensor(x)", {}),
+    "logspace": ("torch.logspace(a, b, n)", {}),
+}
+
+#: What draws numbers: the kind of them and the shape are compared.
+RANDOM = {"normal_", "uniform_", "randperm", "new_empty"}
+#: Calls of PyTorch that are none of `x`.
+OTHERS = {"randperm": "torch.randperm(n)", "Parameter": "torch.nn.Parameter(torch.tensor(data))"}
+
+
+def code_of(text: str) -> str | None:
+    """The code of a row, without the words behind it; None for words, names and what is near."""
+    if text.startswith("near: "):
+        return None
+    for head in (text, re.split(r": | as |, which", text)[0].rstrip(",")):
+        try:
+            tree = ast.parse(head, mode="eval")
+        except SyntaxError:
+            continue
+        names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        dotted = isinstance(tree.body, ast.Name | ast.Attribute) and "x" not in names
+        return None if dotted else head
+    return None
+
+
+ROWS = [
+    (table, name, code)
+    for table, rows in (("Tensor", _lacking.TENSOR), ("nn", _lacking.NN), ("top", _lacking.TOP))
+    for name, text in rows.items() if (code := code_of(text)) is not None
+]  # fmt: skip
+
+
+def theirs(table: str, name: str) -> tuple[str, dict[str, object]]:
+    """PyTorch's expression and the inputs of an example."""
+    if name in OTHERS:
+        return OTHERS[name], {"data": [1.0, 2.0]}
+    if table == "nn":
+        made, called, inputs = NN.get(name, ("", "", {}))
+        return f"torch.nn.{name}({made})({', '.join(filter(None, ('x', called)))})", inputs
+    text, inputs = (TENSOR if table == "Tensor" else TOP).get(name, ("", {}))
+    return text.format(name) or f"x.{name}()", inputs
+
+
+def arrays(value: object) -> list[np.ndarray]:
+    if isinstance(value, tuple | list):
+        return [a for v in value for a in arrays(v)]
+    if isinstance(value, torch.Tensor | krt.Tensor):
+        value = value.detach().numpy()
+    return [np.asarray(value)]
+
+
+@pytest.mark.parametrize(("table", "name", "code"), ROWS, ids=[f"{t}.{n}" for t, n, _ in ROWS])
+def test_code_means_the_same(table, name, code):
+    text, inputs = theirs(table, name)
+    given = {**USUAL, **inputs}
+    here = {k: krt.tensor(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    there = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
+    there |= {"torch": torch, "F": torch.nn.functional}
+    found = arrays(eval(code, {"kernelrt": krt, "numpy": np, "nn": krt.nn} | here))  # noqa: S307
+    if name == "aminmax":
+        found = [np.stack(found)]
+    wanted = arrays(eval(text, there))  # noqa: S307
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape
+        assert a.dtype.kind == b.dtype.kind
+        if name not in RANDOM:
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_every_example_has_a_row():
+    for table, examples in (("Tensor", TENSOR), ("nn", NN), ("top", TOP)):
+        assert set(examples) <= {n for t, n, _ in ROWS if t == table}
+
+
+def test_what_is_near_only_says_so():
+    with pytest.raises(AttributeError, match=r"nothing means the same, near it is numpy\.maximum"):
+        _ = krt.Tensor.cummax
+    with pytest.raises(AttributeError, match=r"nothing means the same, near it is nn\.Dropout"):
+        _ = krt.nn.Dropout2d
