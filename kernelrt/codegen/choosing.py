@@ -40,11 +40,10 @@ __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 
 #: Reductions of so few elements are written out in full.
 SHORT = 4
-#: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in them,
-#: and loops leave the instruction cache.
+#: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
+#: them, and loops leave the instruction cache.
 LONGEST = 100_000
-#: The same by the estimate; where the text is longer than :data:`LONGEST` then, tiles are chosen anew
-#: for fewer.
+#: The same by the estimate, and by how much less where the text is too long nevertheless.
 MOST_BYTES = 95_000
 _FEWER = 10_000
 #: Rows that wait for their sums together: more of them hide no more.

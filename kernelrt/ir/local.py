@@ -27,9 +27,9 @@ LOCAL_BYTES: Final = 256 * 1024
 #: The same where a contraction walks the rows that they hold: all of a long row has to be there.
 ROWS_BYTES: Final = 4 * 1024 * 1024
 
-#: Elements from which rows that a contraction walks are computed in blocks of several. For attention
-#: of 8 heads of 64 on one core of a Zen 5 blocks take 0.87 of the time at length 512, 0.76 at 1024
-#: and 0.34 at 2048, with its gradient 1.01, 0.94 (`bench.rows.attention`).
+#: Elements from which rows that a contraction walks are computed in blocks of several. For
+#: attention of 8 heads of 64 on one core blocks take 0.87 of the time at length 512, 0.76 at 1024
+#: and 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024 (`bench.rows.attention`).
 LONG_ROW: Final = 1024
 #: Rows of a block, and elements of each that one part has, the largest first. What is taken of them
 #: is what the caches hold (`rowblocks.HELD`).

@@ -113,8 +113,8 @@ def test_gradients(rng, crowded, size, shift):
     found = run(function, arrays)
     for x, y in zip(found, by_torch(arrays, shift), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
-    # One kernel here does not have rows of the product with the gradient of the results in an array
-    # (`Decider._row_of` finds none), so that it has a buffer: what it takes is checked elsewhere.
+    # Of so few queries one kernel has each element of a product of gradients once, in a loop that
+    # sums them and fills no array: such sums are not repeated elsewhere, and have a buffer.
     if crowded and size != (2, 64, 192, 5):
         [plan] = function.plans
         assert max(b.size for b in plan.buffers) <= max(a.size for a in arrays)
