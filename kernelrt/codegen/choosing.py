@@ -30,7 +30,7 @@ from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kernelrt.codegen.analysis import Analysis, Cost
     from kernelrt.device.spec import DeviceSpec
@@ -40,27 +40,42 @@ __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 
 #: Reductions of so few elements are written out in full.
 SHORT = 4
-#: Bytes up to which a kernel's text may grow by tiles, by the estimate, so that none has more than
-#: 100,000. Compiling takes longer than linearly in them, and loops leave the instruction cache.
+#: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
+#: them, and loops leave the instruction cache.
+LONGEST = 100_000
+#: The same by the estimate, and by how much less where the text is too long nevertheless.
 MOST_BYTES = 95_000
+_FEWER = 10_000
 #: Rows that wait for their sums together: more of them hide no more.
 _ABREAST = 8
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
 ROUNDS = 2
 
 
-def choose(info: Analysis, target: DeviceSpec, cost: Cost) -> Tiling:
-    """Tiles and chunks for the kernel `info` on `target`."""
+def choose(
+    info: Analysis, target: DeviceSpec, cost: Cost, length: Callable[[Tiling], int] | None = None
+) -> Tiling:
+    """Tiles and chunks for the kernel `info` on `target`.
+
+    `length` tells how long the text really is, for what the estimate calls nearly too long.
+    """
     costs = costs_of(target)
     cycles = costs.launch(cost.cycles.vmax, cost.bytes.vmax)
-    return split(info, Chooser(info, target).choose(), cycles, costs.chunk)
+    most = MOST_BYTES
+    while True:
+        chooser = Chooser(info, target, most)
+        tiling = split(info, chooser.choose(), cycles, costs.chunk)
+        near = chooser.written(chooser.tiles) > MOST_BYTES - 3 * _FEWER
+        most -= _FEWER
+        if length is None or not near or most <= 0 or length(tiling) <= LONGEST:
+            return tiling
 
 
 class Chooser:
     """The tiles of the kernel `info` on `target`, once :meth:`choose` has run."""
 
-    def __init__(self, info: Analysis, target: DeviceSpec) -> None:
-        self.info = info
+    def __init__(self, info: Analysis, target: DeviceSpec, most: int = MOST_BYTES) -> None:
+        self.info, self.most = info, most
         self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
         self.near, self.cache = target.l1_bytes, target.l2_bytes
         self.target, self.costs = target, costs_of(target)
@@ -75,7 +90,6 @@ class Chooser:
         self.outside = outside(info, target)
         # A block of rows is a tile by itself, and each of its nests wants one of its own.
         self._blocked = around_rows(info, self.outside)
-        self.most = MOST_BYTES * 3 // 2 if self._blocked else MOST_BYTES
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.

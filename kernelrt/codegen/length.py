@@ -34,8 +34,9 @@ _FUSED = 112
 _BYTES = {Op.FMA: _LONG, Op.WHERE: _CHOICE, Op.DOT: _LONG, Op.LOAD: 95, Op.STORE: 95}
 #: Bytes beside the index for an element that is loaded alone and put into its lane.
 _LANE = 190
-#: Bytes of an element of a block that is loaded by rows and transposed, and of a row of these.
-_BLOCK, _ROW = 30, 355
+#: Bytes of a row of a block that is transposed, and of a shuffle that does it: beside the lanes
+#: that it names, and of two of these.
+_ROW, _MIXED, _TWO_LANES = 172, 76, 15
 #: Bytes around a loop, and of an accumulator that is carried through it, or past it.
 _LOOP, _CARRIED = 340, 84
 #: Bytes of a shuffle, and of a number that goes into all lanes of a vector.
@@ -159,8 +160,9 @@ class Length:
         total += once * (sum(map(_combining, nest.reduces)) + filling)
         if along is not None:
             # Pairs of vectors are folded into one, then its halves; each lane is a result.
-            tails = self._repeats(nest.deps, opened, spread, None, _By.ELEMENT, loops=True)
-            rounds = results + tails * (tiles[along].lanes - 1).bit_length()
+            across = vector_of(opened[::-1], tiles)
+            ends = self._repeats(nest.deps, opened, spread, across, _By.VECTOR)
+            rounds = results + ends * ((tiles[along].lanes - 1).bit_length() - 1)
             folding = sum(2 * _SHUFFLE + _combining(u) for u in nest.reduces)
             total += rounds * folding + results * _PLAIN * len(nest.reduces)
         loops = self._repeats(nest.ranges, inside, spread, None, _By.ELEMENT, loops=True)
@@ -235,9 +237,10 @@ class Length:
         self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> tuple[tuple[UOp, int], ...]:
         """Unrolled loops along which rows of a block can be loaded, and bytes of an element."""
+        height = ONE.lanes if vector is None else tiles[vector].lanes
         tiled = ((r, tiles.get(r, ONE)) for r in opened if r is not vector)
         return tuple(
-            (r, _of_block(r, tile))
+            (r, _of_block(r, tile, height))
             for r, tile in tiled
             if tile.lanes == 1 and _is_row(tile.factor)
         )
@@ -332,11 +335,31 @@ def _is_row(size: int) -> bool:
     return size >= 4 and size & (size - 1) == 0
 
 
-def _of_block(r: UOp, tile: Tile) -> int:
+def _of_block(r: UOp, tile: Tile, height: int) -> int:
     """Bytes of an element that is had by transposing; where the tile is not whole, it is alone."""
     sizes = [run.tile.factor for run in parts(r, tile)]
-    total = sum(_BLOCK * n + _ROW if _is_row(n) else _LANE * n for n in sizes)
-    return total // max(1, sum(sizes))
+    total = sum(_transposed(height, n) if _is_row(n) else _LANE * height * n for n in sizes)
+    return total // max(1, height * sum(sizes))
+
+
+def _transposed(height: int, width: int) -> int:
+    """Bytes of a block of so many rows, loaded and transposed (transposed.py)."""
+    full = 1 << (height - 1).bit_length()
+    rounds = min(full, width).bit_length() - 1
+    total = height * _ROW + rounds * full * _mixing(width)
+    # A column is a part of a vector, or lies in several that are put end to end.
+    lanes = width
+    if full < width:
+        return total + width * _mixing(full)
+    while lanes < full:
+        lanes *= 2
+        total += width * (full // lanes) * _mixing(lanes)
+    return total
+
+
+def _mixing(lanes: int) -> int:
+    """Bytes of a shuffle of two vectors."""
+    return _MIXED + _TWO_LANES * lanes // 2
 
 
 def _bytes_of(op: Op) -> int:

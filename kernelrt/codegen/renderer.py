@@ -28,7 +28,7 @@ from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.shape import as_dim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kernelrt.codegen.analysis import Cost
     from kernelrt.codegen.loops import LoopNest
@@ -117,7 +117,7 @@ class LLVMRenderer:
             `around` is none of `ast`.
         """
         info, cost = self._loops(Analysis(ast), {})
-        own = choose(info, self._device, cost)
+        own = choose(info, self._device, cost, self._length_of(info))
         order = order_of_sums(build(info, own, self._device))
         start = own
         if around is not None and around != own.text():
@@ -155,13 +155,24 @@ class LLVMRenderer:
         written: dict[UOp, UOp] = {}
         info, cost = self._loops(given, written)
         if variant is None:
-            tiling = choose(info, self._device, cost)
+            tiling = choose(info, self._device, cost, self._length_of(info))
         else:
             tiling = Tiling.parse(variant, info)
             verify(info, self._device, tiling)
         nest = build(info, tiling, self._device)
         verify_loops(nest, info)
         return info, tiling, nest, cost, written
+
+    def _length_of(self, info: Analysis) -> Callable[[Tiling], int]:
+        """Bytes of the text of the kernel `info`, by its tiling."""
+        variables = [u for u in info.nodes if u.op is Op.VAR]
+
+        def length(tiling: Tiling) -> int:
+            nest = build(info, tiling, self._device)
+            text = Emitter(info, self._device, variables).write(_name(info), nest)
+            return len(text) + len(self._attributes(probed=True))
+
+        return length
 
     def _loops(self, given: Analysis, written: dict[UOp, UOp]) -> tuple[Analysis, Cost]:
         """The loops of a kernel: passes joined, panels packed, functions as polynomials.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.codegen.accesses import Accesses
 from kernelrt.codegen.analysis import Analysis
@@ -19,7 +19,7 @@ from kernelrt.codegen.masking import needed
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import free_number, moved, new_range, stored_along
 from kernelrt.codegen.tiles import extent, is_fixed
-from kernelrt.ir.local import LONG_ROW, ROW_PART, ROWS_BYTES, flat_index, local_itemsize
+from kernelrt.ir.local import ROWS_BYTES, RowBlock, flat_index, local_itemsize, row_blocks
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["block_rows"]
 
-#: Rows of a block, and elements of each that one part has: the first for which there is memory.
-ROWS: Final = (64, 32, 16)
-PARTS: Final = (256, 128, ROW_PART)
 #: The part of the second cache that arrays may take: half and three quarters were tried with the
 #: gradient of attention of length 4096 (`bench.rows.attention`).
 HELD: Final = (3, 4)
@@ -78,13 +75,6 @@ class _Rows:
     def depth(self) -> int:
         """Elements of a row."""
         return extent(self.fold.src[1])
-
-
-class _Sizes(NamedTuple):
-    """Rows of a block, and how much of the depth one part is."""
-
-    rows: int
-    part: int
 
 
 def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
@@ -161,23 +151,16 @@ def _is_plain(found: _Rows) -> bool:
     return all(x is found.load or x.src[1] in closed for x in reads)
 
 
-def _sizes(found: _Rows, target: DeviceSpec) -> list[_Sizes]:
+def _sizes(found: _Rows, target: DeviceSpec) -> list[RowBlock]:
     """Blocks that come out even, the largest first."""
     lanes = target.lanes(local_itemsize(found.walked.dtype))
-    if found.depth < LONG_ROW:
-        return []
-    return [
-        _Sizes(rows, part)
-        for rows in ROWS
-        for part in PARTS
-        if extent(found.row) % rows == 0 and found.depth % part == 0 and rows % lanes == 0
-    ]
+    return row_blocks(extent(found.row), found.depth, lanes)
 
 
 class _Blocks:
     """Writes the kernel `found` in blocks."""
 
-    def __init__(self, found: _Rows, sizes: _Sizes) -> None:
+    def __init__(self, found: _Rows, sizes: RowBlock) -> None:
         self.found = found
         self.sizes = sizes
         self.free = itertools.count(free_number(found.info.sink))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from kernelrt import dtype as dt
 from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.local import local_itemsize
 from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.shape import dim_max
 
@@ -150,6 +151,10 @@ class Prices:
     def multiplies(self, dtype: DType) -> bool:
         """Whether numbers as narrow as `dtype` are multiplied as they are, several at once."""
         return self._costs.spec.dot_parts(dtype) > 0
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in a vector of what a local array holds."""
+        return self._costs.spec.lanes(local_itemsize(dtype))
 
     def spared(self, dtype: DType) -> float:
         """Cycles that this takes less for each product than widening them first."""

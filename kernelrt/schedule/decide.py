@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROW_PART, ROWS_BYTES, local_itemsize
+from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES, local_itemsize, row_blocks
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
@@ -413,7 +413,7 @@ class Decider:
                 return Verdict("global", why=Decision(node, "global", grounds))
             wanted = group.vectors if stored else group.vectors & group.filling
             along = [a for a, i in enumerate(index) if i in wanted]
-            if along and self._in_blocks(group, index[along[0]]):
+            if along and self._in_blocks(node, group, index, index[along[0]]):
                 continue
             if along and along[0] != innermost(node, None):
                 rest = (a for a in range(len(index)) if a != along[0])
@@ -426,11 +426,13 @@ class Decider:
                 return Verdict("global", order=order, why=why, beside=beside)
         return None
 
-    def _in_blocks(self, group: Group, filled: UOp) -> bool:
+    def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:
         """Whether rows that `group` fills are computed in blocks, in which vectors go across."""
-        size = filled.src[0]
-        fixed = filled in group.filling and size.op is Op.CONST
-        return fixed and size.arg >= LONG_ROW and size.arg % ROW_PART == 0
+        row = group.row_around(index, filled) if filled in group.filling else None
+        if row is None or any(r.src[0].op is not Op.CONST for r in (row, filled)):
+            return False
+        sizes = row.src[0].arg, filled.src[0].arg
+        return bool(row_blocks(*sizes, self._prices.lanes(node.dtype)))
 
     def _converts(self, node: UOp) -> bool:
         """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow.

@@ -395,6 +395,14 @@ class Group:
         inner = self.ranges(index) & self._frames.keys()
         return bool(inner) and inner <= self.filling
 
+    def row_around(self, index: Index, filled: UOp) -> UOp | None:
+        """The innermost loop around those of `filled` that what is read at `index` is the same for.
+
+        Where an array is filled there, it numbers its rows.
+        """
+        outer = self._frames[filled].outer - self.ranges(index)
+        return max(outer, key=lambda r: int(r.arg), default=None)
+
     def _add_frame(self, index: Index, own: Index) -> None:
         varying = self.ranges(index)
         depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)

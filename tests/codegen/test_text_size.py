@@ -14,7 +14,7 @@ from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op
 
 TARGETS = [DeviceSpec.avx512(), DeviceSpec.avx2()]
-MOST_BYTES = 110_000
+MOST_BYTES = 100_000
 
 
 @pytest.fixture
