@@ -141,8 +141,8 @@ class PlanCore:
         It is run with these, and shares no memory that this plan writes. Where one of `sources` is
         shared with others (`Storage.own`), it runs before every run.
         """
-    def renew(self) -> None:
-        """Run the preparation now, where a run would."""
+    _prepared_by: tuple[PlanCore | None, tuple[Storage, ...]]
+    """The preparation and the storages that it reads. Set within a turn."""
     def need_stack(self, nbytes: int) -> None:
         """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
 

@@ -156,6 +156,7 @@ cdef class PlanCore:
     def __cinit__(self, *args, **kwargs):
         self.customs = {}
         self.lasting = True
+        self.sources = ()
 
     def __init__(self, ops):
         cdef krt_host host
@@ -399,17 +400,19 @@ cdef class PlanCore:
         for source in sources:
             if not isinstance(source, Storage):
                 raise errors.PlanBuildError(f"sources are of Storage, not {source!r}")
-            (<Storage> source).watch()
-        self.acquire()
-        self.preparation, self.sources, self.prepared = preparation, sources, 0
-        krt_lock_release(&self.lock)
+        self.set_with(lambda: ((), (), (), ((self, "_prepared_by", (preparation, sources)),)))
 
-    def renew(self):
-        cdef krt_status status = KRT_OK
-        self.acquire()
-        if self.preparation is not None and self.prepared != writes:
-            status = self.prepare()
-        self.finish(status, 0)
+    @property
+    def _prepared_by(self):
+        """The preparation, or None, and the storages that it reads. Set within a turn."""
+        return self.preparation, self.sources
+
+    @_prepared_by.setter
+    def _prepared_by(self, tuple found):
+        preparation, sources = found
+        for source in sources:
+            (<Storage?> source).watch()
+        self.preparation, self.sources, self.prepared = preparation, sources, 0
 
     def need_stack(self, size_t nbytes):
         self.acquire()

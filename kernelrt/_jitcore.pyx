@@ -36,6 +36,7 @@ cdef class JitCore:
         # Held here: another thread may clear the replays while this one runs.
         cdef Replay latest = self.latest
         cdef Replay replay
+        cdef list replays
         cdef tuple given = args
         if latest is not None and all_empty(self.registers):
             if kwargs:
@@ -44,11 +45,13 @@ cdef class JitCore:
                 result = latest.attempt(given)
                 if result is not mismatch:
                     return result
-                for replay in self.replays:
+                replays = self.replays
+                for replay in replays:
                     if replay is not latest:
                         result = replay.attempt(given)
                         if result is not mismatch:
-                            self.latest = replay
+                            if replays is self.replays:  # nobody has cleared them meanwhile
+                                self.latest = replay
                             return result
         return self._slow(args, {} if kwargs is None else kwargs)
 

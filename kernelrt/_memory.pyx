@@ -18,6 +18,14 @@ import weakref
 
 from kernelrt import errors
 
+# Another count than that of `_modes`, which says that writing begins, for lazy tensors. Those that
+# write to memory which outlives them let it grow, behind the write:
+# - PlanCore.run, unless the plan writes to its own memory alone (`keep_to_own_memory`);
+# - hand_over, draw and copy_over of `_handle`: copies without a plan, and the count of a stream;
+# - Buffer.copyin, and copyout into a Buffer;
+# - Storage.share, for all that gives memory out: what writes there comes without a word.
+# Not counted, as nothing is prepared from there: arguments copied to their homes (`_replay`, and
+# `grads` for gradients), results (`_eager`), and memory that was not handed to anybody yet.
 writes = 1
 
 cdef size_t MAX_ALIGNMENT = 1 << 20

@@ -30,7 +30,7 @@ class Local:
 
 local: Final[Local]
 
-def wrote() -> None:
+def began_write() -> None:
     """Count that this thread begins to change memory that lazy tensors may read."""
 
 def computed() -> None:

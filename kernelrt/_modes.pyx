@@ -97,7 +97,7 @@ cdef class Local:
 local = Local()
 
 
-def wrote():
+def began_write():
     global krt_writes
     krt_writes += 1
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._memory import Exporter, Memory, Storage, StoredMemory
+from kernelrt._memory import Exporter, Memory, Storage, StoredMemory, wrote
 from kernelrt.device import dlpack, registry
 from kernelrt.errors import DTypeError, ShapeError
 
@@ -238,7 +238,9 @@ class Buffer(Exporter):
         """
         if self.readonly:
             raise BufferError("the buffer wraps read-only memory and cannot be filled")
-        if _has_memory(source):
+        if isinstance(source, Buffer):
+            array, found = source.content(), source.dtype
+        elif _has_memory(source):
             array, found = _as_array(source, None)
         else:
             array = np.asarray(source, dtype=None if self.dtype is dt.bfloat16 else self._numpy)
@@ -253,7 +255,7 @@ class Buffer(Exporter):
                 f"source: {found.name} does not cast to {self.dtype.name} without loss; "
                 "convert it first"
             )
-        self.raw()[...] = array.reshape(-1)
+        self._take(array.reshape(-1))
 
     def copyout(self, out: Any = None) -> Any:
         """Copy the elements to `out`, or to a new NumPy array.
@@ -269,8 +271,11 @@ class Buffer(Exporter):
             bfloat16 comes as its uint16 bits where no `out` is given.
         """
         if out is None:
-            return self.raw().copy()
-        target = Buffer.wrap(out, self.dtype if isinstance(out, bytearray | memoryview) else None)
+            return self.content().copy()
+        target = out
+        if not isinstance(out, Buffer):
+            known = self.dtype if isinstance(out, bytearray | memoryview) else None
+            target = Buffer.wrap(out, known)
         if target.readonly:
             raise BufferError("out: the memory is read-only")
         if (target.size, target.dtype) != (self.size, self.dtype):
@@ -278,8 +283,15 @@ class Buffer(Exporter):
                 f"out: expected {self.size} elements of {self.dtype.name}, not {target.size} of "
                 f"{target.dtype.name}"
             )
-        target.raw()[...] = self.raw()
+        target._take(self.content())  # noqa: SLF001
         return out
+
+    def _take(self, array: np.ndarray[Any, Any]) -> None:
+        """Copy in what has as many elements; told behind it, as whoever reads along reads again."""
+        try:
+            self.content()[...] = array
+        finally:
+            wrote()
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Give the memory as a one-dimensional NumPy array, without a copy."""
@@ -336,7 +348,7 @@ class Buffer(Exporter):
 
     def __reduce__(self) -> tuple[Any, ...]:
         known = self.allocated or self._storage.released
-        content = self.raw().tobytes() if known else None
+        content = self.content().tobytes() if known else None
         return _restore, (self.size, self.dtype, self.device, self.label, content)
 
     def __repr__(self) -> str:
@@ -368,7 +380,7 @@ def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | 
     buffer = Buffer(size, dtype, device)
     buffer.label = label
     if content is not None:
-        buffer.raw()[...] = np.frombuffer(content, _NUMPY[dtype])
+        buffer.content()[...] = np.frombuffer(content, _NUMPY[dtype])
     return buffer
 
 

@@ -90,10 +90,35 @@ class PlanMemory:
     def plan_rebind(self, index: int, buffer: Buffer) -> tuple[Layout, dict[int, Buffer]]:
         """Check an exchange; give the layout after it, and the buffers that change."""
         self._check_rebind(index, buffer)
-        layout = self._layout.moved({index: buffer})
-        new = {i: b for i in self._parts_of(index) if (b := layout.entries[i].buffer) is not None}
+        return self.plan_move({index: buffer})
+
+    def plan_move(self, places: Mapping[int, Buffer]) -> tuple[Layout, dict[int, Buffer]]:
+        """Like :meth:`plan_rebind`, for several buffers that are known to fit."""
+        layout = self._layout.moved(places)
+        parts = (i for index in places for i in self._parts_of(index))
+        new = {i: b for i in parts if (b := layout.entries[i].buffer) is not None}
         self._check_overlap(new)
         return layout, new
+
+    def given(self) -> list[int]:
+        """List the buffers that were given to the plan, by index, without parts of others."""
+        entries = enumerate(self._layout.entries)
+        return [i for i, entry in entries if entry.buffer is not None and entry.base is None]
+
+    def writes(self, index: int) -> bool:
+        """Whether the plan writes to a buffer, or to a part of it."""
+        return not self._written().isdisjoint(self._parts_of(index))
+
+    def following(self, other: PlanMemory, places: Mapping[int, Buffer]) -> dict[int, Buffer]:
+        """What lies within buffers of another plan that are to be exchanged, where it will lie."""
+        found = {}
+        for i in self.given():
+            here, old = self.region(i), self.live(i)
+            for j, new in places.items():
+                there = other.region(j)
+                if there.covers(here) and here.nbytes:
+                    found[i] = new.view(here.start - there.start, old.size, old.dtype)
+        return found
 
     def rebind(
         self, layout: Layout, new: Mapping[int, Buffer]
@@ -135,7 +160,7 @@ class PlanMemory:
             )
         if buffer.size != entry.size:
             raise ShapeError(f"buffer: expected {entry.size} elements, not {buffer.size}")
-        if buffer.readonly and not self._written().isdisjoint(self._parts_of(index)):
+        if buffer.readonly and self.writes(index):
             raise PlanBuildError(f"buffer: the plan writes buffer {index}; this one is read-only")
 
     def _check_overlap(self, new: Mapping[int, Buffer]) -> None:
@@ -169,7 +194,7 @@ class PlanMemory:
                 source = self.live(i)
                 start = pad + self.region(i).start - island.start
                 places[i] = copy.view(start, source.size, source.dtype)
-                places[i].raw()[...] = source.raw()
+                places[i].content()[...] = source.content()
         return places
 
     def state(self) -> list[Buffer]:
@@ -192,11 +217,7 @@ class PlanMemory:
         dirty: RegionMap[int] = RegionMap()
         for i in self._written():
             dirty.add(self.region(i), i)
-        given = [
-            (self.region(i), i)
-            for i, entry in enumerate(self._layout.entries)
-            if entry.buffer is not None and entry.base is None
-        ]
+        given = [(self.region(i), i) for i in self.given()]
         return [(whole, group) for whole, group in islands(given) if dirty.meeting(whole)]
 
     # ---- Taking and holding

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt._dispatch import PlanCore
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
-from kernelrt.runtime import report, table
-from kernelrt.runtime.cost import launch_ns
+from kernelrt.runtime import preparation, report, table
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.ops import PreparedKernel, PreparedOp
-from kernelrt.runtime.profiler import KernelProfile
 from kernelrt.runtime.repeat import PlanProfile
-from kernelrt.runtime.sizes import evaluate
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import RuntimeVar
+    from kernelrt.runtime.profiler import KernelProfile
     from kernelrt.schedule.types import Decision, Intermediate
 
 __all__ = ["ExecutionPlan", "PlanParts"]
@@ -71,13 +69,18 @@ class ExecutionPlan(PlanCore):
         self._need_stack_of(op.kernel for op in self._ops if isinstance(op, PreparedKernel))
         if not self._memory.is_lasting():
             self.keep_to_own_memory()
-        #: Computes what stays the same from run to run, before the first and when it was changed.
-        self.preparation: ExecutionPlan | None = None
+        self._prepares = False
         mine = weakref.ref(self)
         for i, op in enumerate(self._ops):
             op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the op's place is here
 
     # ---- What the plan is made of
+
+    @property
+    def preparation(self) -> ExecutionPlan | None:
+        """Computes what stays the same from run to run: before the first, and when it changed."""
+        found, _ = self._prepared_by
+        return found if isinstance(found, ExecutionPlan) else None
 
     @property
     def device(self) -> str:
@@ -181,7 +184,7 @@ class ExecutionPlan(PlanCore):
         """
         super().prepare_by(preparation, sources)
         if isinstance(preparation, ExecutionPlan):
-            self.preparation = preparation
+            preparation._prepares = True  # noqa: SLF001 - of the same class
 
     def execute_with_vars(self, values: Any = None, /, **variables: int) -> None:
         """Set some variables and run, in one turn of the plan.
@@ -271,31 +274,7 @@ class ExecutionPlan(PlanCore):
         updates : mapping, optional
             Values of Variables that were others than the plan's own.
         """
-        values = {**self._values, **(updates or {})}
-        out = []
-        for op, (start, elapsed, worker, chunks) in zip(self._ops, raw, strict=True):
-            if not isinstance(op, PreparedKernel):
-                continue
-            known = {**values, **op.fixedvars}
-            counts = (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
-            flops, nbytes, cycles = (evaluate(count, known) for count in counts)
-            out.append(
-                KernelProfile(
-                    kernel=op.kernel,
-                    device=op.device,
-                    num_buffers=len(op.buffer_indices),
-                    elapsed=elapsed / 1e9,
-                    start=start / 1e9,
-                    flops=flops,
-                    bytes=nbytes,
-                    expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9,
-                    chunks=chunks,
-                    op=op.id,
-                    worker=worker,
-                    origins=op.origins,
-                )
-            )
-        return out
+        return report.profiles(self._ops, raw, {**self._values, **(updates or {})})
 
     # ---- Other memory
 
@@ -303,6 +282,7 @@ class ExecutionPlan(PlanCore):
         """Let another buffer take the place of one that was given to the plan.
 
         Later runs read and write it; buffers that are parts of the old one become parts of it.
+        What is prepared from it is prepared anew, by another preparation.
 
         Raises
         ------
@@ -310,18 +290,39 @@ class ExecutionPlan(PlanCore):
             It has another size or type.
         PlanBuildError
             The place is one of the plan's own, or the bytes overlap others of the plan such
-            that the order of operations would have to change.
+            that the order of operations would have to change. Or it is the preparation of another
+            plan, or computed by this one's, or its bytes are prepared from along with others.
         """
-        if self.released:
-            raise PlanReleasedError("the plan was released; prepare it again")
-        layout, new = self._memory.plan_rebind(index, buffer)
+        if self._prepares:
+            raise PlanBuildError("it prepares values for another plan; rebind the buffer there")
 
         def bind() -> Bindings:
+            layout, new = self._memory.plan_rebind(index, buffer)
             parts = replace(self._parts, layout=layout)
+            prepared = self._prepared_from(index, buffer)
             pointers, attributes = self._memory.rebind(layout, new)
-            return pointers, (), (), ((self, "_parts", parts), *attributes)
+            return pointers, (), (), ((self, "_parts", parts), *attributes, *prepared)
 
         self.set_with(bind)
+
+    def _prepared_from(self, index: int, buffer: Buffer) -> list[tuple[object, str, object]]:
+        """What has to be set when another buffer takes the place of one."""
+        if (known := self.preparation) is None:
+            return []
+        moved = preparation.moved_with(self._memory, known._memory, index, buffer)  # noqa: SLF001
+        if not moved:
+            return []
+        made = known._over(known._memory.plan_move(moved)[0])  # noqa: SLF001
+        made._prepares = True  # noqa: SLF001
+        return [(self, "_prepared_by", (made, preparation.sources_in(made._memory)))]  # noqa: SLF001
+
+    def _over(self, layout: Layout) -> Self:
+        """Make a plan of the same operations over other memory, with the same values."""
+        made = type(self)(replace(self._parts, layout=layout))
+        if self.max_threads is not None:
+            made.set_threads(self.max_threads)
+        made.set_with(lambda: made._bind(self._values))  # noqa: SLF001 - of the same class
+        return made
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List where the C table points into a buffer: op, slot, and byte offset from its start.
@@ -338,27 +339,30 @@ class ExecutionPlan(PlanCore):
     def replicate(self) -> Self:
         """Make a second plan that shares code and whatever is only read.
 
-        Buffers that the plan writes become its own, with their present content. Both plans may
-        run at the same time.
+        Buffers that the plan writes become its own, with their present content, and so does what
+        is prepared. Both plans may run at the same time.
         """
-        self.renew()
         places: dict[int, Buffer] = {}
         outputs: dict[int, Any] = {}
+        prepares: list[tuple[ExecutionPlan, Layout]] = []
 
         def take() -> Bindings:
             outputs.update((i, self._memory.live(i).copyout()) for i in self._parts.outputs)
             places.update(self._memory.copy_of_state())
+            if (known := self.preparation) is not None:
+                theirs = known._memory.copy_of_state()  # noqa: SLF001
+                places.update(self._memory.following(known._memory, theirs))  # noqa: SLF001
+                prepares.append((known, known._parts.layout.moved(theirs)))  # noqa: SLF001
             return _NOTHING
 
         self.set_with(take)
-        layout = self._parts.layout
-        twin = type(self)(replace(self._parts, layout=layout.moved(places)))
-        if self.max_threads is not None:
-            twin.set_threads(self.max_threads)
-        twin.set_with(lambda: twin._bind(self._values))  # noqa: SLF001 - of the same class
+        twin = self._over(self._parts.layout.moved(places))
         for i, content in outputs.items():
             if self.owns(i):
-                twin.buffers[i].raw()[...] = content
+                twin.buffers[i].content()[...] = content
+        for known, layout in prepares:
+            made = known._over(layout)  # noqa: SLF001
+            twin.prepare_by(made, preparation.sources_in(made._memory))  # noqa: SLF001
         return twin
 
     @property

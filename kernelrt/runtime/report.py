@@ -10,8 +10,9 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
 from kernelrt.ir.terms import render
-from kernelrt.runtime.cost import estimate_ns
+from kernelrt.runtime.cost import estimate_ns, launch_ns
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
+from kernelrt.runtime.profiler import KernelProfile
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.arena import most_alive
 from kernelrt.schedule.hazards import waves
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
 
-__all__ = ["MemoryReport", "explain", "index_error", "memory", "summary"]
+__all__ = ["MemoryReport", "explain", "index_error", "memory", "profiles", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +214,35 @@ def _bytes(n: int) -> str:
         if n >= scale:
             return f"{n / scale:.1f} {unit}"
     return f"{n} B"
+
+
+def profiles(
+    ops: Sequence[PreparedOp],
+    samples: Sequence[tuple[int, int, int, int]],
+    values: Mapping[str, int],
+) -> list[KernelProfile]:
+    """What samples say of each kernel, where the Variables had these values."""
+    out = []
+    for op, (start, elapsed, worker, chunks) in zip(ops, samples, strict=True):
+        if not isinstance(op, PreparedKernel):
+            continue
+        known = {**values, **op.fixedvars}
+        counts = (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
+        flops, nbytes, cycles = (evaluate(count, known) for count in counts)
+        out.append(
+            KernelProfile(
+                kernel=op.kernel,
+                device=op.device,
+                num_buffers=len(op.buffer_indices),
+                elapsed=elapsed / 1e9,
+                start=start / 1e9,
+                flops=flops,
+                bytes=nbytes,
+                expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9,
+                chunks=chunks,
+                op=op.id,
+                worker=worker,
+                origins=op.origins,
+            )
+        )
+    return out

@@ -29,6 +29,9 @@ __all__ = ["sources_of", "steady_values"]
 _WORTH: Final = 2
 #: Cycles that a value should spare at least: less is lost in what a call varies by.
 _LEAST: Final = 32
+#: Bytes that all of them may take where the program reads less: as much as one plan may keep
+#: without jit (a quarter of ``PlanCache.most_bytes``). A program that reads more may double that.
+_MOST_BYTES: Final = 64 << 20
 #: Data that become an address: what bounds and strides know of them must stay to be seen.
 _INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER_ADD})
 _MORE: Final = frozenset({Op.PAD, Op.UNWINDOW, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
@@ -69,7 +72,8 @@ def steady_values(
             fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)
         if fits and steady.issuperset(node.src):
             steady.add(node)
-    return _Choice(steady, costs_of(device)).among(order)
+    read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
+    return _Choice(steady, costs_of(device), max(_MOST_BYTES, read)).among(order)
 
 
 def sources_of(values: Iterable[UOp]) -> list[UOp]:
@@ -78,9 +82,10 @@ def sources_of(values: Iterable[UOp]) -> list[UOp]:
 
 
 class _Choice:
-    def __init__(self, steady: set[UOp], costs: Costs) -> None:
+    def __init__(self, steady: set[UOp], costs: Costs, most_bytes: float) -> None:
         self._steady = steady
         self._costs = costs
+        self._most_bytes = most_bytes
         self._whole: dict[UOp, _Count] = {}
 
     def among(self, order: Sequence[UOp]) -> list[UOp]:
@@ -102,11 +107,24 @@ class _Choice:
                 chosen[node] = None
             else:
                 stack.extend(node.src)
-        return [node for node in order if node in chosen]
+        kept = self._within(chosen)
+        return [node for node in order if node in kept]
+
+    def _within(self, chosen: Iterable[UOp]) -> set[UOp]:
+        """Those that there is memory for, first what spares most for each byte that it takes."""
+        kept: set[UOp] = set()
+        left = self._most_bytes
+        for node in sorted(chosen, key=lambda n: self._alone(n).cycles / _nbytes(n), reverse=True):
+            if _nbytes(node) <= left:
+                kept.add(node)
+                left -= _nbytes(node)
+        return kept
 
     def _is_worth(self, node: UOp) -> bool:
         """Whether the value is to be stored, rather than what it is made of, or nothing."""
-        if not _can_be_stored(node) or not self._is_dear(node, self._alone(node)):
+        if not _can_be_stored(node) or _nbytes(node) > self._most_bytes:
+            return False
+        if not self._is_dear(node, self._alone(node)):
             return False
         below = self._dear_below(node)
         if sum(map(self._load, below)) >= self._load(node):
@@ -137,7 +155,7 @@ class _Choice:
 
     def _load(self, node: UOp) -> float:
         """What loading a value takes; the caches are not for what is kept alone."""
-        nbytes = elements(node.shape) * node.dtype.itemsize
+        nbytes = _nbytes(node)
         return nbytes * max(self._costs.byte(nbytes), self._costs.far_byte)
 
     def _alone(self, node: UOp) -> _Count:
@@ -165,6 +183,10 @@ class _Choice:
         if node.op in (Op.CONTIGUOUS, Op.CAT):
             return 2 * self._load(node)
         return elements(node.shape) * self._costs.node(node)
+
+
+def _nbytes(node: UOp) -> int:
+    return elements(node.shape) * node.dtype.itemsize
 
 
 def _is_fixed(arg: object) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle
-from kernelrt._modes import computed, wrote
+from kernelrt._modes import began_write, computed
 from kernelrt._survey import survey
 from kernelrt.device import registry
 from kernelrt.device.region import region_of
@@ -370,7 +370,7 @@ def _attempt(
     if commits or more is not None:
         written = memory_of(commits, more)
         _check_unneeded(written)
-        wrote()
+        began_write()
         found = readers_of(_lazy(), written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}

@@ -528,6 +528,36 @@ def test_jit_core_tries_its_replays(kernels):
         JitCore()()
 
 
+def test_a_replay_that_was_cleared_while_it_ran_is_not_the_latest():
+    sizes = iter(((1,), (2,)))
+
+    def clear():
+        function._clear_replays()
+
+    small = np.zeros(2, np.float32)
+    plans = PlanCore([]), PlanCore([(CUSTOM, clear, [], [], 1, -1, 0, 1, [])])
+    # The one added last is asked first, and takes other arguments.
+    replays = [
+        Replay(plan, [(ARRAY, F32, next(sizes), small.ctypes.data, ())], [], Handle)
+        for plan in plans
+    ]
+    slow = []
+
+    class Function(JitCore):
+        def _slow(self, args, _):
+            slow.append(args)
+            return "slow"
+
+    function = Function()
+    for replay in reversed(replays):
+        function._add_replay(replay)
+    x = np.zeros(2, np.float32)
+    assert function(x) == ()
+    assert not slow
+    assert function._replays == ()
+    assert function(x) == "slow"
+
+
 def test_bound_results_are_written_where_they_lie():
     x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     plan = PlanCore([(COPY, None, [out.ctypes.data, x.ctypes.data], [64], 1, -1, 0, 1, [])])

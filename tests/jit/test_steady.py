@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt._memory import count_writes
+from kernelrt.schedule import steady
 
 N = 64
 
@@ -439,6 +441,55 @@ def test_a_tuned_plan_goes_on_seeing(normed):
     normed.check()
     normed.w.assign(normed.w * 2)
     normed.check()
+
+
+def test_copies_in_and_out_leave_memory_to_the_plan(normed):
+    (source,) = [b for b in normed.plan.preparation.buffers if b.size == N * N]
+    other = krt.device.Buffer(N * N, krt.dtype.float32)
+    other.copyin(weights(5).reshape(-1))
+    for _ in range(2):
+        source.copyin(other)
+        normed.check()
+    source.copyout()
+    other.copyin(weights(6).reshape(-1))
+    other.copyout(source)
+    normed.check()
+    source.copyout(other)
+    copy.deepcopy(source)
+    assert source.storage.own
+    assert other.storage.own
+    normed.check()
+    normed.spoil()
+    assert normed.spoiled()
+
+
+@pytest.mark.parametrize(("most", "tables"), [(1, 0), (8192, 1), (16384, 2)])
+def test_there_is_a_most_that_is_kept(monkeypatch, most, tables):
+    monkeypatch.setattr(steady, "_MOST_BYTES", most)
+
+    def table(step: int):
+        return krt.arange(64).cast("float32").unsqueeze(1) * krt.arange(32).cast("float32") * step
+
+    fn = krt.jit(lambda x: (x * table(1).sin(), x - table(2).sin().exp().sin()))
+    x = np.ones(32, np.float32)
+    numbers = np.arange(64.0)[:, None] * np.arange(32.0)
+    first, second = fn(x)
+    np.testing.assert_allclose(first.numpy(), np.sin(numbers), atol=1e-5)
+    np.testing.assert_allclose(second.numpy(), 1 - np.sin(np.exp(np.sin(2 * numbers))), atol=1e-5)
+    plan = fn.plans[0]
+    kept = [b for i, b in enumerate(plan.buffers) if b.size == 2048 and not plan.owns(i)]
+    assert len(kept) == tables
+    if tables == 1:  # the one that takes longer to compute
+        found = kept[0].copyout().reshape(64, 32)
+        np.testing.assert_allclose(found, np.sin(np.exp(np.sin(2 * numbers))), atol=1e-5)
+
+
+def test_a_function_may_keep_as_much_as_it_reads(monkeypatch):
+    monkeypatch.setattr(steady, "_MOST_BYTES", 1)
+    w = krt.tensor(weights())
+    fn = krt.jit(lambda x: x + w.exp().sin())
+    fn(weights(1))
+    assert [b.size for b in fn.plans[0].preparation.state] == [N * N]
 
 
 def test_results_have_the_same_bits_as_computed_apart():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt._modes import computed, undisturbed, wrote
+from kernelrt._modes import began_write, computed, undisturbed
 from kernelrt.errors import GradientError, PlanBusyError
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.operation import operation
@@ -111,7 +111,7 @@ def test_what_is_written_to_meanwhile_is_done_again():
     def disturbed(times, values):
         calls.append(times)
         if len(calls) <= times:
-            wrote()
+            began_write()
             if values:
                 computed()
         return len(calls)
