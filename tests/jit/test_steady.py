@@ -456,8 +456,7 @@ def test_copies_in_and_out_leave_memory_to_the_plan(normed):
     normed.check()
     source.copyout(other)
     copy.deepcopy(source)
-    assert source.storage.own
-    assert other.storage.own
+    assert [b.storage.own for b in (source, other)] == [True, True]
     normed.check()
     normed.spoil()
     assert normed.spoiled()
