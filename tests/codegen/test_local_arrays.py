@@ -304,7 +304,7 @@ class AnyTiles:
         self.choose = renderer.choose
         monkeypatch.setattr(renderer, "choose", self)
 
-    def __call__(self, info, target, cost):
+    def __call__(self, info, target, cost, _length=None):
         order = self.choose(info, target, cost).order
         tiles = {}
         nests = [order, *info.passes]
