@@ -202,7 +202,8 @@ class Chooser:
     def _settle(self, along: UOp | None) -> None:
         """Tiles for all nests, by turns."""
         # Text that lasts for some of many nests goes to those that take longest.
-        nests = longest_first(self.nests) if self._blocked else self.nests
+        scarce = bool(self._blocked) or self.most < MOST_BYTES
+        nests = longest_first(self.nests) if scarce else self.nests
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
             before = dict(self.tiles)
             for nest in nests:

@@ -108,8 +108,11 @@ def test_convolutions(sizes, padding):
     exact = (torch.from_numpy(a).double() for a in (x, w))
     truth = torch.nn.functional.conv2d(*exact, padding=padding).numpy()
     np.testing.assert_array_equal(f(x, w).numpy(), truth)
-    kernels = [k.ast for k in f.plan(x, w).kernels]
-    assert all(s.dtype is krt.int8 for ast in kernels[:-1] for s in ast.src)
+    asts = [k.ast for k in f.plan(x, w).kernels]
+    [at] = [n for n, ast in enumerate(asts) if any(u.op is Op.REDUCE for u in toposort([ast]))]
+    assert all(s.dtype is krt.int8 for ast in asts[:at] for s in ast.src)
+    read = [u for u in toposort([asts[at]]) if u.op is Op.LOAD]
+    assert all(u.dtype is krt.int8 for u in read)
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2", "generic", "neon"])
