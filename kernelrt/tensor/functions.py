@@ -155,11 +155,9 @@ def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def sigmoid(x: UOp) -> UOp:
-    """``1 / (1 + exp(-x))``, which is ``exp(x) / (1 + exp(x))``: exp never overflows."""
+    """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
     one = build.full(1, x.dtype, x.shape)
-    small = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP)
-    below = x.alu(Op.LT, build.zeros_like(x))
-    value = build.where(below, small, one).alu(Op.DIV, small.alu(Op.ADD, one))
+    value = one.alu(Op.DIV, x.alu(Op.NEG).alu(Op.EXP).alu(Op.ADD, one))
     return custom(value, _sigmoid_rule, x)
 
 
