@@ -14,23 +14,36 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, random, realize, state
 from kernelrt.tensor.activation import ActivationMethods
+from kernelrt.tensor.arithmetic import ArithmeticMethods
+from kernelrt.tensor.arranging import ArrangingMethods
+from kernelrt.tensor.attention import AttentionMethods
 from kernelrt.tensor.base import TensorBase, is_parameter
 from kernelrt.tensor.comparison import ComparisonMethods
 from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.drawing import DrawingMethods
+from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.indexing import IndexingMethods
+from kernelrt.tensor.linalg import LinalgMethods
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.marks import Severed, mark
 from kernelrt.tensor.movement import MovementMethods
+from kernelrt.tensor.mutation import InPlaceMethods
 from kernelrt.tensor.operands import OperandMethods
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.ordering import OrderingMethods
 from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.pooling import PoolingMethods
 from kernelrt.tensor.promotion import check_size, element
 from kernelrt.tensor.reduction import ReductionMethods
+from kernelrt.tensor.resampling import ResamplingMethods
+from kernelrt.tensor.running import RunningMethods
+from kernelrt.tensor.scattering import ScatteringMethods
+from kernelrt.tensor.selection import SelectionMethods
+from kernelrt.tensor.statistics import StatisticsMethods
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
 
@@ -46,6 +59,19 @@ __all__ = ["Tensor"]
 
 
 class Tensor(
+    OrderingMethods,
+    ScatteringMethods,
+    SelectionMethods,
+    ArrangingMethods,
+    InPlaceMethods,
+    ArithmeticMethods,
+    RunningMethods,
+    StatisticsMethods,
+    EinsumMethods,
+    AttentionMethods,
+    ResamplingMethods,
+    DrawingMethods,
+    LinalgMethods,
     ConversionMethods,
     LossMethods,
     PoolingMethods,

@@ -1,0 +1,21 @@
+"""Random draws that depend on a tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["DrawingMethods"]
+
+
+@operations()
+class DrawingMethods(_Below):
+    """Random draws that depend on a tensor."""
+
+    __slots__ = ()

@@ -1,0 +1,21 @@
+"""Sorting, and what is chosen by order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["OrderingMethods"]
+
+
+@operations()
+class OrderingMethods(_Below):
+    """Sorting, selection by rank, and statistics made of them."""
+
+    __slots__ = ()
