@@ -2,16 +2,106 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.routine import Routine
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import build
+from kernelrt.tensor.arguments import axis_of, integer
+from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["OrderingMethods"]
+__all__ = ["OrderingMethods", "Ranked", "sort_keys", "sorted_places"]
+
+_T = TypeVar("_T")
+
+#: Cycles for each key: of 32 bits in few and in many, and of 64 bits (bench/ordering.py).
+_CYCLES: Final = {"merged": 4, "argsort_u32": 12, "argsort_u64": 45}
+#: Keys that csrc/sort.c merges, which takes a step for each doubling.
+_MERGED: Final = 512
+
+
+class Ranked(NamedTuple, Generic[_T]):
+    """Elements that were chosen by order, and their positions along the axis."""
+
+    values: _T
+    indices: _T
+
+
+def sort_keys(x: UOp) -> UOp:
+    """Unsigned numbers of 32 or 64 bits in the order of the elements, NaN being the greatest.
+
+    Both zeros are equal, and so are all NaNs.
+    """
+    bits = 64 if x.dtype.bits == 64 else 32
+    unsigned = dt.uint64 if bits == 64 else dt.uint32
+    top = 1 << (bits - 1)
+    if x.dtype.is_float:
+        x = x.cast(dt.float64 if bits == 64 else dt.float32)
+        raw = UOp(Op.BITCAST, unsigned, (x.alu(Op.ADD, build.zeros_like(x)),))
+        negative = raw.alu(Op.SHR, _all(raw, bits - 1)).ne(build.zeros_like(raw))
+        key = build.where(negative, raw.alu(Op.NOT), raw.alu(Op.OR, _all(raw, top)))
+        return build.where(x.ne(x), _all(key, 2 * top - 1), key)
+    if not x.dtype.is_signed:
+        return x.cast(unsigned)
+    raw = UOp(Op.BITCAST, unsigned, (x.cast(dt.int64 if bits == 64 else dt.int32),))
+    return raw.alu(Op.XOR, _all(raw, top))
+
+
+def _all(x: UOp, value: int) -> UOp:
+    return build.full(value, x.dtype, x.shape)
+
+
+def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
+    """Where along `axis` the elements come from that a stable sort puts there, in int64."""
+    if not x.shape:
+        return build.full(0, dt.int64, ())
+    if build.has_zero(x.shape) or x.shape[axis] == 1:
+        return build.full(0, dt.int64, x.shape)
+    keys = sort_keys(detach(x))
+    if descending:
+        keys = keys.alu(Op.NOT)
+    axes = [*(a for a in range(len(x.shape)) if a != axis), axis]
+    keys = build.permute(keys, axes)
+    places = _argsort(keys)
+    return build.permute(places, [axes.index(a) for a in range(len(axes))])
+
+
+def _argsort(keys: UOp) -> UOp:
+    """The stable order of unsigned keys along the last axis."""
+    name = f"argsort_u{keys.dtype.bits}"
+    width = 2 if keys.dtype is dt.uint32 else 4  # what it sorts in lies behind the result
+    n = keys.shape[-1]
+    rows = build.volume(keys.shape[:-1])
+    if isinstance(n, int) and isinstance(rows, int):
+        each = _CYCLES[name]
+        if keys.dtype is dt.uint32 and n <= _MERGED:
+            each = _CYCLES["merged"] * n.bit_length()
+        routine = Routine(name, (rows, width * n), rows, (n,), rows * n * each)
+    else:
+        routine = Routine(name, (), 0)  # refused
+    sorted_rows = build.call(routine, dt.int64, build.reshape(keys, (rows, n)))
+    out = build.shrink(sorted_rows, [(0, rows), (0, n)])
+    return build.reshape(out, keys.shape)
+
+
+def picked(x: UOp, places: UOp, axis: int) -> UOp:
+    """The elements of `x` at `places` along `axis`, which lie inside."""
+    if not x.shape or build.has_zero(places.shape):
+        return x if places.shape == x.shape else build.full(0, x.dtype, places.shape)
+    indices = [
+        places if a == axis else build.iota_along(places.shape, a) for a in range(len(x.shape))
+    ]
+    return UOp(Op.GATHER, x.dtype, (x, *indices))
 
 
 @operations()
@@ -19,3 +109,410 @@ class OrderingMethods(_Below):
     """Sorting, selection by rank, and statistics made of them."""
 
     __slots__ = ()
+
+    def sort(
+        self, dim: int = -1, descending: bool = False, stable: bool = False
+    ) -> Ranked[Self]:
+        """The elements along `dim` in order, and where they were.
+
+        The sort is always stable. NaN is greater than every number.
+
+        Parameters
+        ----------
+        dim : int
+            The axis.
+        descending : bool
+            Greatest first.
+        stable : bool
+            For those who ask for it: equal elements keep their order either way.
+
+        Returns
+        -------
+        Ranked
+            ``values``, and ``indices`` in int64.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).sort()
+        >>> values.tolist(), indices.tolist()
+        ([1.0, 2.0, 3.0], [1, 2, 0])
+        """
+        axis = axis_of(dim, self.ndim)
+        node = self.uop
+        places = sorted_places(node, axis, descending=_flag(descending, "descending"))
+        _flag(stable, "stable")
+        return Ranked(self._of(picked(node, places, axis)), self._of(places))
+
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
+        """The ``indices`` of :meth:`sort`."""
+        _flag(stable, "stable")
+        axis = axis_of(dim, self.ndim)
+        return self._of(sorted_places(self.uop, axis, descending=_flag(descending, "descending")))
+
+    def msort(self) -> Self:
+        """The elements in order along the first axis."""
+        return self.sort(0).values
+
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True  # noqa: A002
+    ) -> Ranked[Self]:
+        """The `k` greatest elements along `dim`, or the least ones, in order.
+
+        Among equal elements those that come first are chosen, in their order.
+
+        Parameters
+        ----------
+        k : int
+            How many, at most the size of `dim`.
+        dim : int
+            The axis.
+        largest : bool
+            Whether the greatest are wanted, of which NaN is one.
+        sorted : bool
+            For those who ask for it: the result is in order either way.
+        """
+        axis = axis_of(dim, self.ndim)
+        _flag(sorted, "sorted")
+        count = self._rank_of(k, axis, least=0)
+        values, indices = self.sort(axis, descending=_flag(largest, "largest"))
+        if self.ndim == 0:
+            return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
+        return Ranked(values.narrow(axis, 0, count), indices.narrow(axis, 0, count))
+
+    def _rank_of(self, k: int, axis: int, least: int) -> int:
+        """`k` as a count of elements along `axis`."""
+        count = integer(k, "k", least)
+        size = self.dims[axis] if self.dims else 1
+        if isinstance(size, int) and count > size:
+            raise ShapeError(f"k: expected at most the {size} elements of axis {axis}, not {count}")
+        return count
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
+        """The `k`-th least element along `dim`, counted from 1, and where it is."""
+        axis = axis_of(dim, self.ndim)
+        count = self._rank_of(k, axis, least=1)
+        return self._ranked(axis, build.full(count - 1, dt.int64, self._one_along(axis)), keepdim)
+
+    def _one_along(self, axis: int) -> build.Shape:
+        return build.keep_axes(self.dims, (axis,) if self.dims else ())
+
+    def _ranked(self, axis: int, rank: UOp, keepdim: bool) -> Ranked[Self]:
+        """The elements that have `rank` (one along `axis`) in the order along `axis`."""
+        node = self.uop
+        places = picked(sorted_places(node, axis), rank, axis)
+        value = picked(node, places, axis)
+        if not keepdim and node.shape:
+            shape = tuple(d for a, d in enumerate(node.shape) if a != axis)
+            value, places = build.reshape(value, shape), build.reshape(places, shape)
+        return Ranked(self._of(value), self._of(places))
+
+    def _nans(self, axis: int) -> UOp:
+        """How many elements along `axis` are NaN, in int64; the axis has size 1."""
+        node = detach(self.uop)
+        nan = node.ne(node) if node.dtype.is_float else build.full(False, dt.bool_, node.shape)
+        if not node.shape:
+            return nan.cast(dt.int64)
+        return build.reshape(
+            build.reduce(nan.cast(dt.int64), Op.ADD, (axis,)), self._one_along(axis)
+        )
+
+    def _middle(self, axis: int, keepdim: bool, name: str, *, ignore: bool) -> Ranked[Self]:
+        """The lower median along `axis`; a NaN is the median, or with `ignore` no element."""
+        self._check_filled(name, axis)
+        nans = self._nans(axis)
+        n = build.full(self.dims[axis] if self.dims else 1, dt.int64, nans.shape)
+        zero, two = build.zeros_like(n), build.full(2, dt.int64, n.shape)
+        numbers = n.alu(Op.SUB, nans)
+        if ignore:
+            last = numbers.alu(Op.SUB, build.full(1, dt.int64, n.shape)).alu(Op.MAX, zero)
+            return self._ranked(axis, last.alu(Op.IDIV, two), keepdim)
+        half = build.sub(n, 1).alu(Op.IDIV, two)
+        return self._ranked(axis, build.where(nans.ne(zero), numbers, half), keepdim)
+
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
+        """The lower of the middle elements: of all, or (values, indices) along `dim`.
+
+        NaN where there is one. Without `dim` the gradient is shared equally among elements that
+        equal the median.
+        """
+        return self._median(dim, keepdim, "median", ignore=False)
+
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
+        """As :meth:`median`, without the elements that are NaN."""
+        return self._median(dim, keepdim, "nanmedian", ignore=True)
+
+    def _median(
+        self, dim: int | None, keepdim: bool, name: str, *, ignore: bool
+    ) -> Self | Ranked[Self]:
+        if self.dtype.is_bool:
+            raise DTypeError(f"{name}: bools have no median; cast them, as in x.int()")
+        if dim is not None:
+            return self._middle(axis_of(dim, self.ndim), keepdim, name, ignore=ignore)
+        node = self.uop
+        flat = self._of(detach(node)).reshape(-1)
+        value = flat._middle(0, False, name, ignore=ignore).values.uop
+        if not node.dtype.is_float:
+            return self._of(value)
+        return self._of(custom(value, _shared_rule, node))
+
+    def quantile(
+        self, q: float | TensorBase, dim: int | None = None, keepdim: bool = False, *,
+        interpolation: str = "linear",
+    ) -> Self:  # fmt: skip
+        """The elements below which lies the share `q` of all along `dim`, interpolated.
+
+        Parameters
+        ----------
+        q : float, sequence of float, or Tensor of one axis at most
+            From 0 to 1. Several give a first axis of the result. Those of a tensor are data:
+            where one lies outside, the result is NaN.
+        dim : int, optional
+            The axis; all elements in one unless given.
+        keepdim : bool
+            Whether the axis stays, with size 1.
+        interpolation : str
+            Between the two nearest elements: "linear", "lower", "higher", "nearest" or "midpoint".
+
+        Raises
+        ------
+        DTypeError
+            The elements are not float32 or float64.
+        ShapeError
+            `q` lies outside of 0 to 1, or there are no elements.
+        """
+        return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
+
+    def nanquantile(
+        self, q: float | TensorBase, dim: int | None = None, keepdim: bool = False, *,
+        interpolation: str = "linear",
+    ) -> Self:  # fmt: skip
+        """As :meth:`quantile`, without the elements that are NaN."""
+        return self._quantile(q, dim, keepdim, interpolation, "nanquantile", ignore=True)
+
+    def _quantile(
+        self, q: float | TensorBase, dim: int | None, keepdim: bool, interpolation: str, name: str,
+        *, ignore: bool,
+    ) -> Self:  # fmt: skip
+        if self.dtype not in (dt.float32, dt.float64):
+            raise DTypeError(
+                f"{name}: expected float32 or float64, not {self.dtype.name}; cast the tensor"
+            )
+        shares = self._shares(q)
+        source = self.reshape(-1) if dim is None or self.ndim == 0 else self
+        axis = 0 if dim is None else axis_of(dim, self.ndim)
+        self._check_filled(name, dim)
+        # The quantiles in the place of the axis, which then goes to the front.
+        values = source._at_shares(shares.reshape(-1).uop, axis, interpolation, ignore=ignore)
+        out = values.movedim(axis, 0)
+        if keepdim:
+            kept = (1,) * self.ndim if dim is None else self._one_along(axis)
+            out = out.reshape(shares.numel(), *kept)
+        return out if shares.ndim else out.squeeze(0)
+
+    def _shares(self, q: float | TensorBase) -> Self:
+        """`q` as a tensor of this tensor's type, checked where it is not data."""
+        given = isinstance(q, type(self))
+        shares = self._lift(q, "q")
+        if shares.ndim > 1 or (given and not shares.dtype.is_float):
+            raise ShapeError(
+                f"q: expected a number, or numbers along one axis, not {shares.dtype.name} of "
+                f"shape {format_shape(shares.dims)}"
+            )
+        if not given:
+            numbers = q if isinstance(q, list | tuple) else (q,)
+            if not all(0 <= number <= 1 for number in numbers):
+                raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
+            shares = self._lift(q, "q").to(self.dtype)
+        return shares.cast(self.dtype)
+
+    def _at_shares(self, shares: UOp, axis: int, interpolation: str, *, ignore: bool) -> Self:
+        x = self.uop
+        count = shares.shape[0]
+        shape = tuple(count if a == axis else d for a, d in enumerate(x.shape))
+        line = tuple(count if a == axis else 1 for a in range(len(x.shape)))
+        share = build.expand(build.reshape(shares, line), shape)
+        nans = build.expand(self._nans(axis), shape)
+        n = build.full(x.shape[axis], dt.int64, shape)
+        if ignore:
+            n = n.alu(Op.SUB, nans).alu(Op.MAX, build.full(1, dt.int64, shape))
+        last = build.sub(n, 1).cast(x.dtype)
+        rank = share.alu(Op.MUL, last)
+        low, part = _between(rank, interpolation)
+        zero = build.zeros_like(rank)
+        low = low.alu(Op.MAX, zero).alu(Op.MIN, last)
+        high = build.add(low, 1).alu(Op.MIN, last)
+        order = sorted_places(x, axis)
+        ends = [
+            picked(x, picked(order, end.cast(dt.int64), axis), axis) for end in (low, high)
+        ]
+        found = ends[0]
+        if part is not None:
+            step = ends[1].alu(Op.SUB, ends[0]).alu(Op.MUL, part)
+            # Where nothing is taken of it, an infinite neighbour does not count.
+            found = build.where(part.eq(zero), found, found.alu(Op.ADD, step))
+        outside = share.alu(Op.LT, zero).alu(Op.OR, build.full(1, x.dtype, shape).alu(Op.LT, share))
+        outside = outside.alu(Op.OR, share.ne(share))
+        if not ignore:
+            outside = outside.alu(Op.OR, nans.ne(build.zeros_like(nans)))
+        return self._of(build.where(outside, float("nan"), found))
+
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
+        """The most frequent element along `dim`, the least of several, and where it is last."""
+        axis = axis_of(dim, self.ndim)
+        self._check_filled("mode", axis)
+        if self.ndim == 0:
+            return Ranked(self, self._of(build.full(0, dt.int64, ())))
+        x = self.uop
+        order = sorted_places(x, axis)
+        there = self._of(picked(detach(x), order, axis))
+        place = self._of(build.iota_along(x.shape, axis))
+        fresh = (there != there.roll(1, axis)) | (place == 0)
+        runs = fresh.long().cumsum(axis) - 1
+        zeros = self._of(build.full(0, dt.int64, x.shape))
+        lengths = zeros.scatter_add(axis, runs, zeros + 1)
+        best = lengths.argmax(axis, keepdim=True)
+        last = (runs <= best).sum(axis, keepdim=True) - 1
+        return self._ranked(axis, last.uop, keepdim)
+
+    def searchsorted(
+        self, values: TensorBase | float, right: bool = False, *, side: str | None = None,
+        out_int32: bool = False, sorter: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """Where `values` would have to be inserted so that the last axis stays sorted.
+
+        Parameters
+        ----------
+        values : Tensor or number
+            Beside a tensor of one axis of any shape, else with the same leading axes.
+        right : bool
+            Behind equal elements instead of before them.
+        side : str, optional
+            "left" or "right", which says the same.
+        out_int32 : bool
+            Whether the result is int32 instead of int64.
+        sorter : Tensor, optional
+            The order in which the elements are sorted, as :meth:`argsort` gives it.
+        """
+        sequence = self if sorter is None else self.gather(-1, self._lift(sorter, "sorter"))
+        wanted = self._lift(values, "values")
+        _flag(right, "right")
+        if side not in (None, "left", "right") or (side == "left" and right):
+            raise ShapeError(f"side: expected 'left' or 'right', and not against right, not {side}")
+        if sequence.ndim != 1 and not build.same_shape(sequence.dims[:-1], wanted.dims[:-1]):
+            raise ShapeError(
+                f"values: expected the leading axes {format_shape(sequence.dims[:-1])}, not the "
+                f"shape {format_shape(wanted.dims)}"
+            )
+        a, b = sequence._searched(wanted)
+        out = _insertions(a, b, behind=right or side == "right")
+        return self._of(out.cast(dt.int32) if out_int32 else out)
+
+    def _searched(self, wanted: Self) -> tuple[UOp, UOp]:
+        """A sorted tensor and what is looked for there, in one type."""
+        if self.ndim == 0:
+            raise ShapeError("sorted_sequence: expected at least 1 axis, not a scalar")
+        common = dt.promote(self.dtype, wanted.dtype)
+        return self.uop.cast(common), wanted.uop.cast(common)
+
+    def bucketize(
+        self, boundaries: TensorBase, *, out_int32: bool = False, right: bool = False
+    ) -> Self:
+        """For each element, which of the intervals between sorted `boundaries` it lies in.
+
+        See :meth:`searchsorted`, which this is with the two exchanged.
+        """
+        edges = self._lift(boundaries, "boundaries")
+        if edges.ndim != 1:
+            raise ShapeError(f"boundaries: expected 1 axis, not {edges.ndim}")
+        return edges.searchsorted(self, right, out_int32=out_int32)
+
+    def isin(
+        self, test_elements: TensorBase | float, *, assume_unique: bool = False,
+        invert: bool = False,
+    ) -> Self:  # fmt: skip
+        """Whether each element is one of `test_elements`, or with `invert` none of them.
+
+        Parameters
+        ----------
+        test_elements : Tensor or number
+            Of any shape.
+        assume_unique : bool
+            For those who know it; nothing is gained.
+        invert : bool
+            Ask the opposite.
+        """
+        _flag(assume_unique, "assume_unique")
+        among = self._lift(test_elements, "test_elements").reshape(-1)
+        if build.has_zero(among.dims):
+            found = self._of(build.full(False, dt.bool_, self.dims))
+        else:
+            ranked = among.sort().values
+            a, b = ranked._searched(self)
+            last = _insertions(a, b, behind=True).alu(Op.SUB, build.full(1, dt.int64, b.shape))
+            inside = last.alu(Op.MAX, build.zeros_like(last))
+            there = UOp(Op.GATHER, a.dtype, (a, inside))
+            found = self._of(there.eq(b).alu(Op.AND, build.zeros_like(last).alu(Op.LE, last)))
+        return ~found if _flag(invert, "invert") else found
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+    return value
+
+
+def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of one element among all: shared by those that equal it."""
+    (x,) = node.arg.inputs
+    value = build.broadcast_to(node, x.shape)
+    hit = x.eq(value).alu(Op.OR, x.ne(x).alu(Op.AND, value.ne(value)))
+    axes = range(len(x.shape))
+    count = build.broadcast_to(build.reduce(hit.cast(x.dtype), Op.ADD, axes), x.shape)
+    return build.where(hit, build.div(build.broadcast_to(g, x.shape), count), 0)
+
+
+def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
+    """The element below a rank, and how much is taken of the way to the next one."""
+    low = rank.alu(Op.FLOOR)
+    if interpolation == "linear":
+        return low, rank.alu(Op.SUB, low)
+    if interpolation == "lower":
+        return low, None
+    if interpolation == "higher":
+        return rank.alu(Op.CEIL), None
+    if interpolation == "nearest":
+        return rank.alu(Op.ROUND), None
+    if interpolation == "midpoint":
+        whole = low.eq(rank)
+        return low, build.where(whole, 0, build.full(0.5, rank.dtype, rank.shape))
+    raise ShapeError(
+        "interpolation: expected 'linear', 'lower', 'higher', 'nearest' or 'midpoint', not "
+        f"{interpolation!r}"
+    )
+
+
+def _insertions(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
+    """How many elements of sorted rows come before each value; a step for each bit of the size."""
+    n = sequence.shape[-1]
+    if not isinstance(n, int):
+        raise ShapeError(
+            "sorted_sequence: expected a last axis of known size; its Variable has a value at run "
+            "time only"
+        )
+    count = build.full(0, dt.int64, values.shape)
+    if n == 0 or build.has_zero(values.shape):
+        return count
+    for bit in reversed(range(n.bit_length())):
+        further = build.add(count, 1 << bit)
+        inside = further.alu(Op.LE, build.full(n, dt.int64, values.shape))
+        last = build.sub(further.alu(Op.MIN, build.full(n, dt.int64, values.shape)), 1)
+        if len(sequence.shape) == 1:
+            there = UOp(Op.GATHER, sequence.dtype, (sequence, last))
+        else:
+            there = picked(sequence, last, len(sequence.shape) - 1)
+        # Said so that NaN, which is greater than nothing, comes last.
+        before = values.alu(Op.LT, there) if behind else values.alu(Op.LE, there)
+        before = before.eq(build.full(False, dt.bool_, values.shape))
+        count = build.where(inside.alu(Op.AND, before), further, count)
+    return count
