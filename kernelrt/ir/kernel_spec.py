@@ -159,7 +159,7 @@ def _bound(u: UOp) -> str | None:
 def _sink(u: UOp) -> str | None:
     if all(s.op is Op.STORE for s in u.src) or [s.op for s in u.src] == [Op.CALL]:
         return None
-    return "holds neither STOREs alone nor one CALL"
+    return "holds something that is no STORE, nor a CALL alone"
 
 
 def _call(u: UOp) -> str | None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, integer
+from kernelrt.tensor.arguments import axis_of, integer, real
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["OrderingMethods", "Ranked", "sort_keys", "sorted_places"]
+__all__ = ["OrderingMethods", "Ranked", "flag", "picked", "sort_keys", "sorted_places"]
 
 _T = TypeVar("_T")
+#: What quantiles are asked for.
+Shares: TypeAlias = "float | Sequence[float] | TensorBase"
 
 #: Cycles for each key: of 32 bits in few and in many, and of 64 bits (bench/ordering.py).
 _CYCLES: Final = {"merged": 4, "argsort_u32": 12, "argsort_u64": 45}
@@ -140,15 +147,15 @@ class OrderingMethods(_Below):
         """
         axis = axis_of(dim, self.ndim)
         node = self.uop
-        places = sorted_places(node, axis, descending=_flag(descending, "descending"))
-        _flag(stable, "stable")
+        places = sorted_places(node, axis, descending=flag(descending, "descending"))
+        flag(stable, "stable")
         return Ranked(self._of(picked(node, places, axis)), self._of(places))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
         """The ``indices`` of :meth:`sort`."""
-        _flag(stable, "stable")
+        flag(stable, "stable")
         axis = axis_of(dim, self.ndim)
-        return self._of(sorted_places(self.uop, axis, descending=_flag(descending, "descending")))
+        return self._of(sorted_places(self.uop, axis, descending=flag(descending, "descending")))
 
     def msort(self) -> Self:
         """The elements in order along the first axis."""
@@ -173,9 +180,9 @@ class OrderingMethods(_Below):
             For those who ask for it: the result is in order either way.
         """
         axis = axis_of(dim, self.ndim)
-        _flag(sorted, "sorted")
+        flag(sorted, "sorted")
         count = self._rank_of(k, axis, least=0)
-        values, indices = self.sort(axis, descending=_flag(largest, "largest"))
+        values, indices = self.sort(axis, descending=flag(largest, "largest"))
         if self.ndim == 0:
             return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
         return Ranked(values.narrow(axis, 0, count), indices.narrow(axis, 0, count))
@@ -257,7 +264,7 @@ class OrderingMethods(_Below):
         return self._of(custom(value, _shared_rule, node))
 
     def quantile(
-        self, q: float | TensorBase, dim: int | None = None, keepdim: bool = False, *,
+        self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
         interpolation: str = "linear",
     ) -> Self:  # fmt: skip
         """The elements below which lies the share `q` of all along `dim`, interpolated.
@@ -284,14 +291,14 @@ class OrderingMethods(_Below):
         return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
 
     def nanquantile(
-        self, q: float | TensorBase, dim: int | None = None, keepdim: bool = False, *,
+        self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
         interpolation: str = "linear",
     ) -> Self:  # fmt: skip
         """As :meth:`quantile`, without the elements that are NaN."""
         return self._quantile(q, dim, keepdim, interpolation, "nanquantile", ignore=True)
 
     def _quantile(
-        self, q: float | TensorBase, dim: int | None, keepdim: bool, interpolation: str, name: str,
+        self, q: Shares, dim: int | None, keepdim: bool, interpolation: str, name: str,
         *, ignore: bool,
     ) -> Self:  # fmt: skip
         if self.dtype not in (dt.float32, dt.float64):
@@ -310,21 +317,21 @@ class OrderingMethods(_Below):
             out = out.reshape(shares.numel(), *kept)
         return out if shares.ndim else out.squeeze(0)
 
-    def _shares(self, q: float | TensorBase) -> Self:
+    def _shares(self, q: Shares) -> Self:
         """`q` as a tensor of this tensor's type, checked where it is not data."""
-        given = isinstance(q, type(self))
-        shares = self._lift(q, "q")
-        if shares.ndim > 1 or (given and not shares.dtype.is_float):
-            raise ShapeError(
-                f"q: expected a number, or numbers along one axis, not {shares.dtype.name} of "
-                f"shape {format_shape(shares.dims)}"
-            )
-        if not given:
-            numbers = q if isinstance(q, list | tuple) else (q,)
-            if not all(0 <= number <= 1 for number in numbers):
-                raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
-            shares = self._lift(q, "q").to(self.dtype)
-        return shares.cast(self.dtype)
+        if isinstance(q, ArrayHandle | np.ndarray):
+            shares = self._lift(q, "q")
+            if shares.ndim > 1 or not shares.dtype.is_float:
+                raise ShapeError(
+                    f"q: expected floats along one axis at most, not {shares.dtype.name} of shape "
+                    f"{format_shape(shares.dims)}"
+                )
+            return shares.cast(self.dtype)
+        numbers = [real(n, "q") for n in (q if isinstance(q, list | tuple) else (q,))]
+        if not all(0 <= number <= 1 for number in numbers):
+            raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
+        several = isinstance(q, list | tuple)
+        return self._lift(np.array(numbers if several else numbers[0]), "q").cast(self.dtype)
 
     def _at_shares(self, shares: UOp, axis: int, interpolation: str, *, ignore: bool) -> Self:
         x = self.uop
@@ -367,7 +374,7 @@ class OrderingMethods(_Below):
         order = sorted_places(x, axis)
         there = self._of(picked(detach(x), order, axis))
         place = self._of(build.iota_along(x.shape, axis))
-        fresh = (there != there.roll(1, axis)) | (place == 0)
+        fresh = (there != there.roll(1, axis)) | place.eq(0)
         runs = fresh.long().cumsum(axis) - 1
         zeros = self._of(build.full(0, dt.int64, x.shape))
         lengths = zeros.scatter_add(axis, runs, zeros + 1)
@@ -375,88 +382,9 @@ class OrderingMethods(_Below):
         last = (runs <= best).sum(axis, keepdim=True) - 1
         return self._ranked(axis, last.uop, keepdim)
 
-    def searchsorted(
-        self, values: TensorBase | float, right: bool = False, *, side: str | None = None,
-        out_int32: bool = False, sorter: TensorBase | None = None,
-    ) -> Self:  # fmt: skip
-        """Where `values` would have to be inserted so that the last axis stays sorted.
 
-        Parameters
-        ----------
-        values : Tensor or number
-            Beside a tensor of one axis of any shape, else with the same leading axes.
-        right : bool
-            Behind equal elements instead of before them.
-        side : str, optional
-            "left" or "right", which says the same.
-        out_int32 : bool
-            Whether the result is int32 instead of int64.
-        sorter : Tensor, optional
-            The order in which the elements are sorted, as :meth:`argsort` gives it.
-        """
-        sequence = self if sorter is None else self.gather(-1, self._lift(sorter, "sorter"))
-        wanted = self._lift(values, "values")
-        _flag(right, "right")
-        if side not in (None, "left", "right") or (side == "left" and right):
-            raise ShapeError(f"side: expected 'left' or 'right', and not against right, not {side}")
-        if sequence.ndim != 1 and not build.same_shape(sequence.dims[:-1], wanted.dims[:-1]):
-            raise ShapeError(
-                f"values: expected the leading axes {format_shape(sequence.dims[:-1])}, not the "
-                f"shape {format_shape(wanted.dims)}"
-            )
-        a, b = sequence._searched(wanted)
-        out = _insertions(a, b, behind=right or side == "right")
-        return self._of(out.cast(dt.int32) if out_int32 else out)
-
-    def _searched(self, wanted: Self) -> tuple[UOp, UOp]:
-        """A sorted tensor and what is looked for there, in one type."""
-        if self.ndim == 0:
-            raise ShapeError("sorted_sequence: expected at least 1 axis, not a scalar")
-        common = dt.promote(self.dtype, wanted.dtype)
-        return self.uop.cast(common), wanted.uop.cast(common)
-
-    def bucketize(
-        self, boundaries: TensorBase, *, out_int32: bool = False, right: bool = False
-    ) -> Self:
-        """For each element, which of the intervals between sorted `boundaries` it lies in.
-
-        See :meth:`searchsorted`, which this is with the two exchanged.
-        """
-        edges = self._lift(boundaries, "boundaries")
-        if edges.ndim != 1:
-            raise ShapeError(f"boundaries: expected 1 axis, not {edges.ndim}")
-        return edges.searchsorted(self, right, out_int32=out_int32)
-
-    def isin(
-        self, test_elements: TensorBase | float, *, assume_unique: bool = False,
-        invert: bool = False,
-    ) -> Self:  # fmt: skip
-        """Whether each element is one of `test_elements`, or with `invert` none of them.
-
-        Parameters
-        ----------
-        test_elements : Tensor or number
-            Of any shape.
-        assume_unique : bool
-            For those who know it; nothing is gained.
-        invert : bool
-            Ask the opposite.
-        """
-        _flag(assume_unique, "assume_unique")
-        among = self._lift(test_elements, "test_elements").reshape(-1)
-        if build.has_zero(among.dims):
-            found = self._of(build.full(False, dt.bool_, self.dims))
-        else:
-            ranked = among.sort().values
-            a, b = ranked._searched(self)
-            last = _insertions(a, b, behind=True).alu(Op.SUB, build.full(1, dt.int64, b.shape))
-            inside = last.alu(Op.MAX, build.zeros_like(last))
-            there = UOp(Op.GATHER, a.dtype, (a, inside))
-            found = self._of(there.eq(b).alu(Op.AND, build.zeros_like(last).alu(Op.LE, last)))
-        return ~found if _flag(invert, "invert") else found
-
-
-def _flag(value: object, name: str) -> bool:
+def flag(value: object, name: str) -> bool:
+    """A checked bool."""
     if not isinstance(value, bool):
         raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
     return value
@@ -490,29 +418,3 @@ def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
         "interpolation: expected 'linear', 'lower', 'higher', 'nearest' or 'midpoint', not "
         f"{interpolation!r}"
     )
-
-
-def _insertions(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
-    """How many elements of sorted rows come before each value; a step for each bit of the size."""
-    n = sequence.shape[-1]
-    if not isinstance(n, int):
-        raise ShapeError(
-            "sorted_sequence: expected a last axis of known size; its Variable has a value at run "
-            "time only"
-        )
-    count = build.full(0, dt.int64, values.shape)
-    if n == 0 or build.has_zero(values.shape):
-        return count
-    for bit in reversed(range(n.bit_length())):
-        further = build.add(count, 1 << bit)
-        inside = further.alu(Op.LE, build.full(n, dt.int64, values.shape))
-        last = build.sub(further.alu(Op.MIN, build.full(n, dt.int64, values.shape)), 1)
-        if len(sequence.shape) == 1:
-            there = UOp(Op.GATHER, sequence.dtype, (sequence, last))
-        else:
-            there = picked(sequence, last, len(sequence.shape) - 1)
-        # Said so that NaN, which is greater than nothing, comes last.
-        before = values.alu(Op.LT, there) if behind else values.alu(Op.LE, there)
-        before = before.eq(build.full(False, dt.bool_, values.shape))
-        count = build.where(inside.alu(Op.AND, before), further, count)
-    return count
