@@ -261,12 +261,14 @@ class ReductionMethods(_Below):
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether some element over `dim` is not zero."""
-        return self._reduce(self.cast(dt.bool_).uop, Op.MAX, dim, keepdim)
+        """Whether some element over `dim` is not zero: a bool, but uint8 of uint8, as in torch."""
+        found = self._reduce(self.cast(dt.bool_).uop, Op.MAX, dim, keepdim)
+        return found.cast(dt.uint8) if self.dtype is dt.uint8 else found
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether every element over `dim` is not zero."""
-        return self._reduce(self.cast(dt.bool_).uop, Op.MIN, dim, keepdim)
+        """Whether every element over `dim` is not zero: a bool, but uint8 of uint8, as in torch."""
+        found = self._reduce(self.cast(dt.bool_).uop, Op.MIN, dim, keepdim)
+        return found.cast(dt.uint8) if self.dtype is dt.uint8 else found
 
     def count_nonzero(self, dim: Dims = None) -> Self:
         """How many elements over `dim` are not zero."""

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["Bool", "In", "Index", "Pos", "Row", "draw", "letters", "sizes", "tables"]
+__all__ = [
+    "Bool",
+    "In",
+    "Index",
+    "Pos",
+    "Row",
+    "draw",
+    "functions",
+    "letters",
+    "method",
+    "sizes",
+    "tables",
+]
 
 #: Sizes that letters are drawn from, without repetition as long as it lasts.
 SIZES = (2, 3, 4, 5)
@@ -122,6 +134,8 @@ class Row:
         Why one of the above is left out; `grad` needs no reason.
     tol : float
         By how much tolerances are wider than those of a well-conditioned function.
+    tol64 : float
+        By how much more those of float64 are wider, where torch has few digits.
     torch : callable, optional
         ``torch(t, *tensors)``, where torch is called otherwise.
     sizes : mapping of str to int
@@ -141,6 +155,7 @@ class Row:
     jit: bool = True
     why: str = ""
     tol: float = 1.0
+    tol64: float = 1.0
     torch: Callable[..., Any] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
@@ -159,6 +174,23 @@ class Row:
     def peer(self, torch: Any, *tensors: Any) -> Any:
         """What torch computes."""
         return (self.torch or self.call)(torch, *tensors)
+
+
+def method(name: str, *args: Any, **options: Any) -> Callable[..., Any]:
+    """A call of a method: ``x.name(y, ..., *args, **options)``."""
+    return lambda k, x, *others: getattr(x, name)(*others, *args, **options)
+
+
+class _Methods:
+    """Methods of Tensor, called as functions."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+def functions(k: Any) -> Any:
+    """The functions of torch that are methods of Tensor here: those of torch.nn.functional."""
+    return k.nn.functional if k.__name__ == "torch" else _Methods()
 
 
 def letters(row: Row) -> list[str]:
