@@ -54,17 +54,20 @@ class In:
         Letters, one size each, and numbers, which stay; empty for a scalar.
     low, high : float
         The interval.
+    grad : bool
+        Whether it has a gradient.
     """
 
     shape: str
     low: float = -2.0
     high: float = 2.0
+    grad: bool = True
     floats = True
 
 
-def Pos(shape: str) -> In:  # noqa: N802 - reads as the classes do
+def Pos(shape: str, *, grad: bool = True) -> In:  # noqa: N802 - reads as the classes do
     """Positive floats."""
-    return In(shape, 0.25, 4.0)
+    return In(shape, 0.25, 4.0, grad)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Index:
     below: str
     low: int = 0
     distinct: bool = False
-    floats = False
+    floats = grad = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ class Bool:
     """Bools."""
 
     shape: str
-    floats = False
+    floats = grad = False
 
 
 Spec = str | In | Index | Bool
@@ -120,10 +123,10 @@ class Row:
         Whether gradients have gradients (those that are zero count as some).
     ints : bool
         Whether it is also run on integers.
-    zero : bool
-        Whether it is run with each letter as 0 and as 1.
-    special : bool
-        Whether it is run on infinities, NaN and signed zeros.
+    zero : bool or str
+        Whether it is run with each letter as 0 and as 1; or the letters with which it is.
+    special : bool or tuple of int
+        Whether it is run on infinities, NaN and signed zeros; or the operands that have some.
     half : bool
         Whether it is run in the float16 and bfloat16.
     transposed : bool
@@ -148,8 +151,8 @@ class Row:
     grad: bool = True
     second: bool = True
     ints: bool = False
-    zero: bool = True
-    special: bool = True
+    zero: bool | str = True
+    special: bool | tuple[int, ...] = True
     half: bool = True
     transposed: bool = True
     jit: bool = True
@@ -160,11 +163,12 @@ class Row:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ways = (self.zero, self.special, self.half, self.transposed, self.jit)
+        whole = (self.zero is True, self.special is True)
+        ways = (*whole, self.half, self.transposed, self.jit)
         left_out = not all(ways) or (self.grad and not self.second)
         assert not left_out or self.why, f"{self.name}: say why a check is left out"
         assert isinstance(self.shapes, tuple), f"{self.name}: shapes is a tuple"
-        assert not self.grad or any(spec.floats for spec in self.specs), f"{self.name}: no floats"
+        assert not self.grad or any(spec.grad for spec in self.specs), f"{self.name}: no floats"
 
     @property
     def specs(self) -> tuple[In | Index | Bool, ...]:
@@ -259,8 +263,8 @@ def sprinkled(row: Row, arrays: Sequence[Array], values: Sequence[float], seed: 
     """The floats with some of them replaced by `values`."""
     rng = np.random.default_rng([seed, zlib.crc32(row.name.encode())])
     out = []
-    for array in arrays:
-        if array.dtype.kind == "f":
+    for i, array in enumerate(arrays):
+        if array.dtype.kind == "f" and (row.special is True or i in row.special):
             mixed = rng.choice(np.array(values, np.float64), array.shape)
             array = np.where(rng.random(array.shape) < 0.5, mixed, array)  # noqa: PLW2901
         out.append(np.asarray(array))
