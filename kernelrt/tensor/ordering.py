@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -255,7 +256,7 @@ class OrderingMethods(_Below):
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
         """The lower of the middle elements: of all, or (values, indices) along `dim`.
 
-        NaN where there is one. Without `dim` the gradient is shared equally among elements that
+        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally among elements that
         equal the median.
         """
         return self._median(dim, keepdim, "median", ignore=False)
@@ -272,6 +273,8 @@ class OrderingMethods(_Below):
         if dim is not None:
             return self._middle(axis_of(dim, self.ndim), keepdim, name, ignore=ignore)
         node = self.uop
+        if build.has_zero(node.shape) and node.dtype.is_float:
+            return self._of(build.full(math.nan, node.dtype, ()))
         flat = self._of(detach(node)).reshape(-1)
         value = flat._middle(0, False, name, ignore=ignore).values.uop
         if not node.dtype.is_float:
@@ -377,7 +380,7 @@ class OrderingMethods(_Below):
         outside = outside.alu(Op.OR, share.ne(share))
         if not ignore:
             outside = outside.alu(Op.OR, nans.ne(build.zeros_like(nans)))
-        return self._of(build.where(outside, float("nan"), found))
+        return self._of(build.where(outside, math.nan, found))
 
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The most frequent element along `dim`, the least of several, and where it is last."""

@@ -221,7 +221,9 @@ def test_bad_arguments() -> None:
     with pytest.raises(DTypeError, match="float32 or float64"):
         krt.arange(3).quantile(0.5)
     with pytest.raises(ShapeError, match="empty"):
-        krt.zeros(0).median()
+        krt.zeros(0).median(0)
+    with pytest.raises(ShapeError, match="empty"):
+        krt.arange(0).median()
     with pytest.raises(ShapeError, match="leading axes"):
         x.searchsorted(krt.ones(2, 4))
     with pytest.raises(ShapeError, match="boundaries"):
