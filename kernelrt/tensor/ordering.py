@@ -256,8 +256,8 @@ class OrderingMethods(_Below):
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
         """The lower of the middle elements: of all, or (values, indices) along `dim`.
 
-        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally among elements that
-        equal the median.
+        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally
+        among elements that equal the median.
         """
         return self._median(dim, keepdim, "median", ignore=False)
 

@@ -48,7 +48,8 @@ ROWS = [
     Row("searchsorted", lambda k, x, v: x.sort(-1)[0].searchsorted(v), ("a b", "a c"),
         grad=False, ints=True,
         torch=lambda t, x, v: t.searchsorted(t.sort(x, dim=-1)[0].contiguous(), v.contiguous())),
-    Row("bucketize", lambda k, v: v.bucketize(k.tensor([-1.0, 0.0, 1.0], dtype=v.dtype), right=True),
+    Row("bucketize",
+        lambda k, v: v.bucketize(k.tensor([-1.0, 0.0, 1.0], dtype=v.dtype), right=True),
         ("a b",), grad=False, torch=lambda t, v: t.bucketize(
             v.contiguous(), t.tensor([-1.0, 0.0, 1.0], dtype=v.dtype), right=True)),
     Row("isin", lambda k, x, y: x.isin(y), (Index("a b", "9"), Index("c", "9")), grad=False,
