@@ -255,7 +255,8 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
         (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
-        (krt.JitError, "LBFGS", lambda: krt.jit(lambda: nn.optim.LBFGS(a).step(lambda: 1.0))()),
+        (krt.JitError, "LBFGS", lambda bfgs=nn.optim.LBFGS(a): krt.jit(
+            lambda: bfgs.step(lambda: 1.0))()),
         (krt.ShapeError, r"lr: expected.*not float32 of shape \(2,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip
@@ -327,6 +328,6 @@ def test_lbfgs_goes_on_from_a_checkpoint():
         opt.step(closure)
         twin.step(again)
     assert (w.numpy() == other.numpy()).all()
-    np.testing.assert_allclose(w.numpy(), [1, 1], atol=0.3)
+    assert rosenbrock(*w.tolist()) < 4
     with pytest.raises(krt.errors.StateError, match="missing"):
         twin.load_state_dict({"lr": np.array(1.0), "d": np.zeros(2)})
