@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
 
-__all__ = ["IGNORED", "Group", "at", "check_mapping", "counts_state", "ones_state", "zeros_state"]  # fmt: skip
+__all__ = ["IGNORED", "Group", "at", "check_mapping", "state_of", "zeros_state"]  # fmt: skip
 
 #: What says how PyTorch computes a step, which makes no other numbers.
 IGNORED: Final = ("foreach", "capturable", "fused")
@@ -271,20 +271,15 @@ def _storage(place: Tensor) -> Buffer:
     return buffer
 
 
-def counts_state(count: int) -> Tensor:
-    """`count` zeros in float64, with storage."""
-    return _with_storage(np.zeros(count), dt.float64)
-
-
-def ones_state(count: int) -> Tensor:
-    """`count` ones in float64, with storage."""
-    return _with_storage(np.ones(count), dt.float64)
-
-
 def zeros_state(like: Tensor) -> Tensor:
     """Zeros of the shape and type of `like`, with storage."""
     shape = tuple(dim_max(d) for d in like.dims)
     return _with_storage(np.zeros(shape, np.float32), like.dtype)
+
+
+def state_of(shape: tuple[int, ...], dtype: dt.DType) -> Tensor:
+    """Zeros with storage."""
+    return _with_storage(np.zeros(shape, np.float32), dtype)
 
 
 def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
