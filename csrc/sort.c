@@ -10,46 +10,8 @@
 
 enum {
     BITS = 8,
-    DIGITS = 1 << BITS,
-    BLOCK = 16,  /* as many are sorted by insertion */
-    MERGED = 512 /* up to so many by merging: counting digits costs more */
+    DIGITS = 1 << BITS
 };
-
-/* Sort `n` words, all different, by insertion into blocks and by merging these. */
-static void merge_words(uint64_t *restrict a, uint64_t *restrict b, int64_t n)
-{
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        const int64_t end = begin + BLOCK < n ? begin + BLOCK : n;
-        for (int64_t i = begin + 1; i < end; i++) {
-            const uint64_t word = a[i];
-            int64_t at = i;
-            for (; at > begin && a[at - 1] > word; at--) {
-                a[at] = a[at - 1];
-            }
-            a[at] = word;
-        }
-    }
-    uint64_t *from = a, *to = b;
-    for (int64_t width = BLOCK; width < n; width *= 2) {
-        for (int64_t begin = 0; begin < n; begin += 2 * width) {
-            const int64_t middle = begin + width < n ? begin + width : n;
-            const int64_t end = begin + 2 * width < n ? begin + 2 * width : n;
-            int64_t left = begin, right = middle;
-            for (int64_t at = begin; at < end; at++) {
-                const int takes = right >= end || (left < middle && from[left] < from[right]);
-                to[at] = from[takes ? left : right];
-                left += takes;
-                right += !takes;
-            }
-        }
-        uint64_t *swapped = from;
-        from = to;
-        to = swapped;
-    }
-    if (from != a) {
-        memcpy(a, from, (size_t)n * sizeof *a);
-    }
-}
 
 /* Turn counts into where each digit begins; whether there is but one digit. */
 static int starts(int64_t *count, int64_t n)
@@ -69,10 +31,6 @@ static int starts(int64_t *count, int64_t n)
 /* Words of a key above its position: equal keys stay in order whichever way they are sorted. */
 static void sort_words(uint64_t *restrict a, uint64_t *restrict b, int64_t n)
 {
-    if (n <= MERGED) {
-        merge_words(a, b, n);
-        return;
-    }
     enum { PASSES = 4 };
     int64_t count[PASSES][DIGITS] = {{0}};
     for (int64_t i = 0; i < n; i++) {
@@ -147,21 +105,6 @@ static void sort_pairs(uint64_t *keys, uint64_t *places, uint64_t *keys2, uint64
     }
 }
 
-/* Few pairs by insertion: positions ascend already, so that a stable sort is all it takes. */
-static void insert_pairs(uint64_t *keys, uint64_t *places, int64_t n)
-{
-    for (int64_t i = 1; i < n; i++) {
-        const uint64_t key = keys[i], place = places[i];
-        int64_t at = i;
-        for (; at > 0 && keys[at - 1] > key; at--) {
-            keys[at] = keys[at - 1];
-            places[at] = places[at - 1];
-        }
-        keys[at] = key;
-        places[at] = place;
-    }
-}
-
 void krt_argsort_u64(void *const *bufs, const int64_t *vals)
 {
     const int64_t n = vals[KRT_NUMBERS];
@@ -173,10 +116,6 @@ void krt_argsort_u64(void *const *bufs, const int64_t *vals)
             places[i] = (uint64_t)i;
             keys[i] = given[i];
         }
-        if (n <= 4 * BLOCK) {
-            insert_pairs(keys, places, n);
-        } else {
-            sort_pairs(keys, places, keys + n, keys + 2 * n, n);
-        }
+        sort_pairs(keys, places, keys + n, keys + 2 * n, n);
     }
 }

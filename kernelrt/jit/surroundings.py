@@ -25,6 +25,7 @@ from kernelrt.jit.signature import short
 from kernelrt.nn import Module
 from kernelrt.nn.modes import Noted, same
 from kernelrt.nn.optim import Optimizer
+from kernelrt.nn.optim.groups import Group
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ def _is_leaf(value: object) -> bool:
         return False
     if isinstance(value, types.FunctionType):
         return _root(value.__module__) in _STANDARD
-    if isinstance(value, types.MethodType | functools.partial | Module | Optimizer):
+    if isinstance(value, types.MethodType | functools.partial | Module | Optimizer | Group):
         return False
     if isinstance(value, types.ModuleType):
         return _is_library(value)

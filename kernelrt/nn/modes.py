@@ -49,7 +49,8 @@ class Noted:
     def change(self) -> str:
         """What changed, in words."""
         now = self.owner.__dict__.get(self.attribute, self.default)
-        text = f"{type(self.owner).__name__}.{self.attribute.removeprefix('_')}"
+        owner = getattr(self.owner, "called", type(self.owner).__name__)
+        text = f"{owner}.{self.attribute.removeprefix('_')}"
         if self.value is MISSING:
             return f"{text} was set"
         if now is MISSING:

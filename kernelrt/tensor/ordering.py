@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import format_shape
@@ -31,10 +32,11 @@ _T = TypeVar("_T")
 #: What quantiles are asked for.
 Shares: TypeAlias = "float | Sequence[float] | TensorBase"
 
-#: Cycles for each key: of 32 bits in few and in many, and of 64 bits (bench/ordering.py).
-_CYCLES: Final = {"merged": 4, "argsort_u32": 12, "argsort_u64": 45}
-#: Keys that csrc/sort.c merges, which takes a step for each doubling.
-_MERGED: Final = 512
+#: Cycles for each key, of 32 bits and of 64 (bench/ordering.py).
+_CYCLES: Final = {"argsort_u32": 20, "argsort_u64": 60}
+#: Up to so many keys each is compared with each: vectors do that two to three times as fast as
+#: digits are counted, which takes a microsecond for a single row (bench/ordering.py).
+_COMPARED: Final = 64
 
 
 class Ranked(NamedTuple, Generic[_T]):
@@ -85,20 +87,34 @@ def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
 
 def _argsort(keys: UOp) -> UOp:
     """The stable order of unsigned keys along the last axis."""
-    name = f"argsort_u{keys.dtype.bits}"
-    width = 2 if keys.dtype is dt.uint32 else 4  # what it sorts in lies behind the result
     n = keys.shape[-1]
     rows = build.volume(keys.shape[:-1])
-    if isinstance(n, int) and isinstance(rows, int):
-        each = _CYCLES[name]
-        if keys.dtype is dt.uint32 and n <= _MERGED:
-            each = _CYCLES["merged"] * n.bit_length()
-        routine = Routine(name, (rows, width * n), rows, (n,), rows * n * each)
-    else:
-        routine = Routine(name, (), 0)  # refused
+    if isinstance(n, int) and n <= _COMPARED:
+        return _ranked(keys, n)
+    name = f"argsort_u{keys.dtype.bits}"
+    width = 2 if keys.dtype is dt.uint32 else 4  # what it sorts in lies behind the result
+    if not isinstance(n, int) or not isinstance(rows, int):
+        raise VariableError(
+            f"sort: the tensor has shape {format_shape(keys.shape)}, which is known only at run "
+            f"time; axes of more than {_COMPARED} elements are sorted at fixed sizes"
+        )
+    routine = Routine(name, (rows, width * n), rows, (n,), rows * n * _CYCLES[name])
     sorted_rows = build.call(routine, dt.int64, build.reshape(keys, (rows, n)))
     out = build.shrink(sorted_rows, [(0, rows), (0, n)])
     return build.reshape(out, keys.shape)
+
+
+def _ranked(keys: UOp, n: int) -> UOp:
+    """The same, by comparing each key with each."""
+    rest, last = keys.shape[:-1], len(keys.shape) - 1
+    shape = (*rest, n, n)
+    own = build.expand(build.reshape(keys, (*rest, n, 1)), shape)
+    other = build.expand(build.reshape(keys, (*rest, 1, n)), shape)
+    i, j = (build.iota_along(shape, last + k).cast(dt.int32) for k in (0, 1))
+    before = build.where(j.alu(Op.LT, i), other.alu(Op.LE, own), other.alu(Op.LT, own))
+    rank = build.reduce(before.cast(dt.int32), Op.ADD, (last + 1,))
+    there = build.expand(build.reshape(rank, (*rest, 1, n)), shape)
+    return build.reduce(build.where(there.eq(i), j, 0), Op.ADD, (last + 1,)).cast(dt.int64)
 
 
 def picked(x: UOp, places: UOp, axis: int) -> UOp:
@@ -240,8 +256,8 @@ class OrderingMethods(_Below):
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
         """The lower of the middle elements: of all, or (values, indices) along `dim`.
 
-        NaN where there is one. Without `dim` the gradient is shared equally among elements that
-        equal the median.
+        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally
+        among elements that equal the median.
         """
         return self._median(dim, keepdim, "median", ignore=False)
 
@@ -257,6 +273,8 @@ class OrderingMethods(_Below):
         if dim is not None:
             return self._middle(axis_of(dim, self.ndim), keepdim, name, ignore=ignore)
         node = self.uop
+        if build.has_zero(node.shape) and node.dtype.is_float:
+            return self._of(build.full(math.nan, node.dtype, ()))
         flat = self._of(detach(node)).reshape(-1)
         value = flat._middle(0, False, name, ignore=ignore).values.uop
         if not node.dtype.is_float:
@@ -362,7 +380,7 @@ class OrderingMethods(_Below):
         outside = outside.alu(Op.OR, share.ne(share))
         if not ignore:
             outside = outside.alu(Op.OR, nans.ne(build.zeros_like(nans)))
-        return self._of(build.where(outside, float("nan"), found))
+        return self._of(build.where(outside, math.nan, found))
 
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The most frequent element along `dim`, the least of several, and where it is last."""

@@ -145,7 +145,7 @@ def test_a_routine_that_there_is_not() -> None:
 
 
 def test_open_sizes_are_refused() -> None:
-    n = krt.Variable("n", 1, 8)
+    n = krt.Variable("n", 1, 800)
     with pytest.raises(VariableError, match="fixed sizes"):
         krt.ones(n).sort()
 
@@ -168,7 +168,7 @@ def test_a_plan_names_and_times_it() -> None:
     called = next(k for k in plan.kernels if is_call(k.ast))
     assert called.is_split
     assert called.code == ""
-    with pytest.raises(krt.CompileError, match="no loops|loops to show"):
+    with pytest.raises(krt.CompileError, match="loops to show"):
         called.loops()
 
 

@@ -1,13 +1,64 @@
 """Optimizers, by PyTorch's names, formulas and defaults."""
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+from kernelrt import _late
 from kernelrt._lacking import OPTIM, of_module
 from kernelrt.nn.optim.adam import Adam, AdamW
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer"]
+if TYPE_CHECKING:
+    from kernelrt.nn.optim import lr_scheduler, swa_utils
+    from kernelrt.nn.optim.adaptive import Adadelta, Adagrad, RMSprop
+    from kernelrt.nn.optim.layers import LAMB, Adafactor, Muon
+    from kernelrt.nn.optim.lbfgs import LBFGS
+    from kernelrt.nn.optim.moments import Adamax, NAdam, RAdam
+    from kernelrt.nn.optim.signs import ASGD, Lion, Rprop
+
+__all__ = [
+    "ASGD",
+    "LAMB",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+    "swa_utils",
+]
+
+#: In which module a name is; what few programs use is imported by those that do.
+_PLACES = {
+    "adaptive": ("Adadelta", "Adagrad", "RMSprop"),
+    "layers": ("LAMB", "Adafactor", "Muon"),
+    "lbfgs": ("LBFGS",),
+    "moments": ("Adamax", "NAdam", "RAdam"),
+    "signs": ("ASGD", "Lion", "Rprop"),
+}
+_LATER = {name: place for place, names in _PLACES.items() for name in names}
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = of_module("kernelrt.nn.optim", OPTIM, __all__)
+    _missing = of_module("kernelrt.nn.optim", OPTIM, __all__)
+
+    def __getattr__(name: str) -> Any:
+        if name in ("lr_scheduler", "swa_utils"):
+            _late.load(f"{__name__}.{name}")
+            return sys.modules[f"{__name__}.{name}"]
+        place = _LATER.get(name)
+        if place is None:
+            return _missing(name)
+        _late.load(f"{__name__}.{place}")
+        found = globals()[name] = getattr(sys.modules[f"{__name__}.{place}"], name)
+        return found

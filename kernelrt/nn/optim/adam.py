@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from kernelrt.nn.optim.hyper import Hyperparameter, decays, non_negative
-from kernelrt.nn.optim.optimizer import Optimizer, counts_state
-from kernelrt.tensor.assign import assign_all
+from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
+from kernelrt.nn.optim.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Active, Params, Ways
     from kernelrt.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]
@@ -21,7 +21,7 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor
+    params : iterable of Tensor, or of dict
         What to optimize.
     lr : float or Tensor
         Learning rate.
@@ -31,69 +31,86 @@ class Adam(Optimizer):
         Added to the denominator.
     weight_decay : float
         L2 penalty: so much of the parameter is added to its gradient.
+    amsgrad : bool
+        Divide by the greatest mean of the squares so far (Reddi, Kale and Kumar,
+        arXiv:1904.09237).
+    maximize : bool
+        Go up along the gradient.
+    decoupled_weight_decay : bool
+        Take ``lr * weight_decay`` of the parameter away instead, as :class:`AdamW` does.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
     """
 
-    betas = Hyperparameter(decays)
-    eps = Hyperparameter(non_negative)
-    weight_decay = Hyperparameter(non_negative)
+    _plain = True
+    betas = Hyperparameter(decays, live=True)
+    eps = Hyperparameter(non_negative, live=True)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    amsgrad = Hyperparameter(flag)
+    maximize = Hyperparameter(flag)
+    decoupled_weight_decay = Hyperparameter(flag)
 
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        **ways: Unpack[Ways],
     ) -> None:
-        super().__init__(params, lr)
-        self.betas = betas
-        self.eps = eps
-        self.weight_decay = weight_decay
-        self._means = self._zeros()
-        self._squares = self._zeros()
+        options = {
+            "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
         # The steps of each parameter are those in which it had a gradient.
-        self._counts = counts_state(len(self.params))
+        group.scalars("step")
+        group.zeros("exp_avg")
+        group.zeros("exp_avg_sq")
+        if group["amsgrad"]:
+            group.zeros("max_exp_avg_sq")
 
-    def _numbers(self) -> Hashable:
-        # What the update of a class derived from these depends on is not known.
-        if type(self) not in (Adam, AdamW):
-            return None
-        return self.betas, self.eps, self.weight_decay
-
-    def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
-        beta1, beta2 = self.betas
-        counts = self._only(active, self._counts + 1, self._counts)
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        beta1, beta2 = group["betas"]
+        eps, amsgrad, old = group["eps"], group["amsgrad"], group.scalars("step")
+        counts = group.only(active, old + 1, old)
         # Scalars of the step, computed once and not again for each element.
-        sizes = (self._lr / (1 - beta1**counts)).contiguous()
+        sizes = (group.rate / (1 - beta1**counts)).contiguous()
         scales = (1 - beta2**counts).rsqrt().contiguous()
+        rest = 1 - beta1, 1 - beta2
+        means, squares = group.zeros("exp_avg"), group.zeros("exp_avg_sq")
         new: list[tuple[Tensor, Tensor]] = []
         for i, param, grad in active:
-            value, grad = self._decay(param, grad)  # noqa: PLW2901
+            value, grad = self._decay(group, param, grad)  # noqa: PLW2901
             size, scale = sizes[i].cast(param.dtype), scales[i].cast(param.dtype)
-            mean, square = self._means[i], self._squares[i]
-            mean = mean.addcmul(grad - mean, 1 - beta1)
-            square = (grad * grad * (1 - beta2)).addcmul(square, beta2)
-            step = mean * size / (square.sqrt() * scale + self.eps)
-            new += [(param, value - step), (self._means[i], mean), (self._squares[i], square)]
-        assign_all([*new, (self._counts, counts)])
+            mean, square = means[i], squares[i]
+            mean = mean.addcmul(grad - mean, at(rest[0], param))
+            square = (grad * grad * at(rest[1], param)).addcmul(square, at(beta2, param))
+            new += [(means[i], mean), (squares[i], square)]
+            if amsgrad:
+                most = group.zeros("max_exp_avg_sq")[i]
+                square = most.maximum(square)
+                new.append((most, square))
+            step = mean * size / (square.sqrt() * scale + at(eps, param))
+            new.append((param, value - step))
+        return [*new, (old, counts)]
 
-    def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def _decay(self, group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         """Parameter and gradient with the weight decay in one of them."""
-        return param, grad + param * self.weight_decay if self.weight_decay else grad
-
-    def tree_items(self) -> Iterator[tuple[str, object]]:
-        """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
-        yield from super().tree_items()
-        yield "step", self._counts
-        yield "exp_avg", self._means
-        yield "exp_avg_sq", self._squares
-
-    def _options(self) -> dict[str, object]:
-        return super()._options() | {
-            "betas": self.betas,
-            "eps": self.eps,
-            "weight_decay": self.weight_decay,
-        }
+        if not group.on("weight_decay"):
+            return param, grad
+        if not group["decoupled_weight_decay"]:
+            return param, grad + param * at(group["weight_decay"], param)
+        factor = (1 - group.rate * group["weight_decay"]).cast(param.dtype)
+        return param * factor, grad
 
 
 class AdamW(Adam):
@@ -101,24 +118,27 @@ class AdamW(Adam):
 
     Parameters
     ----------
-    params, lr, betas, eps
+    params, lr, betas, eps, amsgrad, maximize
         As in :class:`Adam`.
     weight_decay : float
         Each step takes ``lr * weight_decay`` of the parameter away.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
     """
+
+    _plain = True
 
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Params,
         lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **ways: Unpack[Ways],
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
-
-    def _decay(self, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.weight_decay:
-            return param, grad
-        factor = (1 - self._lr * self.weight_decay).cast(param.dtype)
-        return param * factor, grad
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize,
+                         decoupled_weight_decay=True, **ways)  # fmt: skip

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
-from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
-from kernelrt.nn import modes
-from kernelrt.tensor import is_tracing
+from kernelrt.errors import DTypeError, ShapeError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Hyper", "Hyperparameter", "decays", "flag", "non_negative"]
+    from kernelrt.nn.optim.groups import Group
+
+__all__ = ["Hyper", "Hyperparameter", "any_number", "decays", "flag", "fraction", "maybe_number",
+           "non_negative", "numbers", "one_of", "positive", "rules_of", "whole"]  # fmt: skip
 
 T = TypeVar("T")
 
 
+class _Grouped(Protocol):
+    param_groups: list[Group]
+
+    def _set_everywhere(self, name: str, value: object) -> None: ...
+
+
 class Hyperparameter(Generic[T]):
-    """An attribute that jitted steps read: once it is set, they are traced with the new value.
+    """An attribute of an optimizer that its groups hold, and that jitted steps read.
+
+    Read, it is that of the first group; set, it is that of all of them.
 
     Parameters
     ----------
     check : callable
         Given the name and what it is set to; returns the value, or raises what is wrong with it.
+    live : bool
+        Whether an update can read it from memory, so that plans need not be made anew each time
+        that it changes.
     """
 
-    def __init__(self, check: Callable[[str, object], T]) -> None:
-        self._check = check
+    def __init__(self, check: Callable[[str, object], T], *, live: bool = False) -> None:
+        self.check = check
+        self.live = live
         self._name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -38,31 +51,25 @@ class Hyperparameter(Generic[T]):
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, instance: Hyper, owner: type) -> T: ...
-    def __get__(self, instance: Hyper | None, owner: type) -> Self | T:
+    def __get__(self, instance: Any, owner: type) -> T: ...
+    def __get__(self, instance: Any | None, owner: type) -> Self | T:
         if instance is None:
             return self
-        value: T = instance.__dict__["_" + self._name]
-        modes.note(instance, "_" + self._name, value)
+        value: T = instance.param_groups[0][self._name]
         return value
 
-    def __set__(self, instance: Hyper, value: object) -> None:
-        if is_tracing():
-            raise JitError(
-                f"{self._name}: it is set while a function is traced, which replays cannot "
-                f"repeat; set {type(instance).__name__}.{self._name} outside of the function"
-            )
-        names, key = instance.__dict__, "_" + self._name
-        checked, before = self._check(self._name, value), names.get(key)
-        names[key] = checked
-        if before is None:
-            return
-        try:
-            instance.adjust()
-        except BaseException:
-            names[key] = before
-            raise
-        modes.changed()
+    def __set__(self, instance: _Grouped, value: object) -> None:
+        instance._set_everywhere(self._name, value)  # noqa: SLF001 - a part of it
+
+
+def rules_of(kind: type) -> dict[str, Hyperparameter[Any]]:
+    """The hyperparameters of a class by name, those of its bases first."""
+    return {
+        name: value
+        for base in reversed(kind.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, Hyperparameter)
+    }
 
 
 class _Sealing(type):
@@ -77,19 +84,22 @@ class _Sealing(type):
 class Hyper(metaclass=_Sealing):
     """An object with hyperparameters, to which no other attributes can be added by mistake."""
 
-    def adjust(self) -> None:
-        """Bring what depends on hyperparameters up to date, or raise where they do not fit."""
-
     def __setattr__(self, name: str, value: object) -> None:
         known = name.startswith("_") or name in self.__dict__ or "_sealed" not in self.__dict__
         if not known and not any(name in vars(base) for base in type(self).__mro__):
-            given = (n for base in type(self).__mro__ for n, v in vars(base).items()
-                     if isinstance(v, Hyperparameter))  # fmt: skip
             raise UnknownNameError(
                 f"{type(self).__name__} has no attribute {name!r} to be set; what steps are made "
-                f"with are {', '.join(['lr', *given])}"
+                f"with are {', '.join(['lr', *rules_of(type(self))])}"
             )
         super().__setattr__(name, value)
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
+    if not (-sys.float_info.max <= value <= sys.float_info.max):
+        raise ShapeError(f"{name}: expected a finite number, not {value}")
+    return float(value)
 
 
 def non_negative(name: str, value: object) -> float:
@@ -101,6 +111,32 @@ def non_negative(name: str, value: object) -> float:
     return float(value)
 
 
+def positive(name: str, value: object) -> float:
+    """`value` as a finite float above 0."""
+    number = non_negative(name, value)
+    if not number:
+        raise ShapeError(f"{name}: expected a number above 0, not {value}")
+    return number
+
+
+def any_number(name: str, value: object) -> float:
+    """`value` as a finite float."""
+    return _number(name, value)
+
+
+def maybe_number(name: str, value: object) -> float | None:
+    """`value` as a finite float of at least 0, or None."""
+    return None if value is None else non_negative(name, value)
+
+
+def fraction(name: str, value: object) -> float:
+    """`value` as a float from 0 to 1."""
+    number = non_negative(name, value)
+    if number > 1:
+        raise ShapeError(f"{name}: expected a number from 0 to 1, not {value}")
+    return number
+
+
 def decays(name: str, value: object) -> tuple[float, float]:
     """`value` as a pair of floats from 0 to below 1."""
     if not isinstance(value, tuple | list) or len(value) != 2:
@@ -109,6 +145,44 @@ def decays(name: str, value: object) -> tuple[float, float]:
     if first >= 1 or second >= 1:
         raise ShapeError(f"{name}: expected numbers from 0 to below 1, not {value}")
     return first, second
+
+
+def numbers(count: int) -> Callable[[str, object], tuple[float, ...]]:
+    """A check for so many finite floats."""
+
+    def check(name: str, value: object) -> tuple[float, ...]:
+        if not isinstance(value, tuple | list) or len(value) != count:
+            raise DTypeError(f"{name}: expected {count} numbers, not {value!r}")
+        return tuple(_number(f"{name}[{i}]", number) for i, number in enumerate(value))
+
+    return check
+
+
+def whole(least: int) -> Callable[[str, object], int]:
+    """A check for an int of at least `least`."""
+
+    def check(name: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
+        if value < least:
+            raise ShapeError(f"{name}: expected at least {least}, not {value}")
+        return int(value)
+
+    return check
+
+
+def one_of(choices: Sequence[str | None]) -> Callable[[str, object], str | None]:
+    """A check for one of some words."""
+
+    def check(name: str, value: object) -> str | None:
+        if value is not None and not isinstance(value, str):
+            raise DTypeError(f"{name}: expected a str or None, not {type(value).__name__}")
+        if value not in choices:
+            raise ShapeError(f"{name}: expected one of {', '.join(map(repr, choices))}, "
+                             f"not {value!r}")  # fmt: skip
+        return value
+
+    return check
 
 
 def flag(name: str, value: object) -> bool:

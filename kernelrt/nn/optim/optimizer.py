@@ -1,31 +1,44 @@
-"""What all optimizers share: checked parameters, a live learning rate, state with storage."""
+"""What all optimizers share: groups of checked parameters, a live learning rate, state."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
-import numpy as np
-
-from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir.shape import dim_max
-from kernelrt.nn import state
-from kernelrt.nn.optim.hyper import Hyper, non_negative
+from kernelrt.errors import DTypeError, GradientError, ShapeError, UnknownNameError
+from kernelrt.nn import modes, state
+from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
+from kernelrt.nn.optim.hyper import Hyper, rules_of
 from kernelrt.nn.optim.steps import Steps
 from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import before_writes, flush, realize
-from kernelrt.tensor.state import births, local, no_grad
+from kernelrt.tensor.creation import zeros_like
+from kernelrt.tensor.realize import realize
+from kernelrt.tensor.state import enable_grad, local, no_grad
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from kernelrt.device.buffer import Buffer
+__all__ = ["Active", "Optimizer", "Params", "Ways"]
 
-__all__ = ["Optimizer"]
+_T = TypeVar("_T")
+
+#: Index of a parameter, the parameter, its gradient.
+Active = list[tuple[int, Tensor, Tensor]]
+
+#: Parameters, parameters with names, or groups of them.
+Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+
+
+class Ways(TypedDict, total=False):
+    """How PyTorch computes a step: accepted, as the numbers are the same."""
+
+    foreach: bool | None
+    capturable: bool
+    fused: bool | None
+    differentiable: bool
 
 
 class Optimizer(Hyper):
@@ -38,118 +51,200 @@ class Optimizer(Hyper):
 
     Parameters
     ----------
-    params : iterable of Tensor
-        What to optimize; see :func:`kernelrt.nn.parameters`. Frozen ones wait: a step leaves
-        alone what has no gradient.
+    params : iterable of Tensor, or of dict
+        What to optimize; see :func:`kernelrt.nn.parameters`. Or groups of it: dicts with "params",
+        and "lr" and other hyperparameters where they are not those of the other groups. Frozen
+        ones wait: a step leaves alone what has no gradient.
     lr : float or Tensor
         Learning rate. It is held as a tensor that plans read, so setting ``optimizer.lr`` takes
         effect with the next step, jitted or not. A tensor of shape () is used as it is.
+    options : mapping of str to object, optional
+        The hyperparameters of groups that give no others.
+    **ways : bool, optional
+        ``foreach``, ``fused`` and ``capturable`` change nothing; ``differentiable`` is refused.
+
+    Attributes
+    ----------
+    param_groups : list of Group
+        The groups. Each reads and is set like a dict: ``group["lr"] = 0.1``. A number that is set
+        a first time makes jitted steps trace again; from then on they read it from memory.
 
     Raises
     ------
     DTypeError
         `params` holds something else than floating-point tensors.
     GradientError
-        A tensor is no parameter.
+        A tensor is no parameter, or steps are to be differentiated.
     ShapeError
         There are no parameters, or one comes twice, or `lr` is negative.
+    UnknownNameError
+        A group has a key that this optimizer has no use for.
     """
 
-    def __init__(self, params: Iterable[Tensor], lr: float | Tensor) -> None:
-        self.params = _check_params(params)
-        realize(*self.params)
-        self._births = -1
-        if isinstance(lr, Tensor):
-            if lr.shape != () or not lr.dtype.is_float:
-                raise ShapeError(
-                    f"lr: expected a float or a floating-point Tensor of shape (), not "
-                    f"{lr.dtype.name} of shape {lr.shape}"
-                )
-            self._lr = lr
-            realize(lr)
-        else:
-            # float64, so that the scalars of a step are as precise as Python's.
-            self._lr = _with_storage(np.array(non_negative("lr", lr)), dt.float64)
+    def __init__(
+        self, params: Params, lr: float | Tensor, options: Mapping[str, object] | None = None,
+        **ways: object,
+    ) -> None:  # fmt: skip
+        _check_ways(type(self).__name__, ways)
+        self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
+        self.params: list[Tensor] = []
+        self.param_groups: list[Group] = []
+        self._size = 0
+        given = _check_groups(params)
+        for i, group in enumerate(given):
+            self._add(group, f"params[{i}]['params']" if "grouped" in group else "params")
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Optimize more parameters from now on.
+
+        Parameters
+        ----------
+        param_group : dict
+            ``"params"``: a tensor or an iterable of them; the rest are hyperparameters, by default
+            those that the optimizer was made with.
+        """
+        if is_tracing():
+            raise GradientError("add_param_group: call it outside of a traced function")
+        self._add(check_mapping(param_group, "param_group"), "param_group['params']")
+        modes.changed()
+
+    def _add(self, given: Mapping[str, Any], name: str) -> None:
+        given = {**self.defaults, **{k: v for k, v in given.items() if k != "grouped"}}
+        found = given.pop("params")
+        params = _check_params([found] if isinstance(found, Tensor) and name != "params" else found,
+                               name, self.params)  # fmt: skip
+        realize(*params)
+        lr = given.pop("lr")
+        self.param_groups.append(Group(type(self), params, lr, given))
+        self.params.extend(params)
+        self._size = len(self.params)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        """Make the state of a group, or raise where its hyperparameters do not fit together."""
 
     @property
     def lr(self) -> float | Tensor:
-        """Learning rate: a float; while a function is traced, the tensor that holds it."""
-        return self._lr if is_tracing() else float(self._lr.item())
+        """Learning rate of the first group; while a function is traced, the tensor that holds it.
+
+        Set, it is that of all groups.
+        """
+        rate: float | Tensor = self.param_groups[0]["lr"]
+        return rate
 
     @lr.setter
     def lr(self, value: float | Tensor) -> None:
-        if not isinstance(value, Tensor):
-            number = non_negative("lr", value)
-            if not is_tracing():
-                self._set_lr(number)
-                return
-            value = tensor(np.array(number))
-        elif value.shape != ():
-            raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
-        value = value.detach().cast(self._lr.dtype)
-        if is_tracing():
-            self._lr.assign(value)
-        else:
-            state.overwrite([(self._lr, value)])
-
-    def _set_lr(self, value: float) -> None:
-        """Write a number to the storage of the learning rate."""
-        flush()
-        if self._births != births[0]:  # a tensor that came since may read what is to change
-            self._births = before_writes([self._lr_storage])
-        if self._lr.dtype is dt.bfloat16:
-            state.overwrite([(self._lr, tensor(value).cast(dt.bfloat16))])
-        else:
-            self._lr_storage.numpy()[0] = value
+        for group in self.param_groups:
+            group.set_rate(value)
 
     @property
-    def _lr_storage(self) -> Buffer:
-        buffer = self._lr._buffer  # noqa: SLF001 - written as a plan writes it
-        assert buffer is not None
-        return buffer
+    def _lr(self) -> Tensor:
+        return self.param_groups[0].rate
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+    def _set_everywhere(self, name: str, value: object) -> None:
+        before = [(group, group.__dict__["_" + name]) for group in self.param_groups]
+        try:
+            for group in self.param_groups:
+                group[name] = value
+        except BaseException:
+            for group, old in before:
+                if group.has_new(name, old):
+                    group[name] = old
+            raise
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters; or make zeros of them."""
         for param in self.params:
-            param.grad = None
+            if set_to_none:
+                param.grad = None
+            elif (grad := param.grad) is not None:
+                param.grad = zeros_like(grad)
 
-    def step(self) -> None:
-        """Update every parameter that has a gradient; the others stay as they are."""
+    def step(self, closure: Callable[[], _T] | None = None) -> _T | None:
+        """Update every parameter that has a gradient; the others stay as they are.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Called first, to compute gradients; what it returns is returned.
+        """
+        loss: _T | None = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
         with no_grad():
             active = [
                 (i, param, grad)
                 for i, param in enumerate(self.params)
                 if (grad := param.grad) is not None
             ]
-            numbers = self._numbers()
+            trace = local.trace
+            if trace is not None:
+                modes.note(self, "_size", self._size)
             if not active:
                 pass
-            elif numbers is None or is_tracing():
+            elif trace is not None or (numbers := self._numbers()) is None:
                 self._update(active)
             else:
                 self._steps.run(active, numbers)
-            trace = local.trace
             if trace is not None:
                 for _, param, _ in active:
                     trace.use_up(param)
+        return loss
+
+    #: Whether the update of this very class depends on its hyperparameters only.
+    _plain: ClassVar[bool] = True
 
     def _numbers(self) -> Hashable:
         """The Python values that updates are made with; None if they may depend on others."""
-        return None
+        if "_plain" not in vars(type(self)):
+            return None  # what the update of a derived class depends on is not known
+        groups = self.param_groups
+        return groups[0].key() if len(groups) == 1 else tuple([g.key() for g in groups])
 
     @functools.cached_property
     def _steps(self) -> Steps:
         return Steps(self._update)
 
-    def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
+    def _update(self, active: Active) -> None:
         """Assign to each parameter in (index, parameter, gradient), and to the state."""
+        pairs: list[tuple[Tensor, Tensor]] = []
+        start = 0
+        for group in self.param_groups:
+            end = start + len(group.params)
+            part = [(i - start, p, g) for i, p, g in active if start <= i < end]
+            if part:
+                if group.get("maximize"):
+                    part = [(i, p, -g) for i, p, g in part]
+                pairs += self._changes(group, part)
+            start = end
+        assign_all(pairs)
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        """(target, value) for each parameter and its state; indices are those in the group."""
         raise NotImplementedError(f"{type(self).__name__} defines no _update")
 
     # ---- state
 
     def tree_items(self) -> Iterator[tuple[str, object]]:
         """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
-        yield "lr", self._lr
+        groups = self.param_groups
+        if len(groups) == 1:
+            yield "lr", groups[0].rate
+            yield from groups[0].state.items()
+            return
+        yield "lr", [g.rate for g in groups]
+        for name in dict.fromkeys(n for g in groups for n in g.state):
+            found: dict[str, Tensor] = {}
+            start = 0
+            for k, group in enumerate(groups):
+                value = group.state.get(name, [])
+                if isinstance(value, Tensor):
+                    found[str(k)] = value
+                else:
+                    found |= {str(start + i): t for i, t in enumerate(value)}
+                start += len(group.params)
+            yield name, found
 
     def state_dict(self) -> dict[str, Tensor]:
         """Learning rate, counters and moments by name; the tensors themselves, no copies."""
@@ -161,80 +256,82 @@ class Optimizer(Hyper):
         """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`."""
         return state.load_state_dict(self, state_dict, strict=strict)
 
-    def _only(self, active: list[tuple[int, Tensor, Tensor]], new: Tensor, old: Tensor) -> Tensor:
-        """Take `new` for the parameters that are updated and `old` for the others."""
-        if len(active) == len(self.params):
-            return new
-        chosen = np.zeros(len(self.params), np.bool_)
-        chosen[[i for i, _, _ in active]] = True
-        return new.where(tensor(chosen), old)
-
-    def _zeros(self) -> list[Tensor]:
-        """Zeros like each parameter, with storage."""
-        return [zeros_state(param) for param in self.params]
-
     def __getstate__(self) -> dict[str, Any]:
-        # The count is that of this process; a copy looks again.
-        return {**{k: v for k, v in self.__dict__.items() if k != "_steps"}, "_births": -1}
+        return {k: v for k, v in self.__dict__.items() if k != "_steps"}
 
     def __repr__(self) -> str:
         names = ", ".join(f"{k}={v!r}" for k, v in self._options().items())
-        return f"{type(self).__name__}({len(self.params)} parameters, {names})"
+        groups = len(self.param_groups)
+        count = f"{len(self.params)} parameters" + (f" in {groups} groups" if groups > 1 else "")
+        return f"{type(self).__name__}({count}, {names})"
 
     def _options(self) -> dict[str, object]:
-        return {"lr": "traced" if is_tracing() else self.lr}
+        """The hyperparameters of the first group."""
+        group = self.param_groups[0]
+        return {
+            "lr": "traced" if is_tracing() else self.lr,
+            **{name: group[name] for name in rules_of(type(self))},
+        }
 
 
-def counts_state(count: int) -> Tensor:
-    """`count` zeros in float64, with storage."""
-    return _with_storage(np.zeros(count), dt.float64)
+def _check_ways(name: str, ways: Mapping[str, object]) -> None:
+    for key, value in ways.items():
+        if key != "differentiable" and key not in IGNORED:
+            raise UnknownNameError(f"{name}: there is no option {key!r}")
+        if value is not None and not isinstance(value, bool):
+            raise DTypeError(f"{key}: expected a bool, not {type(value).__name__}")
+    if ways.get("differentiable"):
+        raise GradientError(
+            "differentiable: a step has no gradient; write the update as operations of tensors "
+            "to differentiate it"
+        )
 
 
-def ones_state(count: int) -> Tensor:
-    """`count` ones in float64, with storage."""
-    return _with_storage(np.ones(count), dt.float64)
-
-
-def zeros_state(like: Tensor) -> Tensor:
-    """Zeros of the shape and type of `like`, with storage."""
-    shape = tuple(dim_max(d) for d in like.dims)
-    return _with_storage(np.zeros(shape, np.float32), like.dtype)
-
-
-def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
-    made = tensor(array, dtype=dtype)
-    realize(made)
-    return made
-
-
-def _check_params(params: Iterable[Tensor]) -> list[Tensor]:
+def _check_groups(params: Params) -> list[Mapping[str, Any]]:
+    """`params` as groups."""
     if isinstance(params, Tensor) or not isinstance(params, Iterable):
         raise DTypeError(
             f"params: expected an iterable of Tensors, not {type(params).__name__}; pass "
             "kernelrt.nn.parameters(model)"
         )
+    items: list[Any] = list(params)
+    if not items:
+        raise ShapeError("params: expected at least one parameter, got none")
+    if not isinstance(items[0], Mapping):
+        return [{"params": items}]
+    return [{**check_mapping(g, f"params[{i}]"), "grouped": True} for i, g in enumerate(items)]
+
+
+def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(params, Tensor) or not isinstance(params, Iterable):
+        raise DTypeError(
+            f"{name}: expected an iterable of Tensors, not {type(params).__name__}; pass "
+            "kernelrt.nn.parameters(model)"
+        )
     checked: list[Tensor] = []
-    seen: set[int] = set()
-    for i, param in enumerate(params):
+    seen = {id(p) for p in others}
+    for i, given in enumerate(params):
+        named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+        param = given[1] if named else given
         if not isinstance(param, Tensor):
             raise DTypeError(
-                f"params[{i}]: expected a Tensor, not {type(param).__name__}; pass "
+                f"{name}[{i}]: expected a Tensor, not {type(param).__name__}; pass "
                 "kernelrt.nn.parameters(model)"
             )
         if not is_parameter(param):
             if param.requires_grad:
                 raise GradientError(
-                    f"params[{i}]: the tensor is the result of operations; pass the tensors that "
+                    f"{name}[{i}]: the tensor is the result of operations; pass the tensors that "
                     "it was computed from"
                 )
             raise GradientError(
-                f"params[{i}]: the tensor never required a gradient; make it with "
+                f"{name}[{i}]: the tensor never required a gradient; make it with "
                 "requires_grad=True"
             )
         if id(param) in seen:
-            raise ShapeError(f"params[{i}]: the same tensor was given before")
+            raise ShapeError(f"{name}[{i}]: the same tensor was given before")
         seen.add(id(param))
         checked.append(param)
     if not checked:
-        raise ShapeError("params: expected at least one parameter, got none")
+        raise ShapeError(f"{name}: expected at least one parameter, got none")
     return checked

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from kernelrt.errors import ShapeError
+from kernelrt.nn.optim.groups import at
 from kernelrt.nn.optim.hyper import Hyperparameter, flag, non_negative
-from kernelrt.nn.optim.optimizer import Optimizer, ones_state
-from kernelrt.tensor.assign import assign_all
+from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
-
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Active, Params, Ways
     from kernelrt.tensor import Tensor
 
 __all__ = ["SGD"]
@@ -25,7 +25,7 @@ class SGD(Optimizer):
 
     Parameters
     ----------
-    params : iterable of Tensor
+    params : iterable of Tensor, or of dict
         What to optimize.
     lr : float or Tensor
         Learning rate.
@@ -38,91 +38,76 @@ class SGD(Optimizer):
         L2 penalty: so much of the parameter is added to its gradient.
     nesterov : bool
         Look ahead along the momentum; needs a momentum and no dampening.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
     """
 
-    momentum = Hyperparameter(non_negative)
+    _plain = True
+    momentum = Hyperparameter(non_negative, live=True)
     dampening = Hyperparameter(non_negative)
-    weight_decay = Hyperparameter(non_negative)
+    weight_decay = Hyperparameter(non_negative, live=True)
     nesterov = Hyperparameter(flag)
+    maximize = Hyperparameter(flag)
 
     def __init__(
         self,
-        params: Iterable[Tensor],
+        params: Params,
         lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        **ways: Unpack[Ways],
     ) -> None:
-        super().__init__(params, lr)
-        self.momentum = momentum
-        self.dampening = dampening
-        self.weight_decay = weight_decay
-        self.nesterov = nesterov
-        self._buffers: list[Tensor] = []
-        self._shares: Tensor | None = None
-        self.adjust()
+        options = {
+            "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
 
-    def adjust(self) -> None:
-        """Make the state that a momentum and a dampening need."""
-        if self.nesterov and (not self.momentum or self.dampening):
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        momentum, dampening = group["momentum"], group["dampening"]
+        if group["nesterov"] and (not momentum or dampening):
             raise ShapeError(
                 f"nesterov: needs a positive momentum and no dampening, not momentum="
-                f"{self.momentum} and dampening={self.dampening}"
+                f"{momentum} and dampening={dampening}"
             )
-        if not self.momentum:
+        if not momentum:
             return
         # PyTorch keeps the whole of the first gradient, whatever the dampening.
-        shares = np.ones(len(self.params))
-        if not self._buffers:
-            self._buffers = self._zeros()
+        shares = np.ones(len(group.params))
+        if "momentum_buffer" in group.state:
+            buffers = group.zeros("momentum_buffer")
+            shares[[b.numpy().any() for b in buffers]] = 1 - dampening
         else:
-            shares[[b.numpy().any() for b in self._buffers]] = 1 - self.dampening
-        if self.dampening:
-            if self._shares is None:
-                self._shares = ones_state(len(self.params))
-            self._shares.assign(tensor(shares))
+            group.zeros("momentum_buffer")
+        if dampening:
+            group.scalars("gradient_share", 1.0).assign(tensor(shares))
 
-    def _numbers(self) -> Hashable:
-        if type(self) is not SGD:
-            return None  # what the update of a derived class depends on is not known
-        return self.momentum, self.dampening, self.weight_decay, self.nesterov
-
-    def _update(self, active: list[tuple[int, Tensor, Tensor]]) -> None:
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
         new: list[tuple[Tensor, Tensor]] = []
+        shares = group.scalars("gradient_share", 1.0) if group["dampening"] else None
+        moves = group.on("momentum")
+        if not moves:
+            shares = None
         for i, param, grad in active:
-            if self.weight_decay:
-                grad = grad + param * self.weight_decay  # noqa: PLW2901
+            if group.on("weight_decay"):
+                grad = grad + param * at(group["weight_decay"], param)  # noqa: PLW2901
             update = grad
-            if self.momentum:
-                update = self._buffers[i] * self.momentum + self._kept(i, grad)
-                new.append((self._buffers[i], update))
-                if self.nesterov:
-                    update = grad + update * self.momentum
-            new.append((param, param - update * self._lr.cast(param.dtype)))
-        if self._shares is not None and self.dampening:
-            later = self._shares * 0 + (1 - self.dampening)
-            new.append((self._shares, self._only(active, later, self._shares)))
-        assign_all(new)
-
-    def _kept(self, i: int, grad: Tensor) -> Tensor:
-        """Take the part of gradient `i` that goes into the momentum."""
-        if self._shares is None or not self.dampening:
-            return grad
-        return grad * self._shares[i].cast(grad.dtype)
-
-    def tree_items(self) -> Iterator[tuple[str, object]]:
-        """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
-        yield from super().tree_items()
-        if self._buffers:
-            yield "momentum_buffer", self._buffers
-        if self._shares is not None:
-            yield "gradient_share", self._shares
-
-    def _options(self) -> dict[str, object]:
-        return super()._options() | {
-            "momentum": self.momentum,
-            "dampening": self.dampening,
-            "weight_decay": self.weight_decay,
-            "nesterov": self.nesterov,
-        }
+            if moves:
+                momentum, held = at(group["momentum"], param), group.zeros("momentum_buffer")[i]
+                kept = grad if shares is None else grad * shares[i].cast(grad.dtype)
+                update = held * momentum + kept
+                new.append((held, update))
+                if group["nesterov"]:
+                    update = grad + update * momentum
+            new.append((param, param - update * group.rate.cast(param.dtype)))
+        if shares is not None:
+            later = shares * 0 + (1 - group["dampening"])
+            new.append((shares, group.only(active, later, shares)))
+        return new

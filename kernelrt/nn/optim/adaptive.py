@@ -1,0 +1,216 @@
+"""Optimizers that divide by a mean of squares: RMSprop, Adagrad, Adadelta."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.hyper import Hyperparameter, flag, fraction, non_negative
+from kernelrt.nn.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Adadelta", "Adagrad", "RMSprop", "penalized"]
+
+
+def penalized(group: Group, param: Tensor, grad: Tensor) -> Tensor:
+    """The gradient with the L2 penalty of the parameter."""
+    if not group.on("weight_decay"):
+        return grad
+    return grad + param * at(group["weight_decay"], param)
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton's lecture 6e; Graves, arXiv:1308.0850), as in ``torch.optim.RMSprop``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    alpha : float
+        Decay of the running mean of the squared gradient.
+    eps : float
+        Added to its root.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    momentum : float
+        How much of the last update stays in the next.
+    centered : bool
+        Divide by the deviation of the gradient from its running mean.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    alpha = Hyperparameter(non_negative, live=True)
+    eps = Hyperparameter(non_negative, live=True)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    momentum = Hyperparameter(non_negative, live=True)
+    centered = Hyperparameter(flag)
+    maximize = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
+        maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum,
+            "centered": centered, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        group.zeros("square_avg")
+        if group["momentum"]:
+            group.zeros("momentum_buffer")
+        if group["centered"]:
+            group.zeros("grad_avg")
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        alpha = group["alpha"]
+        new: list[tuple[Tensor, Tensor]] = []
+        for i, param, grad in active:
+            grad = penalized(group, param, grad)  # noqa: PLW2901
+            keep, rest = at(alpha, param), at(1 - alpha, param)
+            held = group.zeros("square_avg")[i]
+            square = held * keep + grad * grad * rest
+            new.append((held, square))
+            if group["centered"]:
+                center = group.zeros("grad_avg")[i]
+                mean = center + (grad - center) * rest
+                new.append((center, mean))
+                square = square - mean * mean
+            step = grad / (square.sqrt() + at(group["eps"], param))
+            if group.on("momentum"):
+                buffer = group.zeros("momentum_buffer")[i]
+                step = buffer * at(group["momentum"], param) + step
+                new.append((buffer, step))
+            new.append((param, param - step * group.rate.cast(param.dtype)))
+        return new
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011), as in ``torch.optim.Adagrad``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    lr_decay : float
+        How fast it falls: it is divided by ``1 + lr_decay * t`` in step t, counted from 0.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    initial_accumulator_value : float
+        Where the sums of squares begin.
+    eps : float
+        Added to their root.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    lr_decay = Hyperparameter(non_negative)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    initial_accumulator_value = Hyperparameter(non_negative)
+    eps = Hyperparameter(non_negative, live=True)
+    maximize = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-2, lr_decay: float = 0.0,
+        weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
+        maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "lr_decay": lr_decay, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "eps": eps,
+            "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        group.scalars("step")
+        if "sum" not in group.state:
+            for total in group.zeros("sum"):
+                total.fill_(group["initial_accumulator_value"])
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        old = group.scalars("step")
+        sizes = (group.rate / (1 + old * group["lr_decay"])).contiguous()
+        new: list[tuple[Tensor, Tensor]] = [(old, group.only(active, old + 1, old))]
+        for i, param, grad in active:
+            grad = penalized(group, param, grad)  # noqa: PLW2901
+            held = group.zeros("sum")[i]
+            total = held + grad * grad
+            step = grad * sizes[i].cast(param.dtype) / (total.sqrt() + at(group["eps"], param))
+            new += [(held, total), (param, param - step)]
+        return new
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler, arXiv:1212.5701), as in ``torch.optim.Adadelta``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        A factor of each update.
+    rho : float
+        Decay of the running means of squares.
+    eps : float
+        Added to them before their roots are taken.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    rho = Hyperparameter(fraction, live=True)
+    eps = Hyperparameter(non_negative, live=True)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    maximize = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1.0, rho: float = 0.9, eps: float = 1e-6,
+        weight_decay: float = 0.0, *, maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {"rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        group.scalars("step")
+        group.zeros("square_avg")
+        group.zeros("acc_delta")
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        rho, old = group["rho"], group.scalars("step")
+        new: list[tuple[Tensor, Tensor]] = [(old, group.only(active, old + 1, old))]
+        for i, param, grad in active:
+            grad = penalized(group, param, grad)  # noqa: PLW2901
+            keep, rest, eps = at(rho, param), at(1 - rho, param), at(group["eps"], param)
+            squares, deltas = group.zeros("square_avg")[i], group.zeros("acc_delta")[i]
+            square = squares * keep + grad * grad * rest
+            delta = (deltas + eps).sqrt() / (square + eps).sqrt() * grad
+            new += [
+                (squares, square), (deltas, deltas * keep + delta * delta * rest),
+                (param, param - delta * group.rate.cast(param.dtype)),
+            ]  # fmt: skip
+        return new

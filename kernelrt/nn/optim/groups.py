@@ -1,0 +1,295 @@
+"""Groups of parameters: those that are updated with the same numbers, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
+from kernelrt.ir.shape import dim_max
+from kernelrt.nn import modes, state
+from kernelrt.nn.optim.hyper import non_negative, rules_of
+from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.realize import before_writes, flush, realize
+from kernelrt.tensor.state import births
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kernelrt.device.buffer import Buffer
+
+__all__ = ["IGNORED", "Group", "at", "check_mapping", "state_of", "zeros_state"]  # fmt: skip
+
+#: What says how PyTorch computes a step, which makes no other numbers.
+IGNORED: Final = ("foreach", "capturable", "fused")
+#: What schedulers and their users keep in a group.
+_NOTES: Final = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr",
+                 "name", "param_names", "lr_scale", *IGNORED, "differentiable")  # fmt: skip
+
+
+class Group(MutableMapping[str, Any]):
+    """One of an optimizer's ``param_groups``, which reads and is set like a dict.
+
+    Parameters
+    ----------
+    kind : type
+        The class of the optimizer.
+    params : list of Tensor
+        The parameters.
+    lr : float or Tensor
+        Learning rate: a number gets storage that plans read, a tensor is used as it is.
+    values : mapping of str to object
+        A value for each hyperparameter, and perhaps what schedulers keep.
+    """
+
+    def __init__(
+        self, kind: type[Any], params: list[Tensor], lr: float | Tensor,
+        values: Mapping[str, object],
+    ) -> None:  # fmt: skip
+        self._kind = kind
+        #: What errors and explanations of retraces call it.
+        self.called = kind.__name__
+        self.params = params
+        #: Tensors that an update changes beside the parameters: one, or one for each parameter.
+        self.state: dict[str, Tensor | list[Tensor]] = {}
+        self._rules = rules = rules_of(kind)
+        self._notes: dict[str, object] = {}
+        self._births = -1
+        self._key: Hashable = None
+        self.rate = _rate(lr)
+        for name, value in values.items():
+            if name in rules:
+                self.__dict__["_" + name] = rules[name].check(name, value)
+            else:
+                self._notes[self._known(name)] = value
+        self.prepare()
+
+    # ---- as a dict
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._rules:
+            return self.read(name)
+        if name == "lr":
+            # While a function is traced, the tensor that plans read.
+            return self.rate if is_tracing() else float(self.rate.item())
+        if name == "params":
+            return self.params
+        return self._notes[name]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        if name == "lr":
+            self.set_rate(value)
+        elif name in self._rules:
+            self._set(name, value)
+        elif name == "params":
+            raise UnknownNameError(
+                "params: the parameters of a group stay as they are; see add_param_group"
+            )
+        else:
+            self._notes[self._known(name)] = value
+
+    def __delitem__(self, name: str) -> None:
+        if name in self._rules or name in ("lr", "params"):
+            raise UnknownNameError(f"{name}: every group has one")
+        del self._notes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("params", "lr", *self._rules, *self._notes))
+
+    def __len__(self) -> int:
+        return 2 + len(self._rules) + len(self._notes)
+
+    def __repr__(self) -> str:
+        rest = {n: "traced" if n == "lr" and is_tracing() else self[n] for n in self
+                if n != "params"}  # fmt: skip
+        return f"{{'params': {len(self.params)} tensors, {str(rest)[1:]}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The count is that of this process; a copy looks again.
+        return {**self.__dict__, "_births": -1}
+
+    def _known(self, name: str) -> str:
+        if name not in _NOTES:
+            raise UnknownNameError(
+                f"{self.called}: a group has no {name!r}; what steps are made with are "
+                f"{', '.join(['lr', *self._rules])}"
+            )
+        return name
+
+    # ---- hyperparameters
+
+    def read(self, name: str) -> Any:
+        """A hyperparameter: while a step is traced, the tensors where it changes often."""
+        held = self.__dict__
+        if is_tracing() and (found := held.get("_live_" + name)) is not None:
+            modes.note(self, "_live_" + name, found)
+            return found
+        value = held["_" + name]
+        modes.note(self, "_" + name, value)
+        return value
+
+    def on(self, name: str) -> bool:
+        """Whether a hyperparameter is other than 0, or may be."""
+        value = self.read(name)
+        return isinstance(value, Tensor) or bool(value)
+
+    def has_new(self, name: str, value: object) -> bool:
+        """Whether setting a hyperparameter changes it."""
+        return not modes.same(self.__dict__["_" + name], value)
+
+    def _set(self, name: str, value: object) -> None:
+        if is_tracing():
+            raise JitError(
+                f"{name}: it is set while a function is traced, which replays cannot repeat; set "
+                f"{self.called}.{name} outside of the function"
+            )
+        checked = self._rules[name].check(name, value)
+        if not self.has_new(name, checked):
+            return
+        names, key = self.__dict__, "_" + name
+        before = names[key]
+        names[key] = checked
+        try:
+            self.prepare()
+        except BaseException:
+            names[key] = before
+            raise
+        self._key = None
+        if (live := names.get("_live" + key)) is not None:
+            for place, number in zip(_each(live), _each(checked), strict=True):
+                _write(place, number)
+            return
+        if self._rules[name].live and checked:
+            # What changed once changes again: from now on plans read it.
+            made = tuple(_with_storage(np.array(v), dt.float64) for v in _each(checked))
+            names["_live" + key] = made if isinstance(checked, tuple) else made[0]
+        modes.changed()
+
+    def prepare(self) -> None:
+        """Check hyperparameters against each other, and make the state that they need."""
+        self._kind._prepare(self)  # noqa: SLF001 - the optimizer knows
+
+    def key(self) -> Hashable:
+        """The Python values that updates are made with."""
+        if self._key is None:
+            held = self.__dict__
+            self._key = tuple(
+                [None if "_live_" + n in held else held["_" + n] for n in self._rules]
+            )
+        return self._key
+
+    # ---- learning rate
+
+    def set_rate(self, value: object) -> None:
+        """Give the learning rate another value, in the memory that plans read."""
+        if not isinstance(value, Tensor):
+            number = non_negative("lr", value)
+            if not is_tracing():
+                self._write_rate(number)
+                return
+            value = tensor(np.array(number))
+        elif value.shape != ():
+            raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
+        value = value.detach().cast(self.rate.dtype)
+        if is_tracing():
+            self.rate.assign(value)
+        else:
+            state.overwrite([(self.rate, value)])
+
+    def _write_rate(self, value: float) -> None:
+        flush()
+        if self._births != births[0]:  # a tensor that came since may read what is to change
+            self._births = before_writes([_storage(self.rate)])
+        if self.rate.dtype is dt.bfloat16:
+            state.overwrite([(self.rate, tensor(value).cast(dt.bfloat16))])
+        else:
+            _storage(self.rate).numpy()[0] = value
+
+    # ---- state
+
+    def zeros(self, name: str) -> list[Tensor]:
+        """The state called `name`, one tensor of zeros like each parameter if it is new."""
+        found = self.state.get(name)
+        if found is None:
+            found = self.state[name] = [zeros_state(p) for p in self.params]
+        assert isinstance(found, list)
+        return found
+
+    def scalars(self, name: str, start: float = 0.0) -> Tensor:
+        """The state called `name`, one float64 for each parameter."""
+        found = self.state.get(name)
+        if found is None:
+            made = np.full(len(self.params), start)
+            found = self.state[name] = _with_storage(made, dt.float64)
+        assert isinstance(found, Tensor)
+        return found
+
+    def only(self, active: list[tuple[int, Tensor, Tensor]], new: Tensor, old: Tensor) -> Tensor:
+        """Take `new` for the parameters that are updated and `old` for the others."""
+        if len(active) == len(self.params):
+            return new
+        chosen = np.zeros(len(self.params), np.bool_)
+        chosen[[i for i, _, _ in active]] = True
+        return new.where(tensor(chosen), old)
+
+
+def at(value: Any, like: Tensor) -> Any:
+    """A number that is a tensor in the type of `like`; one of Python as it is."""
+    return value.cast(like.dtype) if isinstance(value, Tensor) else value
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _rate(lr: float | Tensor) -> Tensor:
+    if not isinstance(lr, Tensor):
+        # float64, so that the scalars of a step are as precise as Python's.
+        return _with_storage(np.array(non_negative("lr", lr)), dt.float64)
+    if lr.shape != () or not lr.dtype.is_float:
+        raise ShapeError(
+            f"lr: expected a float or a floating-point Tensor of shape (), not {lr.dtype.name} "
+            f"of shape {lr.shape}"
+        )
+    realize(lr)
+    return lr
+
+
+def _write(place: Tensor, number: float) -> None:
+    flush()
+    before_writes([_storage(place)])
+    _storage(place).numpy()[0] = number
+
+
+def _storage(place: Tensor) -> Buffer:
+    buffer = place._buffer  # noqa: SLF001 - written as a plan writes it
+    assert buffer is not None
+    return buffer
+
+
+def zeros_state(like: Tensor) -> Tensor:
+    """Zeros of the shape and type of `like`, with storage."""
+    shape = tuple(dim_max(d) for d in like.dims)
+    return _with_storage(np.zeros(shape, np.float32), like.dtype)
+
+
+def state_of(shape: tuple[int, ...], dtype: dt.DType) -> Tensor:
+    """Zeros with storage."""
+    return _with_storage(np.zeros(shape, np.float32), dtype)
+
+
+def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
+    made = tensor(array, dtype=dtype)
+    realize(made)
+    return made
+
+
+def check_mapping(value: object, name: str) -> Mapping[str, Any]:
+    """A group as it was given."""
+    if not isinstance(value, Mapping) or "params" not in value:
+        raise DTypeError(f"{name}: expected a dict with 'params', not {type(value).__name__}")
+    return value

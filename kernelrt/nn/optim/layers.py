@@ -1,0 +1,323 @@
+"""Optimizers that look at whole parameters: LAMB, Adafactor, Muon."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Unpack
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.nn.optim.groups import at, state_of
+from kernelrt.nn.optim.hyper import (
+    Hyperparameter,
+    any_number,
+    decays,
+    flag,
+    maybe_number,
+    non_negative,
+    numbers,
+    one_of,
+    positive,
+    whole,
+)
+from kernelrt.nn.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.tensor import Tensor
+
+__all__ = ["LAMB", "Adafactor", "Muon"]
+
+
+class LAMB(Optimizer):
+    """LAMB (You and others, arXiv:1904.00962, algorithm 2), for large batches.
+
+    The step of each parameter, Adam's with the decay, is scaled to the size of the parameter: by
+    ``|param| / |step|``, or by 1 where one of them is 0.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    betas : (float, float)
+        Decay of the running means of the gradient and of its square.
+    eps : float
+        Added to the denominator.
+    weight_decay : float
+        So much of the parameter is added to its step.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    betas = Hyperparameter(decays, live=True)
+    eps = Hyperparameter(non_negative, live=True)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    maximize = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6, weight_decay: float = 0.0,
+        *, maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        group.scalars("step")
+        group.zeros("exp_avg")
+        group.zeros("exp_avg_sq")
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        beta1, beta2 = group["betas"]
+        old = group.scalars("step")
+        counts = group.only(active, old + 1, old)
+        first = (1 / (1 - beta1**counts)).contiguous()
+        second = (1 - beta2**counts).rsqrt().contiguous()
+        new: list[tuple[Tensor, Tensor]] = [(old, counts)]
+        for i, param, grad in active:
+            kind = param.dtype
+            means, squares = group.zeros("exp_avg")[i], group.zeros("exp_avg_sq")[i]
+            mean = means + (grad - means) * at(1 - beta1, param)
+            square = squares * at(beta2, param) + grad * grad * at(1 - beta2, param)
+            size = square.sqrt() * second[i].cast(kind) + at(group["eps"], param)
+            step = mean * first[i].cast(kind) / size
+            if group.on("weight_decay"):
+                step = step + param * at(group["weight_decay"], param)
+            long, wide = param.norm(), step.norm()
+            trust = (long / wide).where((long > 0) & (wide > 0), 1.0)
+            new += [
+                (means, mean), (squares, square),
+                (param, param - step * (trust * group.rate.cast(kind))),
+            ]  # fmt: skip
+        return new
+
+
+def _epsilons(name: str, value: object) -> tuple[float | None, float]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise DTypeError(f"{name}: expected a pair of a number or None and a number, not {value!r}")
+    return maybe_number(f"{name}[0]", value[0]), non_negative(f"{name}[1]", value[1])
+
+
+class Adafactor(Optimizer):
+    """Adafactor (Shazeer and Stern, arXiv:1804.04235), as in ``torch.optim.Adafactor``.
+
+    Of matrices it keeps the mean squares of rows and columns only.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        The greatest relative step.
+    beta2_decay : float
+        The decay of mean squares is ``1 - t ** beta2_decay`` in step t.
+    eps : (float or None, float)
+        The least mean square, by default that of the type, and the least size of a parameter.
+    d : float
+        An update of a greater mean size is scaled down to it.
+    weight_decay : float
+        Each step takes ``lr * weight_decay`` of the parameter away.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    beta2_decay = Hyperparameter(any_number)
+    eps = Hyperparameter(_epsilons)
+    d = Hyperparameter(positive)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    maximize = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8,
+        eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0, weight_decay: float = 0.0,
+        *, maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay,
+            "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        if group["beta2_decay"] > 0:
+            raise ShapeError(
+                f"beta2_decay: expected at most 0, not {group['beta2_decay']}"
+            )
+        if group["d"] < 1:
+            raise ShapeError(f"d: expected at least 1, not {group['d']}")
+        group.scalars("step")
+        if "row_var" in group.state:
+            return
+        rows, columns, flat = [], [], []
+        for param in group.params:
+            shape = tuple(int(d) for d in param.shape)
+            many = len(shape) > 1
+            rows.append(state_of((*shape[:-1], 1) if many else (0,), param.dtype))
+            columns.append(state_of((*shape[:-2], 1, shape[-1]) if many else (0,), param.dtype))
+            flat.append(state_of((0,) if many else shape, param.dtype))
+        group.state |= {"row_var": rows, "col_var": columns, "variance": flat}
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        old, (least, small) = group.scalars("step"), group["eps"]
+        counts = group.only(active, old + 1, old)
+        fresh = (counts ** group["beta2_decay"]).contiguous()
+        rates = group.rate.minimum(counts.rsqrt()).contiguous()
+        new: list[tuple[Tensor, Tensor]] = [(old, counts)]
+        for i, param, grad in active:
+            kind, floor = param.dtype, 2.0 ** (1 - param.dtype.digits) if least is None else least
+            alpha = _least(param.norm() / math.sqrt(param.numel()), small)
+            alpha = alpha * rates[i].cast(kind)
+            value = param
+            if group.on("weight_decay"):
+                value = param * (1 - group.rate * group["weight_decay"]).cast(kind)
+            square = self._mean_square(group, i, grad, fresh[i].cast(kind), floor, new)
+            update = grad * square.clamp(min=floor * floor).rsqrt()
+            size = update.norm() / (math.sqrt(param.numel()) * group["d"])
+            new.append((param, value - update * (alpha / _least(size, 1.0))))
+        return new
+
+    def _mean_square(
+        self, group: Group, i: int, grad: Tensor, fresh: Tensor, floor: float,
+        new: list[tuple[Tensor, Tensor]],
+    ) -> Tensor:  # fmt: skip
+        """The running mean of squares; what it is made of is added to the assignments."""
+        found = {name: group.zeros(name)[i] for name in ("row_var", "col_var", "variance")}
+        if grad.ndim < 2:
+            held = found["variance"]
+            square = held + (grad * grad - held) * fresh
+            new.append((held, square))
+            return square
+        sides = []
+        for name, dim in (("row_var", -1), ("col_var", -2)):
+            held = found[name]
+            mean = (grad * grad).sum(dim, keepdim=True) / float(grad.shape[dim])
+            sides.append(held + (mean - held) * fresh)
+            new.append((held, sides[-1]))
+        row, column = sides
+        return row * column / row.mean(-2, keepdim=True).clamp(min=floor)
+
+
+def _least(x: Tensor, least: float) -> Tensor:
+    """The greater of the two; what is NaN does not count, as one element may be."""
+    return x.where(x > least, least)
+
+
+#: A, B and C of x -> A x + B x^3 + C x^5, which Keller Jordan found to bring what lies between 0
+#: and 1 near 1 in five rounds (kellerjordan.github.io/posts/muon).
+_QUINTIC: Final = (3.4445, -4.775, 2.0315)
+
+
+class Muon(Optimizer):
+    """Muon (Jordan and others, 2024), for matrices, as in ``torch.optim.Muon``.
+
+    Each step follows the momentum made nearly orthogonal by Newton-Schulz rounds. They are
+    computed in the type of sums of the parameter, where PyTorch computes them in bfloat16.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize: matrices only. Use another optimizer, as AdamW, for all else.
+    lr : float or Tensor
+        Learning rate.
+    weight_decay : float
+        Each step takes ``lr * weight_decay`` of the parameter away.
+    momentum : float
+        Share of the momentum that stays.
+    nesterov : bool
+        Look ahead along the momentum.
+    ns_coefficients : (float, float, float)
+        Of the odd polynomial of a round.
+    eps : float
+        The least norm that is divided by.
+    ns_steps : int
+        Number of rounds, below 100.
+    adjust_lr_fn : "original", "match_rms_adamw" or None
+        Factor of the learning rate for a matrix of (n, m): ``sqrt(max(1, n / m))``, which None
+        means, too, or ``0.2 * sqrt(max(n, m))``.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+
+    Raises
+    ------
+    ShapeError
+        A parameter is no matrix.
+    """
+
+    _plain = True
+    weight_decay = Hyperparameter(non_negative, live=True)
+    momentum = Hyperparameter(non_negative, live=True)
+    nesterov = Hyperparameter(flag)
+    ns_coefficients = Hyperparameter(numbers(3))
+    eps = Hyperparameter(non_negative)
+    ns_steps = Hyperparameter(whole(0))
+    adjust_lr_fn = Hyperparameter(one_of((None, "original", "match_rms_adamw")))
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-3, weight_decay: float = 0.1,
+        momentum: float = 0.95, nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = _QUINTIC, eps: float = 1e-7,
+        ns_steps: int = 5, adjust_lr_fn: str | None = None, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
+            "ns_coefficients": ns_coefficients, "eps": eps, "ns_steps": ns_steps,
+            "adjust_lr_fn": adjust_lr_fn,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        if group["ns_steps"] >= 100:
+            raise ShapeError(f"ns_steps: expected less than 100, not {group['ns_steps']}")
+        for i, param in enumerate(group.params):
+            if param.ndim != 2:
+                raise ShapeError(
+                    f"params[{i}]: Muon updates matrices only, not shape {param.shape}; give "
+                    "other parameters to another optimizer, as AdamW"
+                )
+        group.zeros("momentum_buffer")
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        new: list[tuple[Tensor, Tensor]] = []
+        momentum = group["momentum"]
+        for i, param, grad in active:
+            held, rest = group.zeros("momentum_buffer")[i], at(1 - momentum, param)
+            buffer = held + (grad - held) * rest
+            way = buffer
+            if group["nesterov"]:
+                way = grad + (buffer - grad) * at(momentum, param)
+            rows, columns = (int(d) for d in param.shape)
+            factor = math.sqrt(max(1, rows / columns))
+            if group["adjust_lr_fn"] == "match_rms_adamw":
+                factor = 0.2 * math.sqrt(max(rows, columns))
+            value = param
+            if group.on("weight_decay"):
+                value = param * (1 - group.rate * group["weight_decay"]).cast(param.dtype)
+            size = (group.rate * factor).cast(param.dtype)
+            new += [(held, buffer), (param, value - _orthogonal(group, way) * size)]
+        return new
+
+
+def _orthogonal(group: Group, matrix: Tensor) -> Tensor:
+    """`matrix` with singular values near 1."""
+    a, b, c = group["ns_coefficients"]
+    wide = dt.float32 if matrix.dtype.itemsize < 4 else matrix.dtype
+    x = matrix.cast(wide)
+    tall = int(x.shape[0]) > int(x.shape[1])
+    x = x.mT if tall else x
+    x = x / x.norm().clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = x @ x.mT
+        x = x * a + (gram * b + (gram @ gram) * c) @ x
+    return (x.mT if tall else x).cast(matrix.dtype)

@@ -1,0 +1,302 @@
+"""L-BFGS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
+from kernelrt.nn import state
+from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, one_of, whole
+from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.wolfe import Point, search
+from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.state import enable_grad, no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Params
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["LBFGS"]
+
+_T = TypeVar("_T")
+
+
+class LBFGS(Optimizer):
+    """Limited-memory BFGS (Nocedal, Math. Comp. 35, 1980), as in ``torch.optim.LBFGS``.
+
+    A step evaluates the loss several times and decides by what it finds, so it is no part of a
+    jitted function; its closure may call one that computes the loss and the gradients.
+
+    Parameters
+    ----------
+    params : iterable of Tensor
+        What to optimize; one group.
+    lr : float or Tensor
+        Length of a step; where there is a line search, the first one to try.
+    max_iter : int
+        How many directions a step follows at most.
+    max_eval : int, optional
+        After how many evaluations it ends; a quarter more than `max_iter` by default.
+    tolerance_grad : float
+        A step ends where no element of the gradient is greater.
+    tolerance_change : float
+        A step ends where neither a parameter nor the loss changes by more.
+    history_size : int
+        How many changes of the gradient are remembered.
+    line_search_fn : "strong_wolfe" or None
+        How the length of a step is found.
+    """
+
+    _plain = True
+    max_iter = Hyperparameter(whole(1))
+    max_eval = Hyperparameter(whole(1))
+    tolerance_grad = Hyperparameter(non_negative)
+    tolerance_change = Hyperparameter(non_negative)
+    history_size = Hyperparameter(whole(1))
+    line_search_fn = Hyperparameter(one_of((None, "strong_wolfe")))
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1, max_iter: int = 20,
+        max_eval: int | None = None, tolerance_grad: float = 1e-7, tolerance_change: float = 1e-9,
+        history_size: int = 100, line_search_fn: str | None = None,
+    ) -> None:  # fmt: skip
+        options = {
+            "max_iter": max_iter, "tolerance_grad": tolerance_grad,
+            "max_eval": whole(1)("max_iter", max_iter) * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_change": tolerance_change, "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }  # fmt: skip
+        super().__init__(params, lr, options)
+        self._memory: _Memory | None = None
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        pass
+
+    def _add(self, given: Mapping[str, Any], name: str) -> None:
+        if self.param_groups:
+            raise ShapeError("params: LBFGS has one group of parameters; use an optimizer for each")
+        super()._add(given, name)
+
+    def step(self, closure: Callable[[], _T] | None = None) -> _T | None:
+        """Minimize the loss for some iterations.
+
+        Parameters
+        ----------
+        closure : callable
+            Sets gradients to those of the loss, and returns it.
+
+        Returns
+        -------
+        object
+            What the closure returned first.
+        """
+        if not callable(closure):
+            raise DTypeError(
+                "closure: LBFGS evaluates the loss several times in a step; pass a function that "
+                "calls zero_grad() and backward() and returns the loss"
+            )
+        if is_tracing():
+            raise JitError(
+                "LBFGS.step: it decides by what it finds, so it cannot be part of a jitted "
+                "function; jit the closure's work instead"
+            )
+        with enable_grad():
+            first = closure()
+
+        def again() -> float:
+            with enable_grad():
+                return _number(closure())
+
+        with no_grad():
+            self._minimize(_number(first), again)
+        return first
+
+    def _minimize(self, loss: float, closure: Callable[[], float]) -> None:
+        group = self.param_groups[0]
+        gradient, count = self._gradient(), 1
+        if _widest(gradient) <= group["tolerance_grad"]:
+            return
+        memory = self._memory = self._memory or _Memory()
+        for turn in range(1, group["max_iter"] + 1):
+            way = memory.direction(gradient, group["history_size"])
+            memory.gradient, before = gradient, loss
+            length = float(group["lr"])
+            if memory.turns == 1:
+                length *= min(1.0, 1.0 / float(np.abs(gradient).sum()))
+            memory.length = length
+            slope = float(gradient @ way)
+            if slope > -group["tolerance_change"]:
+                return
+            if group["line_search_fn"] is None:
+                self._move(self._values(), length, way)
+                if turn == group["max_iter"]:
+                    return
+                loss, gradient = closure(), self._gradient()
+                count += 1
+            else:
+                origin = self._values()
+                found, tried = search(
+                    lambda t, way=way, origin=origin: self._look(closure, origin, t, way),  # type: ignore[misc]
+                    Point(0.0, loss, gradient, slope), length, _widest(way), 1e-9,
+                    group["max_eval"] - count,
+                )  # fmt: skip
+                memory.length, loss, gradient, _ = found
+                self._move(origin, memory.length, way)
+                count += tried
+            if turn == group["max_iter"] or count >= group["max_eval"]:
+                return
+            if _widest(gradient) <= group["tolerance_grad"]:
+                return
+            little = group["tolerance_change"]
+            if _widest(way * memory.length) <= little or abs(loss - before) < little:
+                return
+
+    def _look(
+        self, closure: Callable[[], float], origin: list[Array], length: float, way: Array
+    ) -> Point:
+        """What is found at a length; the parameters go back."""
+        self._move(origin, length, way)
+        loss, gradient = closure(), self._gradient()
+        self._move(origin, 0.0, way)
+        return Point(length, loss, gradient, float(gradient @ way))
+
+    def _values(self) -> list[Array]:
+        return [_array(p) for p in self.params]
+
+    def _gradient(self) -> Array:
+        """All gradients in one line; zeros where there is none."""
+        parts = [
+            np.zeros(p.numel(), _array(p).dtype) if p.grad is None else _array(p.grad).reshape(-1)
+            for p in self.params
+        ]
+        return np.concatenate(parts)
+
+    def _move(self, origin: list[Array], length: float, way: Array) -> None:
+        start, pairs = 0, []
+        for param, value in zip(self.params, origin, strict=True):
+            part = way[start : start + value.size].reshape(value.shape)
+            start += value.size
+            moved = value + (part * length).astype(value.dtype) if length else value
+            pairs.append((param, tensor(moved).cast(param.dtype)))
+        state.overwrite(pairs)
+
+    # ---- state
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Learning rate and history by name; the tensor of the learning rate itself."""
+        found = super().state_dict()
+        memory = self._memory
+        if memory is not None and memory.gradient is not None and memory.way is not None:
+            found |= {
+                "n_iter": tensor(np.array(memory.turns)), "t": tensor(np.array(memory.length)),
+                "d": tensor(memory.way), "prev_flat_grad": tensor(memory.gradient),
+                "H_diag": tensor(np.array(memory.scale)),
+                "ro": tensor(np.array(memory.shares)),
+                "old_dirs": tensor(_stacked(memory.bends, memory.way)),
+                "old_stps": tensor(_stacked(memory.steps, memory.way)),
+            }  # fmt: skip
+        return found
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> state.IncompatibleKeys:
+        """Go on from what :meth:`state_dict` gave."""
+        found = state.load_state_dict(
+            self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
+        )
+        held = {k: _array(v) for k, v in state_dict.items() if k in _HISTORY}
+        if held and len(held) < len(_HISTORY):
+            raise StateError(f"state_dict: missing {sorted(_HISTORY - set(held))}")
+        if held and held["d"].shape != (size := sum(p.numel() for p in self.params),):
+            raise StateError(f"state_dict: 'd' has shape {held['d'].shape}, expected ({size},)")
+        self._memory = _Memory.of(held) if held else None
+        return found
+
+
+_HISTORY = frozenset({"n_iter", "t", "d", "prev_flat_grad", "H_diag", "ro", "old_dirs", "old_stps"})
+
+
+class _Memory:
+    """Past steps and changes of the gradient, which stand for the second derivatives."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.length = 0.0
+        self.scale = 1.0
+        self.way: Array | None = None
+        self.gradient: Array | None = None
+        self.steps: list[Array] = []
+        self.bends: list[Array] = []
+        self.shares: list[float] = []
+
+    @classmethod
+    def of(cls, held: dict[str, Array]) -> _Memory:
+        """What a state dict says."""
+        made = cls()
+        made.turns, made.length = int(held["n_iter"]), float(held["t"])
+        made.scale, made.way, made.gradient = float(held["H_diag"]), held["d"], held["prev_flat_grad"]
+        made.steps, made.bends = list(held["old_stps"]), list(held["old_dirs"])
+        made.shares = [float(v) for v in held["ro"]]
+        return made
+
+    def direction(self, gradient: Array, most: int) -> Array:
+        """Where to go from here, by the two-loop recursion."""
+        self.turns += 1
+        if self.way is None or self.gradient is None:
+            self.way = -gradient
+            return self.way
+        self._remember(gradient - self.gradient, self.way * self.length, most)
+        way, weights = -gradient, []
+        past = list(zip(self.steps, self.bends, self.shares, strict=True))
+        kind = gradient.dtype.type
+        for step, bend, share in reversed(past):
+            weights.append(float(step @ way) * share)
+            way = way - bend * kind(weights[-1])
+        way = way * kind(self.scale)
+        for (step, bend, share), weight in zip(past, reversed(weights), strict=True):
+            way = way + step * kind(weight - float(bend @ way) * share)
+        self.way = way
+        return way
+
+    def _remember(self, bend: Array, step: Array, most: int) -> None:
+        bent = float(bend @ step)
+        if not bent > 1e-10:
+            return
+        self.steps.append(step.astype(bend.dtype))
+        self.bends.append(bend)
+        self.shares.append(1.0 / bent)
+        for past in (self.steps, self.bends, self.shares):
+            del past[: max(0, len(past) - most)]
+        self.scale = bent / float(bend @ bend)
+
+
+def _array(value: Any) -> Array:
+    """A copy as an array; bfloat16 as float32."""
+    if isinstance(value, Tensor):
+        value = value.detach()
+        value = (value.float() if value.dtype.name == "bfloat16" else value).numpy()
+    return np.array(value)
+
+
+def _stacked(parts: list[Array], like: Array) -> Array:
+    return np.stack(parts) if parts else np.zeros((0, like.size), like.dtype)
+
+
+def _number(loss: object) -> float:
+    if isinstance(loss, Tensor):
+        return float(loss.item())
+    if not isinstance(loss, int | float | np.floating):
+        raise DTypeError(f"closure: expected it to return the loss, not {type(loss).__name__}")
+    return float(loss)
+
+
+def _widest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

@@ -1,0 +1,248 @@
+"""Schedules made of others, and one that looks at what training achieves."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
+
+from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.nn.optim.hyper import non_negative, one_of, whole
+from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, outside, per_group
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.nn.optim.optimizer import Optimizer
+
+__all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
+
+
+class _Composed(LRScheduler):
+    """A schedule made of others."""
+
+    _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "_schedulers")
+    _schedulers: list[LRScheduler]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to save, with that of each schedule in it."""
+        return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave."""
+        found = self._checked(state_dict)
+        parts = found.pop("_schedulers")
+        if len(parts) != len(self._schedulers):
+            raise StateError(
+                f"state_dict: it has {len(parts)} schedules, expected {len(self._schedulers)}"
+            )
+        for schedule, held in zip(self._schedulers, parts, strict=True):
+            schedule.load_state_dict(held)
+        self.__dict__.update(found)
+
+
+class SequentialLR(_Composed):
+    """One schedule after the other.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    schedulers : list of LRScheduler
+        Schedules of this optimizer.
+    milestones : list of int
+        The first epoch of each schedule but the first.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int],
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        self.optimizer = check_optimizer(optimizer)
+        self._schedulers = _check_parts(schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ShapeError(
+                f"milestones: expected {len(schedulers) - 1} epochs for {len(schedulers)} "
+                f"schedulers, not {len(milestones)}"
+            )
+        self._milestones = [whole(0)(f"milestones[{i}]", m) for i, m in enumerate(milestones)]
+        if self._milestones != sorted(self._milestones):
+            raise ShapeError(f"milestones: expected them in order, not {milestones}")
+        self.last_epoch = last_epoch + 1
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for schedule in self._schedulers:
+            _take_back(schedule)
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._begin()  # noqa: SLF001 - a schedule is made of others
+        self._last_lr = first.get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the learning rates of the next epoch."""
+        _no_epoch(epoch)
+        outside(self)
+        self.last_epoch += 1
+        turn = bisect_right(self._milestones, self.last_epoch)
+        schedule = self._schedulers[turn]
+        if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
+            schedule._update(0)  # noqa: SLF001 - a schedule is made of others
+        else:
+            schedule.step()
+        self._last_lr = schedule.get_last_lr()
+
+
+class ChainedScheduler(_Composed):
+    """Several schedules, one after the other in each epoch.
+
+    Parameters
+    ----------
+    schedulers : list of LRScheduler
+        Schedules of one optimizer.
+    optimizer : Optimizer, optional
+        That one.
+    """
+
+    def __init__(
+        self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None
+    ) -> None:
+        if not schedulers:
+            raise ShapeError("schedulers: expected at least one")
+        if optimizer is None:
+            optimizer = getattr(schedulers[0], "optimizer", None)
+        self.optimizer = check_optimizer(optimizer)
+        self._schedulers = _check_parts(schedulers, self.optimizer)
+        self._last_lr = self._rates()
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the learning rates of the next epoch."""
+        _no_epoch(epoch)
+        for schedule in self._schedulers:
+            schedule.step()
+        self._last_lr = self._rates()
+
+
+def _no_epoch(epoch: int | None) -> None:
+    if epoch is not None:
+        raise ShapeError(f"epoch: schedules made of others go on by one, not to {epoch}")
+
+
+def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
+    if not schedulers:
+        raise ShapeError("schedulers: expected at least one")
+    for i, schedule in enumerate(schedulers):
+        if isinstance(schedule, ReduceLROnPlateau) or not isinstance(schedule, LRScheduler):
+            raise DTypeError(
+                f"schedulers[{i}]: expected a schedule by epochs, not {type(schedule).__name__}"
+            )
+        if schedule.optimizer is not optimizer:
+            raise ShapeError(f"schedulers[{i}]: it belongs to another optimizer")
+    return list(schedulers)
+
+
+def _take_back(schedule: LRScheduler) -> None:
+    """Let a schedule be as it was before its first step."""
+    if isinstance(schedule, _Composed):
+        for part in schedule._schedulers:  # noqa: SLF001 - a schedule is made of others
+            _take_back(part)
+    else:
+        schedule.last_epoch -= 1
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times `factor` where a number has not improved for more than `patience` epochs.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    mode : "min" or "max"
+        Whether less or more is better.
+    factor : float
+        Below 1.
+    patience : int
+        Epochs without an improvement that are allowed.
+    threshold : float
+        What counts as one.
+    threshold_mode : "rel" or "abs"
+        Whether that is a share of the best or a difference.
+    cooldown : int
+        Epochs after a change that are not looked at.
+    min_lr : float or list of float
+        The least learning rate, for all groups or one for each.
+    eps : float
+        A change that is not greater is not made.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
+        min_lr: float | list[float] = 0, eps: float = 1e-8,
+    ) -> None:  # fmt: skip
+        self.optimizer = check_optimizer(optimizer)
+        self.factor = non_negative("factor", factor)
+        if self.factor >= 1:
+            raise ShapeError(f"factor: expected a number below 1, not {factor}")
+        one_of(("min", "max"))("mode", mode)
+        one_of(("rel", "abs"))("threshold_mode", threshold_mode)
+        self.mode, self.threshold_mode = mode, threshold_mode
+        self.threshold = non_negative("threshold", threshold)
+        self.patience = whole(0)("patience", patience)
+        self.cooldown = whole(0)("cooldown", cooldown)
+        self.min_lrs = per_group("min_lr", optimizer, min_lr)
+        self.eps = non_negative("eps", eps)
+        self.last_epoch = 0
+        self.best = math.inf if mode == "min" else -math.inf
+        self.cooldown_counter = 0
+        self.num_bad_epochs = 0
+        self._last_lr = self._rates()
+
+    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
+        """Look at the number of an epoch.
+
+        Parameters
+        ----------
+        metrics : float
+            A number, or a tensor or array of one.
+        epoch : int, optional
+            Which epoch it is.
+        """
+        outside(self)
+        current = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if self._is_better(current):
+            self.best = current
+            self.num_bad_epochs = 0
+        else:
+            self.num_bad_epochs += 1
+        if self.in_cooldown:
+            self.cooldown_counter -= 1
+            self.num_bad_epochs = 0
+        if self.num_bad_epochs > self.patience:
+            self._reduce()
+            self.cooldown_counter = self.cooldown
+            self.num_bad_epochs = 0
+        self._last_lr = self._rates()
+
+    def _reduce(self) -> None:
+        if len(self.min_lrs) != len(self._groups):
+            self.min_lrs += self.min_lrs[-1:] * (len(self._groups) - len(self.min_lrs))
+        for group, least in zip(self._groups, self.min_lrs, strict=True):
+            before = group["lr"]
+            rate = max(before * self.factor, least)
+            if before - rate > self.eps:
+                group["lr"] = rate
+
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether epochs are not looked at yet."""
+        return self.cooldown_counter > 0
+
+    def _is_better(self, current: float) -> bool:
+        least = self.mode == "min"
+        if self.threshold_mode == "abs":
+            bar = self.best - self.threshold if least else self.best + self.threshold
+        else:
+            bar = self.best * (1.0 - self.threshold if least else self.threshold + 1.0)
+        return current < bar if least else current > bar

@@ -1,0 +1,305 @@
+"""Schedules that go up and down, some of them with the momentum."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.nn.optim.hyper import any_number, flag, fraction, one_of, positive, whole
+from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, outside, per_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Optimizer
+
+__all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Along half a cosine to `eta_min`, again and again (SGDR, arXiv:1608.03983).
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    T_0 : int
+        Epochs of the first turn.
+    T_mult : int
+        How many times longer each turn is than the one before.
+    eta_min : float
+        The least learning rate.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0,  # noqa: N803 - torch's names
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        self.T_0 = self.T_i = whole(1)("T_0", T_0)
+        self.T_mult = whole(1)("T_mult", T_mult)
+        self.eta_min = any_number("eta_min", eta_min)
+        self.T_cur: float = last_epoch
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        """The learning rates at this place of the turn."""
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+    def step(self, epoch: float | None = None) -> None:
+        """Set the learning rates of the next epoch, or of `epoch`, which may have a fraction."""
+        outside(self)
+        if epoch is None and self.last_epoch < 0:
+            epoch = 0
+        if epoch is None:
+            epoch = self.last_epoch + 1
+            self.T_cur += 1
+            if self.T_cur >= self.T_i:
+                self.T_cur %= self.T_i
+                self.T_i *= self.T_mult
+        elif epoch < 0:
+            raise ShapeError(f"epoch: expected at least 0, not {epoch}")
+        else:
+            self._go_to(epoch)
+        self.last_epoch = math.floor(epoch)
+        self._set(self.get_lr())
+
+    def _go_to(self, epoch: float) -> None:
+        if epoch < self.T_0:
+            self.T_i, self.T_cur = self.T_0, epoch
+        elif self.T_mult == 1:
+            self.T_cur = epoch % self.T_0
+        else:
+            longer = self.T_mult - 1
+            turn = int(math.log(epoch / self.T_0 * longer + 1, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult**turn - 1) / longer
+            self.T_i = self.T_0 * self.T_mult**turn
+
+
+class _Cycle(LRScheduler):
+    """A schedule that may move the momentum against the learning rate."""
+
+    cycle_momentum: bool
+    use_beta1: bool
+
+    def _cycled(self, optimizer: Optimizer, base: Any, most: Any, begins: bool) -> None:
+        """Note between which momentums to go, and set the first."""
+        self.use_beta1 = "betas" in optimizer.defaults
+        if not self.use_beta1 and "momentum" not in optimizer.defaults:
+            raise ShapeError(
+                f"cycle_momentum: {type(optimizer).__name__} has neither a momentum nor betas; "
+                "pass cycle_momentum=False"
+            )
+        self.max_momentums = per_group("max_momentum", optimizer, most)
+        self.base_momentums = per_group("base_momentum", optimizer, base)
+        if not begins:
+            return
+        for i, group in enumerate(optimizer.param_groups):
+            group["max_momentum"] = self.max_momentums[i]
+            group["base_momentum"] = self.base_momentums[i]
+            self._set_momentum(group, self.max_momentums[i])
+
+    def _set_momentum(self, group: Group, value: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (value, *group["betas"][1:])
+        else:
+            group["momentum"] = value
+
+
+class CyclicLR(_Cycle):
+    """Up and down between two learning rates (Smith, arXiv:1506.01186).
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    base_lr, max_lr : float or list of float
+        Where a cycle begins and what is its top, for all groups or one for each.
+    step_size_up, step_size_down : int
+        Steps up and down; as many down as up by default.
+    mode : "triangular", "triangular2" or "exp_range"
+        The height of each cycle stays, halves, or shrinks by `gamma` in each step.
+    gamma : float
+        See `mode`.
+    scale_fn : callable, optional
+        Gives the height in place of `mode`.
+    scale_mode : "cycle" or "iterations"
+        Whether it is given the number of the cycle, from 1, or of the step.
+    cycle_momentum : bool
+        Whether the momentum, or the first of the betas, goes down as the learning rate goes up.
+    base_momentum, max_momentum : float or list of float
+        Between which it goes.
+    last_epoch : int
+        The step to go on after; -1 begins.
+    """
+
+    _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "_scale")
+
+    def __init__(
+        self, optimizer: Optimizer, base_lr: float | list[float], max_lr: float | list[float],
+        step_size_up: int = 2000, step_size_down: int | None = None, mode: str = "triangular",
+        gamma: float = 1.0, scale_fn: Callable[[float], float] | None = None,
+        scale_mode: str = "cycle", cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.8, max_momentum: float | list[float] = 0.9,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        check_optimizer(optimizer)
+        low = per_group("base_lr", optimizer, base_lr)
+        self.max_lrs = per_group("max_lr", optimizer, max_lr)
+        up = whole(1)("step_size_up", step_size_up)
+        down = up if step_size_down is None else whole(1)("step_size_down", step_size_down)
+        self.total_size = float(up + down)
+        self.step_ratio = up / self.total_size
+        self.mode, self.gamma = mode, any_number("gamma", gamma)
+        one_of(("cycle", "iterations"))("scale_mode", scale_mode)
+        if scale_fn is None:
+            one_of(("triangular", "triangular2", "exp_range"))("mode", mode)
+            scale_mode = "iterations" if mode == "exp_range" else "cycle"
+        elif not callable(scale_fn):
+            raise DTypeError(f"scale_fn: expected a function, not {type(scale_fn).__name__}")
+        self._scale, self.scale_mode = scale_fn, scale_mode
+        self.cycle_momentum = flag("cycle_momentum", cycle_momentum)
+        if last_epoch == -1:
+            for rate, group in zip(low, optimizer.param_groups, strict=True):
+                group["lr"] = rate
+        if self.cycle_momentum:
+            self._cycled(optimizer, base_momentum, max_momentum, last_epoch == -1)
+        super().__init__(optimizer, last_epoch)
+        self.base_lrs = low
+
+    def _height(self, cycle: int) -> float:
+        place = cycle if self.scale_mode == "cycle" else self.last_epoch
+        if self._scale is not None:
+            return self._scale(place)
+        if self.mode == "triangular":
+            return 1.0
+        if self.mode == "triangular2":
+            return float(1 / 2.0 ** (place - 1))
+        return float(self.gamma**place)
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this step; sets the momentum, too."""
+        cycle = math.floor(1 + self.last_epoch / self.total_size)
+        place = 1.0 + self.last_epoch / self.total_size - cycle
+        rising = place <= self.step_ratio
+        share = place / self.step_ratio if rising else (place - 1) / (self.step_ratio - 1)
+        height = share * self._height(cycle)
+        if self.cycle_momentum:
+            ends = zip(self._groups, self.base_momentums, self.max_momentums, strict=True)
+            for group, low, high in ends:
+                self._set_momentum(group, high - (high - low) * height)
+        return [
+            low + (high - low) * height
+            for low, high in zip(self.base_lrs, self.max_lrs, strict=True)
+        ]
+
+
+class OneCycleLR(_Cycle):
+    """Once up and down, far below where it began (Smith and Topin, arXiv:1708.07120).
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    max_lr : float or list of float
+        The top, for all groups or one for each.
+    total_steps : int, optional
+        Steps in all; by default ``epochs * steps_per_epoch``.
+    epochs, steps_per_epoch : int, optional
+        Their factors.
+    pct_start : float
+        The share of them that goes up.
+    anneal_strategy : "cos" or "linear"
+        The shape of the way.
+    cycle_momentum : bool
+        Whether the momentum, or the first of the betas, goes down as the learning rate goes up.
+    base_momentum, max_momentum : float or list of float
+        Between which it goes.
+    div_factor : float
+        The first learning rate is ``max_lr / div_factor``.
+    final_div_factor : float
+        The last one is the first one divided by this.
+    three_phase : bool
+        Come down to the first learning rate as fast as up, and to the last one in a third phase.
+    last_epoch : int
+        The step to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, max_lr: float | list[float], total_steps: int | None = None,
+        epochs: int | None = None, steps_per_epoch: int | None = None, pct_start: float = 0.3,
+        anneal_strategy: str = "cos", cycle_momentum: bool = True,
+        base_momentum: float | list[float] = 0.85, max_momentum: float | list[float] = 0.95,
+        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        check_optimizer(optimizer)
+        if total_steps is not None:
+            self.total_steps = whole(1)("total_steps", total_steps)
+        elif epochs is None or steps_per_epoch is None:
+            raise ShapeError("total_steps: pass it, or epochs and steps_per_epoch")
+        else:
+            each = whole(1)("steps_per_epoch", steps_per_epoch)
+            self.total_steps = whole(1)("epochs", epochs) * each
+        share = fraction("pct_start", pct_start)
+        one_of(("cos", "linear"))("anneal_strategy", anneal_strategy)
+        self._straight = anneal_strategy == "linear"
+        self._phases = _phases(share, self.total_steps, flag("three_phase", three_phase))
+        tops = per_group("max_lr", optimizer, max_lr)
+        first, last = positive("div_factor", div_factor), positive("final_div_factor",
+                                                                   final_div_factor)  # fmt: skip
+        if last_epoch == -1:
+            for top, group in zip(tops, optimizer.param_groups, strict=True):
+                group["initial_lr"] = top / first
+                group["max_lr"] = top
+                group["min_lr"] = top / first / last
+        self.cycle_momentum = flag("cycle_momentum", cycle_momentum)
+        if self.cycle_momentum:
+            self._cycled(optimizer, base_momentum, max_momentum, last_epoch == -1)
+        super().__init__(optimizer, last_epoch)
+
+    def _between(self, start: float, end: float, share: float) -> float:
+        if self._straight:
+            return (end - start) * share + start
+        return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this step; sets the momentum, too."""
+        step = self.last_epoch
+        if step > self.total_steps:
+            raise ShapeError(
+                f"OneCycleLR: step {step} of {self.total_steps} steps; it has gone all its way"
+            )
+        start, phase = 0.0, self._phases[0]
+        for phase in self._phases:
+            if step <= phase[0]:
+                break
+            start = phase[0] if phase is not self._phases[-1] else start
+        end, (rate, next_rate), (momentum, next_momentum) = phase
+        share = (step - start) / (end - start)
+        if self.cycle_momentum:
+            for group in self._groups:
+                value = self._between(group[momentum], group[next_momentum], share)
+                self._set_momentum(group, value)
+        return [self._between(group[rate], group[next_rate], share) for group in self._groups]
+
+
+_Phase = tuple[float, tuple[str, str], tuple[str, str]]
+
+
+def _phases(share: float, steps: int, three: bool) -> list[_Phase]:
+    """Each phase's last step, and between which of a group's numbers it goes."""
+    top = float(share * steps) - 1
+    up: _Phase = (top, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
+    down = ("base_momentum", "max_momentum")
+    if not three:
+        return [up, (steps - 1, ("max_lr", "min_lr"), down)]
+    back = float(2 * share * steps) - 2
+    return [
+        up, (back, ("max_lr", "initial_lr"), down),
+        (steps - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum")),
+    ]  # fmt: skip

@@ -1,0 +1,366 @@
+"""Schedules that are a factor of the learning rate, by the epoch."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.nn.optim.hyper import any_number, non_negative, whole
+from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernelrt.nn.optim.optimizer import Optimizer
+
+__all__ = ["ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LambdaLR", "LinearLR",
+           "MultiStepLR", "MultiplicativeLR", "PolynomialLR", "StepLR"]  # fmt: skip
+
+
+class _Factor(LRScheduler):
+    """A schedule that multiplies the learning rates, whatever they are, in each epoch."""
+
+    def _factor(self) -> float:
+        """By what to multiply now."""
+        raise NotImplementedError
+
+    def _total(self) -> float:
+        """What the factors up to this epoch come to."""
+        raise NotImplementedError
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this epoch, from those of the one before."""
+        factor = self._factor()
+        return [rate * factor for rate in self._rates()]
+
+    def _closed(self) -> list[float]:
+        total = self._total()
+        return [rate * total for rate in self.base_lrs]
+
+
+class StepLR(_Factor):
+    """Times `gamma` after every `step_size` epochs.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    step_size : int
+        Epochs between two changes.
+    gamma : float
+        The factor.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.step_size = whole(1)("step_size", step_size)
+        self.gamma = any_number("gamma", gamma)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        turns = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
+        return self.gamma if turns else 1.0
+
+    def _total(self) -> float:
+        return self.gamma ** (self.last_epoch // self.step_size)
+
+
+class MultiStepLR(_Factor):
+    """Times `gamma` at each of `milestones`.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    milestones : iterable of int
+        Epochs; one that comes twice counts twice.
+    gamma : float
+        The factor.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        self.milestones = Counter(
+            whole(0)(f"milestones[{i}]", m) for i, m in enumerate(milestones)
+        )
+        self.gamma = any_number("gamma", gamma)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return float(self.gamma ** self.milestones[self.last_epoch])
+
+    def _total(self) -> float:
+        passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return float(self.gamma**passed)
+
+
+class ConstantLR(_Factor):
+    """Times `factor` until the epoch `total_iters`.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    factor : float
+        From 0 to 1.
+    total_iters : int
+        The first epoch without it.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        self.factor = non_negative("factor", factor)
+        if self.factor > 1:
+            raise ShapeError(f"factor: expected a number from 0 to 1, not {factor}")
+        self.total_iters = whole(0)("total_iters", total_iters)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        if self.last_epoch == 0:
+            return self.factor
+        return 1.0 / self.factor if self.last_epoch == self.total_iters else 1.0
+
+    def _total(self) -> float:
+        return self.factor + (self.last_epoch >= self.total_iters) * (1 - self.factor)
+
+
+class LinearLR(_Factor):
+    """Times a factor that goes evenly from `start_factor` to `end_factor`.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    start_factor : float
+        The first one, above 0 and up to 1.
+    end_factor : float
+        The last one, from 0 to 1.
+    total_iters : int
+        The epoch that has the last one.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, start_factor: float = 1.0 / 3, end_factor: float = 1.0,
+        total_iters: int = 5, last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        self.start_factor = any_number("start_factor", start_factor)
+        if not 0 < self.start_factor <= 1:
+            raise ShapeError(f"start_factor: expected above 0 and up to 1, not {start_factor}")
+        self.end_factor = any_number("end_factor", end_factor)
+        if not 0 <= self.end_factor <= 1:
+            raise ShapeError(f"end_factor: expected a number from 0 to 1, not {end_factor}")
+        self.total_iters = whole(0)("total_iters", total_iters)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        if self.last_epoch == 0:
+            return self.start_factor
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return 1.0
+        rise = self.end_factor - self.start_factor
+        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * rise
+        return 1.0 + rise / before
+
+    def _total(self) -> float:
+        rise = self.end_factor - self.start_factor
+        passed = min(self.total_iters, self.last_epoch)
+        return self.start_factor + rise * passed / max(self.total_iters, 1)
+
+
+class ExponentialLR(_Factor):
+    """Times `gamma` in each epoch.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    gamma : float
+        The factor.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = any_number("gamma", gamma)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        return 1.0 if self._is_initial else self.gamma
+
+    def _total(self) -> float:
+        return float(self.gamma**self.last_epoch)
+
+
+class PolynomialLR(_Factor):
+    """Times ``(1 - epoch / total_iters) ** power``.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    total_iters : int
+        The epoch in which 0 is reached.
+    power : float
+        Of the polynomial.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
+        self.total_iters = whole(1)("total_iters", total_iters)
+        self.power = any_number("power", power)
+        super().__init__(optimizer, last_epoch)
+
+    def _factor(self) -> float:
+        if self._is_initial or self.last_epoch > self.total_iters:
+            return 1.0
+        now, before = (1.0 - e / self.total_iters for e in (self.last_epoch, self.last_epoch - 1))
+        return float((now / before) ** self.power)
+
+    def _total(self) -> float:
+        passed = min(self.total_iters, self.last_epoch)
+        return float((1.0 - passed / self.total_iters) ** self.power)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Along half a cosine to `eta_min` in `T_max` epochs, and back (SGDR, arXiv:1608.03983).
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    T_max : int
+        Epochs from the greatest to the least.
+    eta_min : float
+        The least learning rate.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1  # noqa: N803 - torch's name
+    ) -> None:  # fmt: skip
+        self.T_max = whole(1)("T_max", T_max)
+        self.eta_min = any_number("eta_min", eta_min)
+        super().__init__(optimizer, last_epoch)
+
+    def _height(self, epoch: int) -> float:
+        return 1 + math.cos(math.pi * epoch / self.T_max)
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this epoch, from those of the one before."""
+        if self._is_initial:
+            return self._rates()
+        if self._step_count == 1 and self.last_epoch > 0:
+            return self._closed()
+        low = self.eta_min
+        if (self.last_epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [
+                rate + (base - low) * rise
+                for rate, base in zip(self._rates(), self.base_lrs, strict=True)
+            ]
+        factor = self._height(self.last_epoch) / self._height(self.last_epoch - 1)
+        return [factor * (rate - low) + low for rate in self._rates()]
+
+    def _closed(self) -> list[float]:
+        height = self._height(self.last_epoch) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
+
+
+Rule = Callable[[int], float]
+
+
+class _Ruled(LRScheduler):
+    """A schedule by functions of the epoch, one for each group."""
+
+    _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "lr_lambdas")
+
+    def __init__(
+        self, optimizer: Optimizer, lr_lambda: Rule | list[Rule], last_epoch: int = -1
+    ) -> None:
+        count = len(check_optimizer(optimizer).param_groups)
+        rules = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * count
+        if len(rules) != count:
+            raise ShapeError(
+                f"lr_lambda: expected {count} functions, one for each group, not {len(rules)}"
+            )
+        for rule in rules:
+            if not callable(rule):
+                raise DTypeError(f"lr_lambda: expected a function, not {type(rule).__name__}")
+        self.lr_lambdas = rules
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to save: of callable objects their attributes, of functions nothing."""
+        held = [getattr(r, "__dict__", None) or None for r in self.lr_lambdas]
+        plain = [None if isinstance(r, type(lambda: 0)) else h
+                 for r, h in zip(self.lr_lambdas, held, strict=True)]  # fmt: skip
+        return {**super().state_dict(), "lr_lambdas": [h and dict(h) for h in plain]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave."""
+        found = self._checked(state_dict)
+        for rule, held in zip(self.lr_lambdas, found.pop("lr_lambdas"), strict=True):
+            if held is not None:
+                rule.__dict__.update(held)
+        self.__dict__.update(found)
+
+
+class LambdaLR(_Ruled):
+    """The first learning rate times a function of the epoch.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    lr_lambda : callable or list of callable
+        Gives the factor of an epoch, for all groups or one for each.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this epoch."""
+        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
+        return [base * rule(self.last_epoch) for base, rule in pairs]
+
+
+class MultiplicativeLR(_Ruled):
+    """The learning rate before, times a function of the epoch.
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    lr_lambda : callable or list of callable
+        Gives the factor of an epoch, for all groups or one for each.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this epoch, from those of the one before."""
+        if self._is_initial:
+            return self._rates()
+        pairs = zip(self._rates(), self.lr_lambdas, strict=True)
+        return [rate * rule(self.last_epoch) for rate, rule in pairs]

@@ -1,0 +1,235 @@
+"""Relatives of Adam: Adamax, NAdam, RAdam."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from kernelrt.nn.optim.adaptive import penalized
+from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
+from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.tensor.comparison import where
+
+if TYPE_CHECKING:
+    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Adamax", "NAdam", "RAdam"]
+
+
+class _Moments(Optimizer):
+    """What keeps running means of gradients and of their squares."""
+
+    betas = Hyperparameter(decays, live=True)
+    eps = Hyperparameter(non_negative, live=True)
+    weight_decay = Hyperparameter(non_negative, live=True)
+    maximize = Hyperparameter(flag)
+    _second = "exp_avg_sq"
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        group.scalars("step")
+        group.zeros("exp_avg")
+        group.zeros(cls._second)
+
+    def _counted(self, group: Group, active: Active) -> tuple[Tensor, Tensor]:
+        """The state that counts steps, and its new value."""
+        old = group.scalars("step")
+        return old, group.only(active, old + 1, old)
+
+    def _mean(self, group: Group, i: int, grad: Tensor) -> Tensor:
+        mean = group.zeros("exp_avg")[i]
+        return mean + (grad - mean) * at(1 - group["betas"][0], mean)
+
+    def _square(self, group: Group, i: int, grad: Tensor) -> Tensor:
+        square, beta = group.zeros("exp_avg_sq")[i], group["betas"][1]
+        return square * at(beta, square) + grad * grad * at(1 - beta, square)
+
+
+class Adamax(_Moments):
+    """Adamax (Kingma and Ba, arXiv:1412.6980, section 7.1), as in ``torch.optim.Adamax``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    betas : (float, float)
+        Decay of the running mean of the gradient and of its running greatest size.
+    eps : float
+        Added to the size of each gradient.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    _second = "exp_inf"
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+        *, maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {"betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, lr, options, **ways)
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        beta1, beta2 = group["betas"]
+        old, counts = self._counted(group, active)
+        sizes = (group.rate / (1 - beta1**counts)).contiguous()
+        new: list[tuple[Tensor, Tensor]] = [(old, counts)]
+        for i, param, grad in active:
+            grad = penalized(group, param, grad)  # noqa: PLW2901
+            mean, held = self._mean(group, i, grad), group.zeros("exp_inf")[i]
+            most = (held * at(beta2, param)).maximum(grad.abs() + at(group["eps"], param))
+            new += [
+                (group.zeros("exp_avg")[i], mean), (held, most),
+                (param, param - mean / most * sizes[i].cast(param.dtype)),
+            ]  # fmt: skip
+        return new
+
+
+class NAdam(_Moments):
+    """Adam with Nesterov's momentum (Dozat, ICLR workshop 2016), as in ``torch.optim.NAdam``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    betas : (float, float)
+        Decay of the running means of the gradient and of its square.
+    eps : float
+        Added to the denominator.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    momentum_decay : float
+        How fast the momentum grows to ``betas[0]``: it is ``betas[0] * (1 - 0.96 ** (t *
+        momentum_decay) / 2)`` in step t.
+    decoupled_weight_decay : bool
+        Take ``lr * weight_decay`` of the parameter away instead, as AdamW does.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    momentum_decay = Hyperparameter(non_negative)
+    decoupled_weight_decay = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *,
+        maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    @classmethod
+    def _prepare(cls, group: Group) -> None:
+        super()._prepare(group)
+        group.scalars("mu_product", 1.0)
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        beta1, beta2 = group["betas"]
+        decay, products = group["momentum_decay"], group.scalars("mu_product", 1.0)
+        old, counts = self._counted(group, active)
+        now, later = ((1 - 0.5 * 0.96 ** (c * decay)) * beta1 for c in (counts, counts + 1))
+        product = products * now
+        of_grad = (group.rate * (1 - now) / (1 - product)).contiguous()
+        of_mean = (group.rate * later / (1 - product * later)).contiguous()
+        scales = (1 - beta2**counts).rsqrt().contiguous()
+        new = [(old, counts), (products, group.only(active, product, products))]
+        for i, param, grad in active:
+            value, grad = decayed(group, param, grad)  # noqa: PLW2901
+            mean, square = self._mean(group, i, grad), self._square(group, i, grad)
+            size = square.sqrt() * scales[i].cast(param.dtype) + at(group["eps"], param)
+            step = grad * of_grad[i].cast(param.dtype) + mean * of_mean[i].cast(param.dtype)
+            new += [
+                (group.zeros("exp_avg")[i], mean), (group.zeros("exp_avg_sq")[i], square),
+                (param, value - step / size),
+            ]  # fmt: skip
+        return new
+
+
+def decayed(group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Parameter and gradient with the weight decay in one of them."""
+    if not group.on("weight_decay") or not group["decoupled_weight_decay"]:
+        return param, penalized(group, param, grad)
+    factor = (1 - group.rate * group["weight_decay"]).cast(param.dtype)
+    return param * factor, grad
+
+
+class RAdam(_Moments):
+    """Rectified Adam (Liu and others, arXiv:1908.03265), as in ``torch.optim.RAdam``.
+
+    Parameters
+    ----------
+    params : iterable of Tensor, or of dict
+        What to optimize.
+    lr : float or Tensor
+        Learning rate.
+    betas : (float, float)
+        Decay of the running means of the gradient and of its square.
+    eps : float
+        Added to the denominator.
+    weight_decay : float
+        L2 penalty: so much of the parameter is added to its gradient.
+    decoupled_weight_decay : bool
+        Take ``lr * weight_decay`` of the parameter away instead, as AdamW does.
+    maximize : bool
+        Go up along the gradient.
+    **ways : bool, optional
+        As in :class:`Optimizer`.
+    """
+
+    _plain = True
+    decoupled_weight_decay = Hyperparameter(flag)
+
+    def __init__(
+        self, params: Params, lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False, *, maximize: bool = False, **ways: Unpack[Ways],
+    ) -> None:  # fmt: skip
+        options = {
+            "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize,
+        }  # fmt: skip
+        super().__init__(params, lr, options, **ways)
+
+    def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
+        beta1, beta2 = group["betas"]
+        old, counts = self._counted(group, active)
+        kept = beta2**counts
+        most = 2 / (1 - beta2) - 1
+        length = most - counts * 2 * kept / (1 - kept)
+        # Above 5 the variance of the step is known, which the factor makes the same in each step.
+        known = length > 5
+        safe = where(known, length, 6.0)
+        factor = (safe - 4) * (safe - 2) * most / ((most - 4) * (most - 2) * safe)
+        size = group.rate / (1 - beta1**counts)
+        rectified = (size * ((1 - kept) * factor.abs()).sqrt()).contiguous()
+        plain, sure = size.contiguous(), known.contiguous()
+        new: list[tuple[Tensor, Tensor]] = [(old, counts)]
+        for i, param, grad in active:
+            value, grad = decayed(group, param, grad)  # noqa: PLW2901
+            mean, square = self._mean(group, i, grad), self._square(group, i, grad)
+            divided = rectified[i].cast(param.dtype) / (square.sqrt() + at(group["eps"], param))
+            new += [
+                (group.zeros("exp_avg")[i], mean), (group.zeros("exp_avg_sq")[i], square),
+                (param, value - mean * divided.where(sure[i], plain[i].cast(param.dtype))),
+            ]  # fmt: skip
+        return new
