@@ -28,6 +28,7 @@ type type_as uop view view_as zero_grad is_realized where
 """
 
 
+@functools.cache
 def names(kind: type) -> frozenset[str]:
     """The methods of `kind` that are functions, too."""
     found = set()
@@ -78,14 +79,14 @@ def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
     """`value` as a tensor: a number has the type that it has beside a tensor among `others`."""
     for other in others:
         if isinstance(other, kind) and isinstance(other, ArrayHandle):
-            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]
+            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]  # noqa: SLF001
     from kernelrt.tensor.creation import from_data
 
     return from_data(kind, value, "input")
 
 
 def provide(
-    module: str, kind: type, public: Iterable[str], otherwise: Callable[[str], Any]
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`.
 
@@ -95,17 +96,20 @@ def provide(
         What the module is called.
     kind : type
         Whose methods they are.
-    public : iterable of str
-        Which of them; those that are none are left out.
+    public : iterable of str or None
+        Which of them, all for None; those that are none are left out.
     otherwise : callable
         What the module's ``__getattr__`` does with other names.
     """
     import sys
 
-    wanted = frozenset(public)
+    chosen = None if public is None else frozenset(public)
+
+    def wanted() -> frozenset[str]:
+        return names(kind) if chosen is None else names(kind) & chosen
 
     def found(name: str) -> Any:
-        if name not in wanted or name not in names(kind):
+        if name.startswith("_") or name not in wanted():
             return otherwise(name)
         made = function(kind, name, module)
         setattr(sys.modules[module], name, made)
@@ -113,7 +117,7 @@ def provide(
 
     def listed() -> list[str]:
         own = vars(sys.modules[module])
-        return sorted({*own.get("__all__", own), *(wanted & names(kind))})
+        return sorted({*own.get("__all__", own), *wanted()})
 
     return found, listed
 

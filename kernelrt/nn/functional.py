@@ -106,8 +106,9 @@ def _activation(name: str) -> Callable[..., Tensor]:
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
     _found, __dir__ = _provide(
-        __name__, _Tensor, _METHODS.split(), _of_module(__name__, {}, __all__, _Tensor)
-    )
+        __name__, _Tensor, [*_METHODS.split(), *_ACTIVATIONS.split()],
+        _of_module(__name__, {}, __all__, _Tensor),
+    )  # fmt: skip
 
     def __getattr__(name: str) -> Any:
         if name in _ACTIVATIONS.split() and hasattr(_Tensor, name):

@@ -33,7 +33,7 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     """The method `name` of `kind` as a function, whose first parameter is called ``input``."""
 
 def provide(
-    module: str, kind: type, public: Iterable[str], otherwise: Callable[[str], Any]
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`."""
 '''
