@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import real
+from kernelrt.tensor.arguments import integer, real
+from kernelrt.tensor.ctc import alignment_losses
 from kernelrt.tensor.functions import at_least, softplus
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.positions import check_labels
+from kernelrt.tensor.positions import check_labels, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.statistics import StatisticsMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["MarginMethods"]
+__all__ = ["Lengths", "MarginMethods"]
+
+#: One number a sample.
+Lengths: TypeAlias = "TensorBase | Sequence[int] | int"
 
 
 @operations()
@@ -264,6 +268,105 @@ class MarginMethods(_Below):
         x, y = self._pair(target, "multilabel_soft_margin_loss")
         losses = x.binary_cross_entropy_with_logits(y, weight, reduction="none")
         return losses.mean(-1)._reduced(reduction)
+
+    # ---- sequences
+
+    def ctc_loss(
+        self, targets: TensorBase, input_lengths: Lengths, target_lengths: Lengths,
+        blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,
+    ) -> Self:  # fmt: skip
+        """Connectionist temporal classification of these logarithms of probabilities.
+
+        Each step of time is a kernel or two, for all samples. The gradient is that by the
+        logarithms; PyTorch's adds their probabilities, which a log_softmax before it takes away.
+
+        Parameters
+        ----------
+        targets : Tensor
+            Classes other than `blank`, of shape (N, S); or of all samples one after the other.
+        input_lengths, target_lengths : Tensor or sequence of int
+            How many steps of time and classes of each sample count, of shape (N,).
+        blank : int
+            The class of what lies between classes.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses; for the mean each is divided by the length of its target.
+        zero_infinity : bool
+            Whether targets that do not fit their time cost 0 instead of infinitely much.
+
+        Returns
+        -------
+        Tensor
+            Of shape (N,) for this tensor of shape (T, N, C), () for (T, C).
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class or a length lies outside of what there is.
+        """
+        if self.ndim not in (2, 3):
+            raise ShapeError(f"ctc_loss: expected shape (T, N, C) or (T, C), not {self.ndim} axes")
+        x = self if self.ndim == 3 else self.unsqueeze(1)
+        times, _, classes = (x._static_size(a, "ctc_loss") for a in range(3))
+        count = x.dims[1]
+        if times == 0:
+            raise ShapeError("ctc_loss: expected at least one step of time")
+        number = integer(blank, "blank", least=0)
+        if number >= classes:
+            raise ShapeError(f"blank: expected one of the {classes} classes, not {number}")
+        steps = x._lengths(input_lengths, count, times, "input_lengths")
+        labels, lengths = x._labels(targets, target_lengths, count, classes, number)
+        wide = x._wide("ctc_loss")
+        losses = self._of(alignment_losses(wide, labels, steps, lengths, number))
+        if zero_infinity:
+            losses = losses.masked_fill(losses == math.inf, 0)
+        if reduction == "mean":
+            losses = losses / self._of(lengths).clamp(min=1)
+        out = losses._reduced(reduction).cast(self.dtype)
+        return out.squeeze(0) if self.ndim == 2 and reduction == "none" else out
+
+    def _lengths(self, lengths: Lengths, count: Dim, most: int, name: str) -> UOp:
+        """Checked numbers from 0 to `most`, one a sample."""
+        given = self._lift(lengths, name)
+        if not given.dtype.is_int:
+            raise DTypeError(f"{name}: expected integers, not {given.dtype.name}")
+        line = given.reshape(1) if given.ndim == 0 else given
+        if line.ndim != 1 or not same(line.dims[0], count):
+            raise ShapeError(
+                f"{name}: expected one number a sample, of shape {format_shape((count,))}, not "
+                f"{format_shape(given.dims)}"
+            )
+        return checked(line.uop, most + 1)
+
+    def _labels(
+        self, targets: TensorBase, lengths: Lengths, count: Dim, classes: int, blank: int
+    ) -> tuple[UOp, UOp]:
+        """Checked classes of shape (N, S), blank behind a target's end, and how many count."""
+        given = self._lift(targets, "targets")
+        if not given.dtype.is_int:
+            raise DTypeError(f"targets: expected integers, not {given.dtype.name}")
+        if given.ndim == 2 and not same(given.dims[0], count):
+            raise ShapeError(
+                f"targets: expected a row for each of {format_shape((count,))} samples, not shape "
+                f"{format_shape(given.dims)}"
+            )
+        if given.ndim not in (1, 2):
+            raise ShapeError(f"targets: expected 1 or 2 axes, not {given.ndim}")
+        size = given._static_size(given.ndim - 1, "ctc_loss")
+        held = self._lengths(lengths, count, size, "target_lengths")
+        if given.ndim == 1:
+            given = given._in_rows(self._of(held), count, size)
+        place = build.iota_along(given.dims, 1)
+        inside = place.alu(Op.LT, build.expand(build.reshape(held, (count, 1)), place.shape))
+        labels = build.where(inside, given.uop.cast(dt.int64), blank)
+        return check_labels(labels, classes, "ctc_loss: targets"), held
+
+    def _in_rows(self, lengths: Self, count: Dim, size: int) -> Self:
+        """Targets that follow each other as rows, each as long as all together."""
+        starts = lengths.cumsum(0) - lengths
+        place = self._of(build.iota_along((count, size), 1))
+        at = starts.unsqueeze(1) + place
+        inside = place < lengths.unsqueeze(1)
+        return self[at.masked_fill(~inside, 0)] if size else self.reshape(1, 0).expand(count, 0)
 
     # ---- distributions
 
