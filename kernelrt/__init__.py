@@ -1,9 +1,10 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
 from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
 from kernelrt._version import __version__
@@ -176,8 +177,12 @@ __all__ = [
     "zeros_like",
 ]
 
-if not _TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = _of_module("kernelrt", _TOP, __all__, Tensor)
+if TYPE_CHECKING:
+    from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
+else:  # else any name would pass for one that is there
+    __getattr__, __dir__ = _provide(
+        "kernelrt", Tensor, None, _of_module("kernelrt", _TOP, __all__, Tensor)
+    )
 
 check_environment()
 del check_environment

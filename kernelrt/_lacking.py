@@ -204,7 +204,6 @@ get_extra_state set_extra_state = a tensor as an attribute, which is part of the
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
-functional = a method of Tensor, as in x.relu() for functional.relu(x)
 Parameter = kernelrt.tensor(data, requires_grad=True)
 Buffer = a tensor that requires no gradient, as an attribute
 ParameterList ModuleDict ParameterDict = a plain list or dict of them as an attribute

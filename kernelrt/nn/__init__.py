@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
-from kernelrt.nn import init, optim
+from kernelrt.nn import functional, init, optim
 from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
@@ -71,6 +71,7 @@ __all__ = [
     "Tanh",
     "Unflatten",
     "Upsample",
+    "functional",
     "init",
     "load",
     "load_state_dict",
