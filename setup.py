@@ -32,6 +32,7 @@ CORE = [
     f"csrc/{name}.c"
     for name in ("plan", "build", "graph", "choice", "pool", "thread", "platform")
 ]
+ROUTINES = ["csrc/sort.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """
@@ -156,6 +157,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._survey", ["kernelrt/_survey.pyx"], **settings),
+        Extension("kernelrt._routines", ["kernelrt/_routines.pyx", *ROUTINES], **settings),
         Extension("kernelrt._tally", ["kernelrt/_tally.pyx"], **settings),
         Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),
         Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),

@@ -20,6 +20,7 @@ from bench import (
     mlp,
     models,
     products,
+    programs,
     rows,
     threads,
 )
@@ -41,6 +42,7 @@ GROUPS = {
     "products": products.cases,
     "rows": rows.cases,
     "models": models.cases,
+    "programs": programs.cases,
     "dynamic": dynamic.cases,
     "threads": threads.cases,
     "import": importing.cases,

@@ -20,6 +20,7 @@ __all__ = [
     "JitError",
     "KernelrtError",
     "KernelrtWarning",
+    "LinAlgError",
     "OutOfMemoryError",
     "PlanBuildError",
     "PlanBusyError",
@@ -77,6 +78,10 @@ class IndexBoundsError(KernelrtError, IndexError):
     op: int | None = None
     index: int | None = None
     size: int | None = None
+
+
+class LinAlgError(KernelrtError, RuntimeError, ValueError):
+    """A problem of linear algebra has no solution, as of a matrix that is singular."""
 
 
 class GradientError(KernelrtError, RuntimeError):

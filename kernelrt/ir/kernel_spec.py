@@ -19,6 +19,7 @@ from kernelrt.ir.node_spec import (
     variable,
 )
 from kernelrt.ir.ops import REDUCERS, Op
+from kernelrt.ir.routine import Routine
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -156,9 +157,19 @@ def _bound(u: UOp) -> str | None:
 
 
 def _sink(u: UOp) -> str | None:
-    if all(s.op is Op.STORE for s in u.src):
+    if all(s.op is Op.STORE for s in u.src) or [s.op for s in u.src] == [Op.CALL]:
         return None
-    return "holds something that is no STORE"
+    return "holds something that is no STORE, nor a CALL alone"
+
+
+def _call(u: UOp) -> str | None:
+    if not isinstance(u.arg, Routine):
+        return f"its arg {u.arg!r} must be a Routine"
+    if any(s.op is not Op.PARAM for s in u.src) or u.dtype is not u.src[0].dtype:
+        return "takes PARAMs, and has the type of the first, its result"
+    if u.arg.failure and u.src[-1].dtype is not dt.int64:
+        return "may fail; its last PARAM is the status word, an int64"
+    return None
 
 
 KERNEL: Mapping[Op, tuple[Check, ...]] = {
@@ -175,6 +186,7 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.LOCAL: (at_least(2), keeps_type, _closes),
     Op.BOUND: (operands(3, 4), _bound),
     Op.STORE: (at_least(3), _address, _stores_type, _store_mode),
+    Op.CALL: (at_least(2), _call),
     Op.SINK: (at_least(1), _sink),
 }
 

@@ -108,6 +108,7 @@ class Op(enum.IntEnum):
     GATHER = enum.auto()
     SCATTER_ADD = enum.auto()
     CAT = enum.auto()
+    CALL = enum.auto()
     CONTIGUOUS = enum.auto()
     DETACH = enum.auto()
     # Kernel ops

@@ -22,7 +22,8 @@ from kernelrt.ir.node_spec import (
     variable,
 )
 from kernelrt.ir.ops import REDUCERS, Op
-from kernelrt.ir.shape import same, window_count
+from kernelrt.ir.routine import Routine
+from kernelrt.ir.shape import is_static, same, window_count
 from kernelrt.ir.span import span
 from kernelrt.ir.uop import Dim, UOp, toposort
 
@@ -183,6 +184,15 @@ def _cat(u: UOp) -> str | None:
     return None
 
 
+def _call(u: UOp) -> str | None:
+    if not isinstance(u.arg, Routine):
+        return f"its arg {u.arg!r} must be a Routine"
+    for s in u.src:
+        if not is_static(s.shape) or 0 in s.shape:
+            return f"an operand has shape {s.shape}; routines take elements of known number"
+    return None
+
+
 TENSOR: Mapping[Op, tuple[Check, ...]] = {
     **{op: (*checks, _shapes_agree) for op, checks in ELEMENTWISE.items()},
     Op.CONST: (operands(0), constant),
@@ -202,6 +212,7 @@ TENSOR: Mapping[Op, tuple[Check, ...]] = {
     Op.GATHER: (at_least(1), keeps_type, _index_shapes_agree),
     Op.SCATTER_ADD: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),
     Op.CAT: (at_least(1), _cat),
+    Op.CALL: (at_least(1), _call),
     Op.CONTIGUOUS: (operands(1), keeps_type),
     Op.DETACH: (operands(1), keeps_type),
 }

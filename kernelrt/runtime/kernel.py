@@ -11,6 +11,7 @@ from kernelrt.device.buffer import whole
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
 from kernelrt.errors import CompileError, CopyError, PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.routine import is_call
 from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
 
@@ -189,7 +190,7 @@ class CachedKernel:
         from kernelrt.device.registry import opened
 
         renderer = opened(self.device).renderer
-        if renderer is None or not self.ast.src:
+        if renderer is None or not self.ast.src or is_call(self.ast):
             raise CompileError(
                 f"kernel {self.entry_point!r} was given as code; only those that kernelrt made "
                 "from a graph have loops to show"

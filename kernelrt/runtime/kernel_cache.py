@@ -16,7 +16,9 @@ from kernelrt._recent import touch
 from kernelrt.device.registry import free_programs, opened
 from kernelrt.errors import DeviceError, SpecError
 from kernelrt.ir.fingerprint import fingerprint
+from kernelrt.ir.routine import is_call
 from kernelrt.runtime.kernel import CachedKernel
+from kernelrt.runtime.routines import routine_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,8 +280,13 @@ def build(asts: Sequence[tuple[UOp, str | None]], device: str = "CPU") -> list[C
 
 
 def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
-    target = _target(device)
-    return _loaded(target, asts, lambda ast: _rendered(target, ast))
+    called = {ast: routine_kernel(ast, opened(device)) for ast in asts if is_call(ast)}
+    written = [ast for ast in asts if ast not in called]
+    if written:
+        target = _target(device)
+        made = _loaded(target, written, lambda ast: _rendered(target, ast))
+        called.update(zip(written, made, strict=True))
+    return [called[ast] for ast in asts]
 
 
 def _target(device: str) -> _Target:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt._dispatch import Bindings, Exchanges, OpTuple
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
-    from kernelrt.errors import IndexBoundsError
+    from kernelrt.errors import IndexBoundsError, LinAlgError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import RuntimeVar
@@ -487,7 +487,7 @@ class ExecutionPlan(PlanCore):
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
 
-    def _index_error(self, op: int, status_word: int) -> IndexBoundsError:
+    def _index_error(self, op: int, status_word: int) -> IndexBoundsError | LinAlgError:
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)

@@ -10,6 +10,7 @@ from kernelrt.ir import Op
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import PreparedKernel
+from kernelrt.runtime.routines import numbers_of
 from kernelrt.schedule.types import Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def prepare(
             builder.launch(
                 item,
                 kernel,
-                {n: v for n, v in fixed.items() if n in names},
+                {n: v for n, v in fixed.items() if n in names} | numbers_of(kernel),
                 {n: v for n, v in first.items() if n in names and n not in fixed},
             )
         else:

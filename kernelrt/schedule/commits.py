@@ -188,8 +188,8 @@ class _Settling:
 
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
-        if isinstance(draft, CopyDraft):
-            return not self._meet(draft.src, commit.target)
+        if not isinstance(draft, KernelDraft):
+            return not any(self._meet(b, commit.target) for b in draft.reads)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
         if any(b is not commit.target and self._meet(b, commit.target) for b in draft.loads):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
 from kernelrt.schedule.hazards import extent
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.schedule.form import Forms
     from kernelrt.schedule.groups import Group
 
-__all__ = ["CopyDraft", "Draft", "KernelDraft"]
+__all__ = ["CallDraft", "CopyDraft", "Draft", "KernelDraft"]
 
 
 @dataclass(eq=False, slots=True)
@@ -121,4 +122,60 @@ class CopyDraft:
         return CopyItem(self.dst, self.src, extent(self.dst).nbytes, self.renewed)
 
 
-Draft = KernelDraft | CopyDraft
+@dataclass(eq=False, slots=True)
+class CallDraft:
+    """A call of a routine.
+
+    Attributes
+    ----------
+    group : Group
+        What it was made from.
+    node : UOp
+        The CALL (tensor stage).
+    places : list of UOp
+        The BUFFER of the result, and those of the operands.
+    renewed : set of UOp
+        BUFFERs that are read for what a commit has put there.
+    """
+
+    group: Group
+    node: UOp
+    places: list[UOp]
+    renewed: set[UOp] = field(default_factory=set)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the routine may fail."""
+        return bool(self.node.arg.failure)
+
+    @property
+    def reads(self) -> list[UOp]:
+        """BUFFERs of the operands."""
+        return list(dict.fromkeys(self.places[1:]))
+
+    @property
+    def writes(self) -> list[UOp]:
+        """The BUFFER of the result."""
+        return self.places[:1]
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        if old in self.places[1:]:
+            self.renewed.add(new)
+        self.places = [new if place is old else place for place in self.places]
+
+    def finish(self, _forms: Forms) -> KernelItem:
+        """The call as the only thing that a kernel does."""
+        slots = [*self.places]
+        params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
+        if self.fails:
+            params.append(UOp(Op.PARAM, dt.int64, (), (len(slots), 1)))
+        call = UOp(Op.CALL, self.node.dtype, tuple(params), self.node.arg)
+        renewed = tuple(k for k, b in enumerate(slots) if k and root(b) in self.renewed)
+        return KernelItem(
+            UOp(Op.SINK, call.dtype, (call,)), tuple(slots), (0,), self.fails, renewed,
+            tuple(reversed(self.group.origins)),
+        )  # fmt: skip
+
+
+Draft = KernelDraft | CopyDraft | CallDraft

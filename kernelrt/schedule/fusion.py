@@ -23,17 +23,18 @@ from kernelrt.schedule.cost import (
     Prices,
     contraction_reuse,
     elements,
+    strip,
     written,
 )
 from kernelrt.schedule.decide import Decider, Verdict
 from kernelrt.schedule.demand import POINTWISE, Value, demand, picks_in, weakened
 from kernelrt.schedule.groups import Group
-from kernelrt.schedule.indexing import Index, Indexer, Order
+from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
 from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
 from kernelrt.schedule.types import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import Dim
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Fusion", "fuse"]
 
 #: Ops that have a buffer by their nature.
-_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD})
+_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD, Op.CALL})
 #: The conditions under which a value is wanted, each once; None is always true.
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
@@ -98,6 +99,12 @@ def fuse(
     return _Walk(wanted, committed, indexer, Prices(device)).run()
 
 
+def called_with(nodes: Iterable[UOp]) -> set[UOp]:
+    """What routines are called with: it lies in memory, row-major."""
+    operands = {strip(s) for node in nodes if node.op is Op.CALL for s in node.src}
+    return {node for node in operands if node.op is not Op.BUFFER}
+
+
 def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
     """The operands of `cat`, with where each begins, in portions that have elements."""
     portion: list[tuple[UOp, Dim]] = []
@@ -149,10 +156,11 @@ class _Walk:
         self._places: dict[tuple[int, ...], Origin] = {}
         self._said: dict[Origin, Origin] = {}
         self._committed = committed
-        self._forced = set(wanted) | {n for n in self._order if n.op in _STORED}
+        called = called_with(self._order)
+        self._forced = set(wanted) | called | {n for n in self._order if n.op in _STORED}
         work = prices.work_of(self._order, self._forced)
         self._work = work.cycles
-        row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted)
+        row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted) | called
         self._orders = preferred_orders(self._order, row_major, indexer)
         self._decider = Decider(
             prices, work, self._forced, row_major, self._orders, committed, self._order
@@ -366,6 +374,11 @@ class _Walk:
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
+        elif node.op is Op.CALL:
+            if (group := self._open(node, "call", node.shape)) is not None:
+                group.checks = bool(node.arg.failure)
+                for operand in map(strip, node.src):
+                    self._wish(operand, (group, (ZERO,) * len(operand.shape)))
         elif (pad := self._framed(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:

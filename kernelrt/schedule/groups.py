@@ -54,7 +54,7 @@ class Group:
     kind : str
         ``"map"`` stores each root; ``"init"`` and ``"add"`` are the two halves of a
         SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores operands of a CAT one
-        beside the other, all of them or a portion.
+        beside the other, all of them or a portion; ``"call"`` calls a routine.
     order : tuple of int
         Its axes as the loops nest, outermost first; row-major when empty.
     natural : tuple of UOp

@@ -17,7 +17,7 @@ from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.concatenate import concatenate_products
 from kernelrt.schedule.cost import elements, strip
 from kernelrt.schedule.crop import crop_graph
-from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.draft import CallDraft, CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
 from kernelrt.schedule.hazards import Extents, accesses, dependencies
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.schedule.groups import Group
 
 __all__ = ["schedule"]
 
@@ -124,6 +125,9 @@ class _Scheduling:
         for node in fusion.home:
             self._places[node] = _intermediate(elements(node.shape), node)
         for group in fusion.groups:
+            if group.kind == "call":
+                self._drafts.append(self._called(group))
+                continue
             stores = lower_group(group, self._places, fusion.orders, self._indexer)
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
@@ -146,6 +150,12 @@ class _Scheduling:
         )  # fmt: skip
         verify_schedule(made, [c.target for c in pending], self._where)
         return made
+
+    def _called(self, group: Group) -> CallDraft:
+        (node,) = group.roots
+        operands = [strip(s) for s in node.src]
+        places = [n if n.op is Op.BUFFER else self._places[n] for n in operands]
+        return CallDraft(group, node, [self._places[node], *places])
 
     def _fuse(self) -> Fusion:
         committed: dict[UOp, list[UOp]] = {}

@@ -94,6 +94,8 @@ class _Slots:
 
 
 def _slots_of(ast: UOp) -> _Slots:
+    if ast.src[0].op is Op.CALL:
+        return _slots_of_call(ast.src[0])
     nodes = list(toposort([ast]))
     loads: dict[UOp, list[UOp]] = {}
     for node in nodes:
@@ -120,6 +122,15 @@ def _slots_of(ast: UOp) -> _Slots:
         bool(status),
         faults[0] if faults else None,
     )
+
+
+def _slots_of_call(call: UOp) -> _Slots:
+    fails = bool(call.arg.failure)
+    params = call.src[:-1] if fails else call.src
+    return _Slots(
+        tuple((p.dtype, p.arg[1]) for p in params),
+        frozenset({0}), frozenset(range(1, len(params))), fails, None,
+    )  # fmt: skip
 
 
 # Where memory lies

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.shape import (
@@ -18,7 +19,9 @@ from kernelrt.ir.shape import (
     broadcast,
     difference,
     dim_span,
+    format_shape,
     infer,
+    is_static,
     prod,
     same,
     total,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
+    from kernelrt.ir.routine import Routine
 
 __all__ = [
     "Shape",
@@ -38,6 +42,7 @@ __all__ = [
     "alu",
     "bound",
     "broadcast_to",
+    "call",
     "cat",
     "const_value",
     "difference",
@@ -231,6 +236,21 @@ def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
 
 
 # ---- elementwise
+
+
+def call(routine: Routine, dtype: DType, *operands: UOp) -> UOp:
+    """What a routine makes of `operands`, which it reads in row-major order.
+
+    It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one.
+    """
+    for x in operands:
+        if not is_static(x.shape):
+            raise VariableError(
+                f"{routine.name}: a tensor of shape {format_shape(x.shape)}, whose size is known "
+                "only at run time; it takes fixed sizes, so call it outside of the function that "
+                "has Variables, or pad to a fixed size"
+            )
+    return _shaped(Op.CALL, dtype, operands, routine)
 
 
 def alu(op: Op, *operands: UOp) -> UOp:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
+from kernelrt.tensor.arguments import real
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import as_scalar, check_size, element
@@ -32,13 +33,16 @@ class ComparisonMethods(_Below):
 
     # ---- bits and logic
 
-    def _bits(self, op: Op, other: Operand) -> Self:
-        a, b = self._unify(("other", other), exact=op in (Op.SHL, Op.SHR))
+    def _bits(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        shift = op in (Op.SHL, Op.SHR)
+        a, b = self._unify(("other", other), exact=shift)
         if a.dtype.is_float:
             raise DTypeError(
                 f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
             )
-        return self._of(a.alu(op, b))
+        if shift and a.dtype.is_bool:
+            raise DTypeError(f"{op.name.lower()}: bools have no bits to shift; cast them, too")
+        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __and__(self, other: Operand) -> Self:
         return self._bits(Op.AND, other)
@@ -57,10 +61,40 @@ class ComparisonMethods(_Below):
     def __rshift__(self, other: Operand) -> Self:
         return self._bits(Op.SHR, other)
 
+    def __rlshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHL, other, reverse=True)
+
+    def __rrshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHR, other, reverse=True)
+
     def __invert__(self) -> Self:
         if self.dtype.is_float:
             raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
         return self._unary(Op.NOT)
+
+    def bitwise_and(self, other: Operand) -> Self:
+        """The bits that both integers have; the and of bools."""
+        return self & other
+
+    def bitwise_or(self, other: Operand) -> Self:
+        """The bits that one of the integers has; the or of bools."""
+        return self | other
+
+    def bitwise_xor(self, other: Operand) -> Self:
+        """The bits in which integers differ; whether bools do."""
+        return self ^ other
+
+    def bitwise_not(self) -> Self:
+        """The bits that integers lack; the not of bools."""
+        return ~self
+
+    def bitwise_left_shift(self, other: Operand) -> Self:
+        """Integers times ``2**other``, wrapped; 0 where all bits are lost."""
+        return self << other
+
+    def bitwise_right_shift(self, other: Operand) -> Self:
+        """Integers over ``2**other``, rounded down; where all bits are lost 0, or -1 below 0."""
+        return self >> other
 
     def logical_not(self) -> Self:
         """Whether each element is zero."""
@@ -73,6 +107,10 @@ class ComparisonMethods(_Below):
     def logical_or(self, other: Operand) -> Self:
         """Whether one of the elements is not zero."""
         return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
+
+    def logical_xor(self, other: Operand) -> Self:
+        """Whether one of the elements is not zero and the other one is."""
+        return self.cast(dt.bool_) ^ self._lift(other, "other").cast(dt.bool_)
 
     # ---- comparison
 
@@ -133,6 +171,38 @@ class ComparisonMethods(_Below):
     def ge(self, other: Operand) -> Self:
         """Whether ``self >= other``."""
         return self >= other
+
+    greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+
+    def isclose(
+        self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Self:
+        """Whether elements differ by at most ``atol + rtol * abs(other)``, or are equal.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            What to compare with.
+        rtol, atol : float
+            The relative and the absolute tolerance, at least 0.
+        equal_nan : bool
+            Whether NaN is close to NaN.
+        """
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if not real(value, name) >= 0:
+                raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+        a, b = self._unify(("other", other), exact=True)
+        same = a.eq(b)
+        if equal_nan and a.dtype.is_float:
+            same = same.alu(Op.OR, a.ne(a).alu(Op.AND, b.ne(b)))
+        if a.dtype.is_bool or (rtol == 0 and atol == 0):
+            return self._of(same)
+        wide = a.dtype.accumulator if a.dtype.is_float else dt.float64
+        a, b = a.cast(wide), b.cast(wide)
+        limit = build.add(build.mul(b.alu(Op.ABS), rtol), atol)
+        gap = a.alu(Op.SUB, b).alu(Op.ABS)
+        finite = gap.alu(Op.LT, build.full(math.inf, wide, gap.shape))
+        return self._of(same.alu(Op.OR, finite.alu(Op.AND, gap.alu(Op.LE, limit))))
 
     def isnan(self) -> Self:
         """Whether each element is NaN."""

@@ -288,6 +288,15 @@ class ElementwiseMethods(_Below):
         return self._of(functions.clamped(node, low, high, closed=closed))
 
     clip = clamp
+    absolute, negative, multiply, subtract = abs, neg, mul, sub
+    divide = true_divide = div
+    arctan2 = atan2
+
+    def positive(self) -> Self:
+        """This tensor; bools have no sign."""
+        if self.dtype.is_bool:
+            raise DTypeError("self: bools have no sign; cast them to integers")
+        return +self
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
         """``self + weight * (end - self)``; exactly `end` where `weight` is 1."""

@@ -12,6 +12,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.totals import (
@@ -95,15 +96,16 @@ class ReductionMethods(_Below):
         return self._of(out if keepdim else _drop(out, axes))
 
     def var(
-        self, dim: Dims = None, keepdim: bool = False, *, correction: float | None = None,
-        unbiased: bool | None = None,
+        self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None,
     ) -> Self:  # fmt: skip
         """Variance over `dim`: squared deviations over the count less `correction`.
 
         The correction is 1 unless something else is said; `unbiased` says 1 or 0 by True or False.
         The divisor is at least 0: where it is, the variance is infinite, or NaN where all
-        deviations are 0.
+        deviations are 0. As in PyTorch ``x.var(False)`` says `unbiased`.
         """
+        dim, unbiased = _spread_over(dim, unbiased)
         out = self._variance(dim, _correction(correction, unbiased), "var")
         return self._kept_or_dropped(out, dim, keepdim)
 
@@ -138,13 +140,14 @@ class ReductionMethods(_Below):
         return self._of(out if keepdim else _drop(out, axes_of(dim, self.ndim)))
 
     def std(
-        self, dim: Dims = None, keepdim: bool = False, *, correction: float | None = None,
-        unbiased: bool | None = None,
+        self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None,
     ) -> Self:  # fmt: skip
         """Standard deviation over `dim`: the root of :meth:`var`.
 
         The gradient of equal elements, which have none, is 0.
         """
+        dim, unbiased = _spread_over(dim, unbiased)
         variance = self._variance(dim, _correction(correction, unbiased), "std")
         root = custom(variance.alu(Op.SQRT), guarded_root_rule, variance)
         return self._kept_or_dropped(root, dim, keepdim)
@@ -168,14 +171,20 @@ class ReductionMethods(_Below):
     def max(self, dim: None = None, keepdim: bool = False) -> Self: ...
     @overload
     def max(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
-    def max(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremum[Self]:
-        """Greatest element of all, or (values, indices) along `dim`.
+    @overload
+    def max(self, dim: TensorBase, keepdim: bool = False) -> Self: ...
+    def max(
+        self, dim: int | TensorBase | None = None, keepdim: bool = False
+    ) -> Self | Extremum[Self]:
+        """Greatest element of all, or (values, indices) along `dim`; of two tensors maximum.
 
         Along `dim` the gradient goes to the element that the index names, without `dim` it is
         shared equally among equal greatest elements.
         """
         if dim is None:
             return self.amax()
+        if isinstance(dim, TensorBase):
+            return self.maximum(dim)
         self._check_one("max", dim)
         self._check_filled("max", dim)
         return self._extremum(Op.MAX, dim, keepdim)
@@ -184,10 +193,16 @@ class ReductionMethods(_Below):
     def min(self, dim: None = None, keepdim: bool = False) -> Self: ...
     @overload
     def min(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
-    def min(self, dim: int | None = None, keepdim: bool = False) -> Self | Extremum[Self]:
-        """Least element of all, or (values, indices) along `dim`; the gradient is as in max."""
+    @overload
+    def min(self, dim: TensorBase, keepdim: bool = False) -> Self: ...
+    def min(
+        self, dim: int | TensorBase | None = None, keepdim: bool = False
+    ) -> Self | Extremum[Self]:
+        """Least element of all, or (values, indices) along `dim`; see :meth:`max`."""
         if dim is None:
             return self.amin()
+        if isinstance(dim, TensorBase):
+            return self.minimum(dim)
         self._check_one("min", dim)
         self._check_filled("min", dim)
         return self._extremum(Op.MIN, dim, keepdim)
@@ -261,43 +276,74 @@ class ReductionMethods(_Below):
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether some element over `dim` is not zero."""
-        return self._reduce(self.cast(dt.bool_).uop, Op.MAX, dim, keepdim)
+        """Whether some element over `dim` is not zero; of uint8 as one, too."""
+        return self._reduce(self._truth(), Op.MAX, dim, keepdim)
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether every element over `dim` is not zero."""
-        return self._reduce(self.cast(dt.bool_).uop, Op.MIN, dim, keepdim)
+        """Whether every element over `dim` is not zero; of uint8 as one, too."""
+        return self._reduce(self._truth(), Op.MIN, dim, keepdim)
+
+    def _truth(self) -> UOp:
+        bools = self.cast(dt.bool_).uop
+        return bools.cast(dt.uint8) if self.dtype is dt.uint8 else bools
 
     def count_nonzero(self, dim: Dims = None) -> Self:
         """How many elements over `dim` are not zero."""
         return self.cast(dt.bool_).sum(dim)
 
-    def norm(self, p: float = 2, dim: Dims = None, keepdim: bool = False) -> Self:
+    def norm(
+        self, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *,
+        dtype: object = None,
+    ) -> Self:  # fmt: skip
         """The `p`-norm over `dim`: the `p`-th root of the sum of `p`-th powers of magnitudes.
 
         The infinite norms are the greatest and the least magnitude, the 0-norm counts the
         elements other than 0. Where there is no gradient, as at 0, it is 0.
+
+        Parameters
+        ----------
+        p : float, "fro" or "nuc"
+            "fro" is 2; "nuc" is the sum of the singular values of the matrices of two axes.
+        dim : int or sequence of int, optional
+            The axes, or all.
+        keepdim : bool
+            Whether the axes stay, with size 1.
+        dtype : DType, optional
+            Type to convert to before.
         """
-        p = real(p, "p")
+        source = self if dtype is None else self.cast(dtype)
+        if p == "nuc":
+            return source._nuclear(dim, keepdim)
+        p = 2.0 if p in ("fro", None) else real(p, "p")
         if p in (math.inf, -math.inf):
-            sizes = self.abs()
+            sizes = self._of(source._floats("norm")).abs()
             return (sizes.amax if p > 0 else sizes.amin)(dim, keepdim)
         if p < 0:
-            self._check_filled("norm", dim)
-        x = self._wide("norm")
+            source._check_filled("norm", dim)
+        x = source._wide("norm")
         axes = axes_of(dim, self.ndim)
         # The square of one element could overflow or vanish.
         alone = p != 0 and same(build.volume(x.shape, axes), 1)
         out = custom(norm(x, 1 if alone else p, axes), norm_rule, x, arg=(p, alone))
-        return self._kept_or_dropped(out, dim, keepdim)
+        return source._kept_or_dropped(out, dim, keepdim)
+
+    def _nuclear(self, dim: Dims, keepdim: bool) -> Self:
+        axes = axes_of(dim, self.ndim)
+        if len(axes) != 2:
+            raise ShapeError(f"norm: 'nuc' is a norm of two axes, not of {len(axes)}")
+        from kernelrt.tensor.norms import singular_values
+
+        out = singular_values(self, axes).sum(-1)
+        return out.reshape(build.keep_axes(self.dims, axes)) if keepdim else out
 
     # ---- softmax
 
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
-        """``log(sum(exp(self)))`` over `dim` without overflow."""
-        x = self._wide("logsumexp")
+        """``log(sum(exp(self)))`` over `dim` without overflow; integers become float32."""
+        source = self._of(self._as_float())
+        x = source._wide("logsumexp")
         top, rest = log_total(x, axes_of(dim, self.ndim), guard=True)
-        return self._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
+        return source._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """``exp(self)`` over its sum along `dim`."""
@@ -404,6 +450,11 @@ def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (place,) = node.arg.inputs, node.arg.parts
     chosen = build.iota_along(x.shape, node.arg.arg).eq(place)
     return build.where(chosen, build.expand(g, x.shape), 0)
+
+
+def _spread_over(dim: Dims, unbiased: bool | None) -> tuple[Dims, bool | None]:
+    """The axes of a variance, and the correction where it stands in their place."""
+    return (None, dim) if isinstance(dim, bool) and unbiased is None else (dim, unbiased)
 
 
 def _correction(correction: float | None, unbiased: bool | None) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.products import product
@@ -197,6 +198,10 @@ def _cat(u: UOp, g: UOp, i: int) -> UOp:
     return build.shrink(g, bounds)
 
 
+def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
+    raise GradientError(f"{u.arg.name}: this routine has no derivative")
+
+
 RULES: dict[Op, Rule] = {
     Op.NEG: _neg,
     Op.ABS: _abs,
@@ -230,6 +235,7 @@ RULES: dict[Op, Rule] = {
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
     Op.CAT: _cat,
+    Op.CALL: _call,
     Op.CONTIGUOUS: _add,
     Op.DETACH: _add,
 }

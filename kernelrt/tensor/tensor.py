@@ -42,6 +42,7 @@ from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.resampling import ResamplingMethods
 from kernelrt.tensor.running import RunningMethods
 from kernelrt.tensor.scattering import ScatteringMethods
+from kernelrt.tensor.searching import SearchingMethods
 from kernelrt.tensor.selection import SelectionMethods
 from kernelrt.tensor.statistics import StatisticsMethods
 from kernelrt.tensor.trace import forbid
@@ -59,6 +60,7 @@ __all__ = ["Tensor"]
 
 
 class Tensor(
+    SearchingMethods,
     OrderingMethods,
     ScatteringMethods,
     SelectionMethods,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build, functions, gamma
 from kernelrt.tensor.arguments import integer
@@ -204,9 +205,24 @@ class FunctionMethods(_Below):
         """The next whole number towards zero."""
         return self._rounding(Op.TRUNC)
 
-    def round(self) -> Self:
-        """The nearest whole number, halves to the even one."""
-        return self._rounding(Op.ROUND)
+    def round(self, *, decimals: int = 0) -> Self:
+        """The nearest whole number, or one of so many `decimals`; halves to the even one."""
+        places = integer(decimals, "decimals")
+        if places == 0:
+            return self._rounding(Op.ROUND)
+        if not self.dtype.is_float:
+            raise DTypeError(f"decimals: {self.dtype.name} has none; cast the tensor to floats")
+        scale = 10.0 ** abs(places)
+
+        def rule(x: UOp) -> UOp:
+            if places > 0:
+                return build.div(build.mul(x, scale).alu(Op.ROUND), scale)
+            return build.mul(build.div(x, scale).alu(Op.ROUND), scale)
+
+        return self._widely(rule)
 
     def __round__(self) -> Self:
         return self.round()
+
+    arcsin, arccos, arctan = asin, acos, atan
+    arcsinh, arccosh, arctanh = asinh, acosh, atanh

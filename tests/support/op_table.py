@@ -110,6 +110,14 @@ ROWS: list[Row] = [
           values="ties"),
     *rows("x.sum({d}); x.amax({d}).detach(); x.mean({d}); x.softmax({d}); "
           "x.norm(2, {d}).detach()", "f", "full", "any"),
+    # order; which of equal elements is chosen torch leaves open where it does not sort
+    *rows("x.sort(dim={d}, stable=True)[0]; x.sort(dim={d}, descending={k}, stable=True)[0]; "
+          "x.sort(dim={d}, descending={k}, stable=True)[1]; x.argsort(dim={d}, stable=True); "
+          "x.msort(); x.topk(1, {d})[0].detach(); x.kthvalue(1, {d}, {k})[0].detach(); "
+          "x.median({d}, {k})[0].detach(); x.median(); x.nanmedian(); "
+          "x.nanmedian({d})[0].detach()", "fi", "full1", "ties"),
+    *rows("x.topk(1, {d})[0]; x.topk(1, {d}, {k})[1]; x.kthvalue(1, {d})[0]; "
+          "x.median({d})[0]", "f", "full1", "unit"),
     # movement
     *rows("x.reshape(-1); x.flatten(); x.T if x.ndim == 2 else x; x.unsqueeze({u}); x.squeeze(); "
           "x.squeeze({d}); x.transpose({d}, {e}); x.swapaxes({d}, {e}); x.movedim({d}, {e}); "

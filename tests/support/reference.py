@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from support.math_truth import NUMPY
+from support.routines import called
 
 from kernelrt import dtype as dt
 from kernelrt.errors import IndexBoundsError
@@ -156,6 +157,7 @@ _RULES: dict[Op, Any] = {
     Op.CAST: _cast,
     Op.BITCAST: lambda e, u, x: x.view(e.type(u.dtype)),
     Op.BOUND: _bound,
+    Op.CALL: lambda _e, u, *operands: called(u.arg, list(operands)),
     Op.RESHAPE: lambda e, u, x: x.reshape(e.shape(u.arg)),
     Op.EXPAND: lambda e, u, x: np.broadcast_to(x, e.shape(u.arg)),
     Op.PERMUTE: lambda _e, u, x: x.transpose(u.arg),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.routines import called
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
@@ -119,4 +120,5 @@ _RULES: dict[Op, Callable[..., Any]] = {
     Op.CONTIGUOUS: lambda _, __, x: x,
     Op.DETACH: lambda _, __, x: x,
     Op.BOUND: TensorReference.bound,
+    Op.CALL: lambda _, u, *operands: called(u.arg, list(operands)),
 }

@@ -1,0 +1,215 @@
+"""Every row of every table: against torch, in each type, at the edges, in a jit."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+torch = pytest.importorskip("torch")
+
+from surface import compare, rows  # noqa: E402
+from surface.compare import Found, Raised  # noqa: E402
+
+if TYPE_CHECKING:
+    from surface.rows import Row
+
+EVERY = [pytest.param(row, id=f"{table}-{row.name}") for table, row in rows.tables()]
+each = pytest.mark.parametrize("row", EVERY)
+
+#: Relative errors that a well-conditioned function stays below.
+DOUBLE, SINGLE = 1e-12, 2e-6
+HALF = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", krt.EagerLoopWarning)
+        yield
+
+
+def run(row: Row, arrays, dtype=krt.float64, *, grad=True, moved=False) -> Found:
+    grad = grad and row.grad
+    sources, operands = compare.given(arrays, dtype, grad, moved)
+    out = row.call(krt, *operands)
+    return compare.values(out, compare.differentiate(out, sources) if grad else ())
+
+
+def on_torch(row: Row, arrays, dtype="float64", *, grad=True) -> Found:
+    found = compare.on_torch(row, arrays, dtype, grad and row.grad)
+    if isinstance(found, Raised):
+        raise found.error
+    return found
+
+
+@each
+def test_values_and_gradients(row):
+    arrays = rows.draw(row, rows.sizes(row))
+    truth = on_torch(row, arrays)
+    assert compare.agree("float64", run(row, arrays), truth, DOUBLE * row.tol)
+    single = on_torch(row, arrays, "float32")
+    ours = run(row, arrays, krt.float32)
+    assert compare.agree("float32", ours, single, SINGLE * row.tol, truth)
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].grad and p.values[0].second])
+def test_second_gradients(row):
+    """Central differences of first gradients along a line, against the gradient of their slope."""
+    arrays = rows.draw(row, rows.sizes(row))
+    sources, operands = compare.given(arrays, krt.float64, grad=True)
+    first = compare.differentiate(row.call(krt, *operands), sources, create_graph=True)
+    wanted = [s for s in sources if s.requires_grad]
+    lines = [compare.weights(s.shape, i + 50) for i, s in enumerate(wanted)]
+    slope = sum((s.reshape(-1)[:0]).sum() for s in wanted)
+    slope = slope + sum((g * krt.tensor(v)).sum() for g, v in zip(first, lines, strict=True))
+    second = [g.numpy() for g in krt.grad(slope, wanted)]
+    step = 1e-5
+    ends = []
+    for sign in (1, -1):
+        along = iter(lines)
+        there = [a + sign * step * next(along) if a.dtype.kind == "f" else a for a in arrays]
+        ends.append(run(row, there).gradients)
+    for i, (found, up, down) in enumerate(zip(second, *ends, strict=True)):
+        expected = (up - down) / (2 * step)
+        scale = 1 + np.abs(up).max(initial=0)
+        np.testing.assert_allclose(
+            found, expected, rtol=1e-5 * row.tol, atol=1e-7 * row.tol * scale,
+            err_msg=f"second gradient {i}",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].half])
+def test_half_types(row):
+    if not any(spec.floats for spec in row.specs):
+        pytest.skip("has no floats")
+    compared = 0
+    arrays = rows.draw(row, rows.sizes(row))
+    for dtype, eps in HALF.items():
+        rounded = [np_rounded(a, dtype) for a in arrays]
+        theirs = compare.on_torch(row, rounded, dtype)
+        ours = compare.attempt(
+            lambda at=rounded, d=dtype: run(row, at, getattr(krt, d), grad=False)
+        )
+        truth = on_torch(row, rounded, grad=False)
+        compared += settle(dtype, ours, theirs, eps * row.tol, truth)
+        if isinstance(theirs, Raised):
+            compared += not_in_torch(dtype, ours, truth, eps * row.tol)
+    assert compared
+
+
+def not_in_torch(what, ours, truth, eps) -> int:
+    """A result in a type that torch does not compute this in: refused, or right."""
+    if isinstance(ours, Raised):
+        return 1
+    ours.types = truth.types
+    return compare.agree(what, ours, truth, eps)
+
+
+def np_rounded(array, dtype):
+    """Numbers that the type has."""
+    if array.dtype.kind != "f":
+        return array
+    return torch.tensor(array).to(getattr(torch, dtype)).double().numpy()
+
+
+def settle(what, ours, theirs, eps, truth=None) -> int:
+    """Compare, where torch gives a value; where it refuses, refusing and giving one are right.
+
+    Returns how much was compared.
+    """
+    if isinstance(theirs, Raised):
+        return 0
+    assert isinstance(ours, Found), f"{what}: torch computes this, but {ours!r}"
+    return compare.agree(what, ours, theirs, eps, truth)
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].ints])
+def test_integers(row):
+    compared = 0
+    drawn = rows.draw(row, rows.sizes(row))
+    for dtype in INTEGERS:
+        arrays = rows.as_integers(row, drawn, signed=dtype != "uint8")
+        arrays = [
+            a.astype(dtype) if s.floats else a for s, a in zip(row.specs, arrays, strict=True)
+        ]
+        theirs = compare.on_torch(row, arrays)
+        ours = compare.attempt(lambda at=arrays: run(row, at, grad=False))
+        if isinstance(theirs, Found):
+            compared += settle(dtype, ours, theirs, SINGLE * row.tol)
+    assert compared, "torch takes no integers here"
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].zero])
+def test_sizes_of_zero_and_one(row):
+    names = rows.letters(row)
+    compared = int(not names)  # a scalar has no sizes
+    for letter in names:
+        for n in (0, 1):
+            arrays = rows.draw(row, rows.sizes(row, **{letter: n}))
+            what = f"{letter}={n}"
+            theirs = compare.on_torch(row, arrays, grad=row.grad)
+            if isinstance(theirs, Raised) and row.grad:
+                theirs = compare.on_torch(row, arrays)  # values without gradients, perhaps
+            grad = isinstance(theirs, Found) and bool(theirs.gradients)
+            ours = compare.attempt(lambda at=arrays, g=grad: run(row, at, grad=g))
+            compared += settle(what, ours, theirs, DOUBLE * row.tol)
+    assert compared
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].transposed])
+def test_transposed_operands(row):
+    arrays = rows.draw(row, rows.sizes(row))
+    ours = run(row, arrays, moved=True)
+    floats = [a.ndim for a in arrays if a.dtype.kind == "f"]
+    ours.gradients = [
+        compare.moved_gradient(g, n) for g, n in zip(ours.gradients, floats, strict=False)
+    ]
+    assert compare.agree("transposed", ours, on_torch(row, arrays), DOUBLE * row.tol)
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].special])
+def test_special_values(row):
+    if not any(spec.floats for spec in row.specs):
+        pytest.skip("has no floats")
+    drawn = rows.draw(row, rows.sizes(row))
+    compared = 0
+    mixes = ([NAN, INF, -INF, -0.0, 0.0], [INF, 1.0], [-INF, -1.0, -0.0], [-0.0, 0.0, 1.0, -1.0])
+    for seed, mix in enumerate(mixes):
+        arrays = rows.sprinkled(row, drawn, mix, seed)
+        theirs = compare.on_torch(row, arrays, "float32")
+        ours = compare.attempt(lambda at=arrays: run(row, at, krt.float32, grad=False))
+        compared += settle(f"mix {seed}", ours, theirs, SINGLE * row.tol)
+    assert compared
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].jit])
+def test_jit_gives_the_same_bits(row):
+    arrays = rows.draw(row, rows.sizes(row))
+    expected = run(row, arrays, krt.float32)
+
+    @krt.jit
+    def step(*given):
+        sources = [s.detach().requires_grad_(row.grad and s.dtype.is_float) for s in given]
+        out = row.call(krt, *sources)
+        tensors = [o for o in compare.leaves(out) if isinstance(o, krt.Tensor)]
+        return tensors, compare.differentiate(out, sources) if row.grad else []
+
+    kept = [v for v in expected.values if isinstance(v, np.ndarray)]
+    for _ in range(2):  # a trace and a replay
+        given, _ = compare.given(arrays, krt.float32)
+        found = compare.values(*step(*given))
+        compared = 0
+        for got, want in zip(
+            [*found.values, *found.gradients], [*kept, *expected.gradients], strict=True
+        ):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want, strict=True)
+            compared += 1
+        assert compared

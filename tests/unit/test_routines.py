@@ -1,0 +1,184 @@
+"""CALL: from the graph through the schedule to a plan."""
+
+import numpy as np
+import pytest
+from support.graphs import Memory, add, alu, check, gather, reduce, reshape, shrink, transpose
+from support.kernel_reference import HostBuffer
+
+import kernelrt as krt
+from kernelrt import dtype as dt
+from kernelrt._routines import ADDRESSES
+from kernelrt.errors import GradientError, SpecError, VariableError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.routine import Routine, is_call
+from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.schedule import schedule
+from kernelrt.tensor import build
+
+
+@pytest.fixture
+def mem() -> Memory:
+    return Memory(5)
+
+
+def keys(mem: Memory, *shape: int) -> UOp:
+    return mem.of(mem.generator.integers(0, 9, shape).astype(np.uint32))
+
+
+def argsort(x: UOp) -> UOp:
+    """The CALL, whose rows hold twice as much as is asked for."""
+    rows, n = x.shape
+    return UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", (rows, 2 * n), rows, (n,), 100))
+
+
+def places(x: UOp) -> UOp:
+    rows, n = x.shape
+    return shrink(argsort(x), (0, rows), (0, n))
+
+
+def test_of_stored_data(mem: Memory) -> None:
+    plan = check(mem, [places(keys(mem, 3, 7))], kernels=2)
+    assert is_call(plan.kernels[0].ast)
+    assert plan.kernels[0].writes == (0,)
+
+
+def test_of_what_is_computed_first(mem: Memory) -> None:
+    x = alu(Op.XOR, keys(mem, 4, 6), keys(mem, 4, 6))
+    check(mem, [places(x)], kernels=3)
+
+
+@pytest.mark.parametrize("how", ["transposed", "cut", "expanded", "constant", "reduced"])
+def test_operands_are_made_row_major(mem: Memory, how: str) -> None:
+    x = {
+        "transposed": lambda: transpose(keys(mem, 5, 4)),
+        "cut": lambda: shrink(keys(mem, 6, 9), (1, 5), (2, 7)),
+        "expanded": lambda: build.expand(keys(mem, 1, 5), (4, 5)),
+        "constant": lambda: build.full(3, dt.uint32, (4, 5)),
+        "reduced": lambda: reduce(keys(mem, 4, 5, 3), Op.MAX, 2),
+    }[how]()
+    check(mem, [places(x)])
+
+
+def test_a_result_that_several_want(mem: Memory) -> None:
+    x = keys(mem, 4, 6)
+    order = places(x)
+    rows = build.iota_along((4, 6), 0)
+    check(mem, [gather(x, rows, order), reduce(order, Op.ADD, 1), order])
+
+
+def test_an_operand_that_others_read_too(mem: Memory) -> None:
+    x = alu(Op.AND, keys(mem, 4, 6), keys(mem, 4, 6))
+    check(mem, [places(x), reduce(x, Op.MAX, 0), x])
+
+
+def test_calls_in_a_chain(mem: Memory) -> None:
+    once = places(keys(mem, 4, 6)).cast(dt.uint32)
+    check(mem, [places(once)])
+
+
+def test_the_same_operand_twice_is_one_call(mem: Memory) -> None:
+    x = keys(mem, 2, 5)
+    plan = check(mem, [places(x), add(places(x), places(x))])
+    assert sum(is_call(item.ast) for item in plan.kernels) == 1
+
+
+def whole(mem: Memory, rows: int, n: int) -> UOp:
+    """The BUFFER of some int64 state, as large as the result of a call."""
+    return mem.add(HostBuffer(np.arange(rows * 2 * n)), dt.int64)
+
+
+def test_a_commit_goes_straight_to_its_target(mem: Memory) -> None:
+    x, state = keys(mem, 3, 8), whole(mem, 3, 8)
+    call = argsort(x)
+    plan = check(mem, [], [(state, reshape(call, (48,)))], kernels=1)
+    assert plan.kernels[0].outs == (state,)
+
+
+def test_a_commit_waits_for_readers_of_the_old_value(mem: Memory) -> None:
+    x, state = keys(mem, 3, 8), whole(mem, 3, 8)
+    check(mem, [add(state, 1)], [(state, reshape(argsort(x), (48,)))])
+
+
+def test_a_commit_to_what_is_called_with_goes_through_a_copy(mem: Memory) -> None:
+    state = mem.add(HostBuffer(np.arange(12, dtype=np.uint32)[::-1].copy()), dt.uint32)
+    order = places(reshape(state, (3, 4))).cast(dt.uint32)
+    check(mem, [], [(state, reshape(order, (12,)))])
+
+
+def test_a_committed_result_is_an_output_too(mem: Memory) -> None:
+    state, call = whole(mem, 3, 8), argsort(keys(mem, 3, 8))
+    check(mem, [call], [(state, reshape(call, (48,)))])
+
+
+def test_nothing_is_called_for_no_elements() -> None:
+    mem = Memory()
+    x = keys(mem, 2, 3)
+    call = UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", (0, 6), 0, (3,)))
+    assert not schedule([call]).items
+
+
+def test_faults() -> None:
+    x = keys(Memory(), 2, 3)
+    with pytest.raises(SpecError, match="must be a Routine"):
+        verify_tensor([UOp(Op.CALL, dt.int64, (x,), "argsort")])
+    empty = build.full(0, dt.uint32, (0, 3))
+    with pytest.raises(SpecError, match="known number"):
+        verify_tensor([UOp(Op.CALL, dt.int64, (empty,), Routine("argsort_u32", (1,), 1))])
+    param = UOp(Op.PARAM, dt.int64, (), (0, 4))
+    keys_ = UOp(Op.PARAM, dt.uint32, (), (1, 4))
+    call = UOp(Op.CALL, dt.int64, (param, keys_), Routine("argsort_u32", (4,), 1, (2,)))
+    verify_kernel(UOp(Op.SINK, dt.int64, (call,)))
+    with pytest.raises(SpecError, match="no STORE, nor a CALL alone"):
+        verify_kernel(UOp(Op.SINK, dt.int64, (call, call)))
+    failing = call.replace(arg=Routine("argsort_u32", (4,), 1, (2,), 0, "it fails"))
+    with pytest.raises(SpecError, match="status word"):
+        verify_kernel(UOp(Op.SINK, dt.int64, (failing,)))
+
+
+def test_a_routine_that_there_is_not() -> None:
+    x = krt.tensor(np.arange(6, dtype=np.uint32)).uop
+    node = build.call(Routine("no_such", (6,), 1), dt.int64, x)
+    with pytest.raises(SpecError, match="no routine 'no_such'"):
+        krt.realize(krt.Tensor._of(node))
+    assert all(ADDRESSES.values())
+
+
+def test_open_sizes_are_refused() -> None:
+    n = krt.Variable("n", 1, 800)
+    with pytest.raises(VariableError, match="fixed sizes"):
+        krt.ones(n).sort()
+
+
+def test_a_call_has_no_derivative_of_its_own() -> None:
+    x = krt.ones(4, requires_grad=True)
+    node = build.call(Routine("argsort_u32", (8,), 1, (4,)), dt.float32, x.uop)
+    with pytest.raises(GradientError, match="no derivative"):
+        krt.Tensor._of(node).sum().backward()
+
+
+def test_a_plan_names_and_times_it() -> None:
+    sort = krt.jit(lambda x: x.argsort())
+    x = krt.randn(64, 300)
+    sort(x)
+    plan = sort.plan(x)
+    profiles = plan.execute_profiled()
+    assert any("argsort" in p.kernel.entry_point for p in profiles)
+    assert "argsort" in plan.explain()
+    called = next(k for k in plan.kernels if is_call(k.ast))
+    assert called.is_split
+    assert called.code == ""
+    with pytest.raises(krt.CompileError, match="loops to show"):
+        called.loops()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_chunks_give_the_same(threads: int) -> None:
+    a = np.random.default_rng(0).standard_normal((67, 1000)).astype(np.float32)
+    before = krt.get_num_threads()
+    krt.set_num_threads(threads)
+    try:
+        found = krt.jit(lambda x: x.argsort())(krt.tensor(a)).numpy()
+    finally:
+        krt.set_num_threads(before)
+    np.testing.assert_array_equal(found, a.argsort(1, kind="stable"))
