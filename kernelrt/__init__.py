@@ -6,6 +6,7 @@ from kernelrt import _built, nn  # noqa: F401 - the first explains what the seco
 from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
+from kernelrt._late import submodules as _submodules
 from kernelrt._version import __version__
 from kernelrt.dtype import (
     DType,
@@ -89,6 +90,9 @@ from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
+if _TYPE_CHECKING:
+    from kernelrt import data, distributions, optim
+
 __all__ = [
     "BufferReleasedError",
     "CompileError",
@@ -124,6 +128,8 @@ __all__ = [
     "bfloat16",
     "bool_",
     "cat",
+    "data",
+    "distributions",
     "empty",
     "empty_like",
     "enable_grad",
@@ -153,6 +159,7 @@ __all__ = [
     "num_threads",
     "ones",
     "ones_like",
+    "optim",
     "prepare",
     "promote",
     "rand",
@@ -177,7 +184,10 @@ __all__ = [
 ]
 
 if not _TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = _of_module("kernelrt", _TOP, __all__, Tensor)
+    __getattr__ = _submodules(
+        "kernelrt", ("data", "distributions", "optim"),
+        _of_module("kernelrt", _TOP, __all__, Tensor),
+    )  # fmt: skip
 
 check_environment()
 del check_environment

@@ -208,7 +208,6 @@ functional = a method of Tensor, as in x.relu() for functional.relu(x)
 Parameter = kernelrt.tensor(data, requires_grad=True)
 Buffer = a tensor that requires no gradient, as an attribute
 ParameterList ModuleDict ParameterDict = a plain list or dict of them as an attribute
-utils = a loop over model.parameters(), as for clipping gradients
 BatchNorm1d BatchNorm2d BatchNorm3d = x.batch_norm(mean, variance, weight, bias, training)
 SyncBatchNorm = near: x.batch_norm(mean, variance, weight, bias, training)
 GroupNorm = x.group_norm(groups, weight, bias)
@@ -253,9 +252,7 @@ Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modu
 
 #: Of kernelrt.nn.optim.
 OPTIM: Final = _pairs("""
-lr_scheduler = optimizer.lr = value, in each step or epoch
-RMSprop Adagrad Adadelta Adamax NAdam RAdam Rprop ASGD = near: Adam, AdamW or SGD
-LBFGS Muon Adafactor SparseAdam = near: Adam or AdamW
+SparseAdam = near: Adam or AdamW
 """)
 
 #: Of kernelrt.nn.init.
@@ -266,7 +263,6 @@ orthogonal_ sparse_ dirac_ eye_ = near: kaiming_normal_, or tensor.assign(value)
 
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
-optim = kernelrt.nn.optim
 compile = kernelrt.jit
 inference_mode set_grad_enabled = kernelrt.no_grad
 autograd = near: kernelrt.grad
