@@ -69,6 +69,7 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
+from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.gradient import grad
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
@@ -79,6 +80,7 @@ from kernelrt.tensor.random import (
     rand,
     rand_like,
     randint,
+    randint_like,
     randn,
     randn_like,
     uniform,
@@ -165,8 +167,10 @@ __all__ = [
     "rand",
     "rand_like",
     "randint",
+    "randint_like",
     "randn",
     "randn_like",
+    "randperm",
     "realize",
     "set_num_threads",
     "stack",
