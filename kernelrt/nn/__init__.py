@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
-from kernelrt.nn import functional, init, optim
+from kernelrt.nn import functional, init, optim, utils
 from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
@@ -80,6 +80,7 @@ __all__ = [
     "parameters",
     "save",
     "state_dict",
+    "utils",
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
