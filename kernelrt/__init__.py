@@ -93,9 +93,6 @@ from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
-if _TYPE_CHECKING:
-    from kernelrt import data, distributions, optim
-
 __all__ = [
     "BufferReleasedError",
     "CompileError",
@@ -189,7 +186,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from kernelrt import data, optim  # noqa: F401 - imported where first used
+    from kernelrt import data, distributions, optim  # noqa: F401 - imported where first used
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
