@@ -239,7 +239,6 @@ UpsamplingBilinear2d = near: nn.Upsample, which knows "nearest"
 ZeroPad1d ZeroPad2d ZeroPad3d = x.pad(widths)
 ConstantPad1d ConstantPad2d = x.pad(widths, value=value)
 MultiheadAttention = nn.Linear layers and (q @ k.mT / d**0.5).softmax(-1) @ v
-LSTM GRU RNN LSTMCell GRUCell RNNCell = a module of nn.Linear layers, called once a step
 Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modules of nn.Linear and nn.LayerNorm
 """)  # noqa: E501
 
