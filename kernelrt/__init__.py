@@ -7,6 +7,7 @@ from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
+from kernelrt._late import submodules as _submodules
 from kernelrt._version import __version__
 from kernelrt.dtype import (
     DType,
@@ -69,6 +70,7 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
+from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.gradient import grad
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
@@ -79,6 +81,7 @@ from kernelrt.tensor.random import (
     rand,
     rand_like,
     randint,
+    randint_like,
     randn,
     randn_like,
     uniform,
@@ -125,6 +128,8 @@ __all__ = [
     "bfloat16",
     "bool_",
     "cat",
+    "data",
+    "distributions",
     "empty",
     "empty_like",
     "enable_grad",
@@ -154,13 +159,16 @@ __all__ = [
     "num_threads",
     "ones",
     "ones_like",
+    "optim",
     "prepare",
     "promote",
     "rand",
     "rand_like",
     "randint",
+    "randint_like",
     "randn",
     "randn_like",
+    "randperm",
     "realize",
     "set_num_threads",
     "stack",
@@ -178,11 +186,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from kernelrt import data, distributions, optim  # noqa: F401 - imported where first used
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
-        "kernelrt", Tensor, None, _of_module("kernelrt", _TOP, __all__, Tensor)
-    )
+        "kernelrt", Tensor, None,
+        _submodules(
+            "kernelrt", ("data", "distributions", "optim"),
+            _of_module("kernelrt", _TOP, __all__, Tensor),
+        ),
+    )  # fmt: skip
 
 check_environment()
 del check_environment

@@ -8,14 +8,14 @@ import importlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelrt import _locks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Helpers", "aside", "load"]
+__all__ = ["Helpers", "aside", "load", "submodules"]
 
 
 def aside(work: Callable[[], object], threads: int) -> None:
@@ -87,6 +87,32 @@ def load(*names: str) -> None:
         if all(map(_is_whole, names)):
             return
     _import(names)  # what went wrong there is raised here
+
+
+def submodules(
+    package: str, names: Iterable[str], missing: Callable[[str], NoReturn]
+) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a package that imports some of its modules when they are asked for.
+
+    Parameters
+    ----------
+    package : str
+        What the package is called.
+    names : iterable of str
+        Its modules.
+    missing : callable
+        Says of another name that it is not there.
+    """
+    known = frozenset(names)
+
+    def attribute(name: str) -> Any:
+        if name not in known:
+            return missing(name)
+        whole = f"{package}.{name}"
+        load(whole)
+        return sys.modules[whole]
+
+    return attribute
 
 
 def _is_whole(name: str) -> bool:

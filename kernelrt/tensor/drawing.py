@@ -2,20 +2,309 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any, Self, cast
 
-from kernelrt.tensor.operation import operations
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim
+from kernelrt.ir.shape import format_shape, prod
+from kernelrt.tensor import build, random
+from kernelrt.tensor.arguments import axis_of, integer, real, whole
+from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:
+    from kernelrt.dtype import DType
     from kernelrt.tensor.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["DrawingMethods"]
+__all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
 
 
-@operations()
+def positive_rand(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+    """Numbers drawn evenly from (0, 1]: none has an infinite logarithm."""
+    return 1 - random.rand(shape, dtype=dtype)
+
+
+def exponentials(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+    """Numbers drawn from the exponential distribution of mean 1, all above 0."""
+    least = 2.0**-54 if dtype is dt.float64 else 2.0**-25
+    return (-positive_rand(shape, dtype).log()).clamp(min=least)
+
+
+def gumbels(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+    """Numbers drawn from the standard Gumbel distribution."""
+    return -exponentials(shape, dtype).log()
+
+
 class DrawingMethods(_Below):
-    """Random draws that depend on a tensor."""
+    """Random draws that depend on a tensor.
+
+    Each run of a jitted function draws afresh.
+    """
 
     __slots__ = ()
+
+    # ---- of probabilities
+
+    def bernoulli(self, p: float | None = None) -> Self:
+        """Ones with these probabilities, else zeros, in the shape and type of this tensor.
+
+        Parameters
+        ----------
+        p : float, optional
+            One probability for all elements, in place of this tensor's.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds no floats, and no `p` is given.
+        """
+        if p is not None:
+            return self._hits(_probability(p))
+        self._needs_floats("bernoulli")
+        chances = self.detach()
+        drawn = random.rand(self.dims, dtype=_resolving(self.dtype))
+        return cast("Self", (drawn < chances).cast(self.dtype))
+
+    def multinomial(self, num_samples: int, replacement: bool = False) -> Self:
+        """Positions drawn with these probabilities, int64 of shape (num_samples,) or (n, num_samples).
+
+        Parameters
+        ----------
+        num_samples : int
+            How many, at least 1.
+        replacement : bool
+            Whether a position can be drawn again.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is neither a vector nor a matrix, or has less positions than are wanted.
+        IndexBoundsError
+            At run time, where a row has a number below 0, NaN or infinity, only zeros, or too few
+            positive numbers to draw from without replacement.
+
+        Notes
+        -----
+        With replacement by the inverse of the cumulated sums, in float64; without it by the order
+        of the probabilities over exponential numbers (Efraimidis and Spirakis, 2006). A position
+        with the probability 0 is never drawn.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
+        tensor([1, 1, 1, 1])
+        """  # noqa: E501
+        self._needs_floats("multinomial")
+        count = integer(num_samples, "num_samples", least=1)
+        if self.ndim not in (1, 2):
+            raise ShapeError(
+                f"multinomial: expected shape (c,) or (n, c), not {format_shape(self.dims)}"
+            )
+        if build.has_zero(self.dims[-1:]):
+            raise ShapeError("multinomial: there is nothing to draw from")
+        chances = self.detach().cast(dt.float64)
+        size = self.dims[-1]
+        fine = ((chances >= 0) & (chances < math.inf)).all(-1, keepdim=True)
+        if replacement:
+            sums = chances.cumsum(-1)
+            most = sums[..., -1:]
+            fine = fine & (most > 0) & (most < math.inf)
+            marks = random.uniform((*self.dims[:-1], count), dtype=dt.float64)
+            # From (0, 1]: what is not reached before has a part in the sum.
+            drawn = sums.searchsorted((1 - marks) * most)
+        else:
+            if isinstance(size, int) and count > size:
+                raise ShapeError(
+                    f"num_samples: expected at most {size} without replacement, not {count}"
+                )
+            fine = fine & ((chances > 0).sum(-1, keepdim=True) >= count)
+            keys = chances / exponentials(self.dims, dt.float64)
+            drawn = keys.topk(count, -1)[1]
+        found = drawn.where(fine, -1)
+        return self._of(checked(found.uop, size))
+
+    def gumbel_softmax(
+        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    ) -> Self:
+        """Draw from categories with these logits, softly (Jang and others, arXiv:1611.01144).
+
+        Parameters
+        ----------
+        tau : float
+            Temperature, above 0: the lower, the nearer to one category.
+        hard : bool
+            Give ones and zeros, with the gradient of the soft numbers.
+        eps : float
+            As in PyTorch, where it does nothing.
+        dim : int
+            The axis of the categories.
+        """
+        del eps
+        self._needs_floats("gumbel_softmax")
+        axis = axis_of(dim, self.ndim)
+        if not real(tau, "tau") > 0:
+            raise ShapeError(f"tau: expected a number above 0, not {tau}")
+        noise = gumbels(self.dims, self.dtype)
+        soft = ((self + noise) / tau).softmax(axis)
+        if not hard:
+            return soft
+        top = soft.detach().argmax(axis, keepdim=True)
+        places = self._of(build.iota_along(self.dims, axis)) if self.ndim else top
+        ones = (places == top).cast(self.dtype)
+        return ones - soft.detach() + soft
+
+    # ---- in place
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+        """Assign numbers drawn from the normal distribution."""
+        return self._drawn("normal_", mean=mean, std=_not_below(std, "std"))
+
+    def uniform_(self, a: float = 0.0, b: float = 1.0) -> Self:
+        """Assign numbers drawn evenly from [`a`, `b`)."""
+        low, high = real(a, "a"), real(b, "b")
+        if not low <= high:
+            raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
+        self._needs_floats("uniform_")
+        return self._put(random.uniform(self.dims, low=low, high=high, dtype=self.dtype))
+
+    def log_normal_(self, mean: float = 1.0, std: float = 2.0) -> Self:
+        """Assign the exponentials of numbers drawn from the normal distribution."""
+        self._needs_floats("log_normal_")
+        if not real(std, "std") > 0:
+            raise ShapeError(f"std: expected a number above 0, not {std}")
+        wide = self.dtype.accumulator
+        return self._put(random.normal(self.dims, mean=real(mean, "mean"), std=std, dtype=wide).exp())
+
+    def exponential_(self, lambd: float = 1.0) -> Self:
+        """Assign numbers drawn from the exponential distribution of rate `lambd`."""
+        self._needs_floats("exponential_")
+        if not real(lambd, "lambd") > 0:
+            raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
+        return self._put(exponentials(self.dims, self.dtype.accumulator) / lambd)
+
+    def cauchy_(self, median: float = 0.0, sigma: float = 1.0) -> Self:
+        """Assign numbers drawn from the Cauchy distribution."""
+        self._needs_floats("cauchy_")
+        if not real(sigma, "sigma") > 0:
+            raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
+        turn = (random.rand(self.dims, dtype=dt.float64) - 0.5) * math.pi
+        return self._put((turn.tan() * sigma + real(median, "median")).cast(self.dtype))
+
+    def geometric_(self, p: float) -> Self:
+        """Assign how many trials of chance `p` it takes to succeed once, from 1 on."""
+        if not 0 < real(p, "p") < 1:
+            raise ShapeError(f"p: expected a chance between 0 and 1, not {p}")
+        if self.dtype.is_bool:
+            raise DTypeError("geometric_: bools do not count; cast them")
+        trials = (positive_rand(self.dims, dt.float64).log() / math.log1p(-p)).ceil()
+        return self._put(trials.clamp(min=1).cast(self.dtype))
+
+    def bernoulli_(self, p: Any = 0.5) -> Self:
+        """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
+        if isinstance(p, int | float):
+            return self._put(self._hits(_probability(p)))
+        chances = self._lift(p, "p")
+        if not chances.dtype.is_float:
+            raise DTypeError(f"p: expected floats, not {chances.dtype.name}")
+        drawn = random.rand(self.dims, dtype=_resolving(chances.dtype))
+        return self._put((drawn < chances.detach()).cast(self.dtype))
+
+    def random_(self, from_: int | None = None, to: int | None = None) -> Self:
+        """Assign integers drawn evenly from [`from_`, `to`).
+
+        One argument is `to`. By default they go from 0 to the greatest number of the type, or to
+        that up to which a floating type has every integer.
+        """
+        if from_ is not None and to is None:
+            from_, to = 0, from_
+        kind = self.dtype
+        most = 1 << kind.digits if kind.is_float else kind.max if not kind.is_bool else 1
+        first = 0 if from_ is None else integer(from_, "from_")
+        limit = int(most) + 1 if to is None else integer(to, "to")
+        if not first < limit:
+            raise ShapeError(f"from_, to: expected them in order, not {first} and {limit}")
+        least = -int(most) if kind.is_float else 0 if kind.is_bool else int(kind.min)
+        if not least <= first < limit <= int(most) + 1:
+            raise DTypeError(
+                f"from_, to: {kind.name} does not have all integers from {first} to {limit - 1}"
+            )
+        return self._put(_integers(self.dims, first, limit).cast(kind))
+
+    # ---- parts
+
+    def _needs_floats(self, name: str) -> None:
+        if not self.dtype.is_float:
+            raise DTypeError(f"{name}: expected floats, not {self.dtype.name}; cast them")
+
+    def _hits(self, p: float) -> Self:
+        drawn = random.rand(self.dims, dtype=dt.float64) < p
+        return cast("Self", drawn.cast(self.dtype))
+
+    def _drawn(self, name: str, **options: float) -> Self:
+        self._needs_floats(name)
+        numbers = {key: real(value, key) for key, value in options.items()}
+        return self._put(random.normal(self.dims, dtype=self.dtype, **numbers))
+
+    def _put(self, value: Any) -> Self:
+        return self.assign(value.cast(self.dtype))
+
+
+def _probability(p: float) -> float:
+    number = real(p, "p")
+    if not 0 <= number <= 1:
+        raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+    return number
+
+
+def _not_below(value: float, name: str) -> float:
+    number = real(value, name)
+    if not number >= 0:
+        raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+    return number
+
+
+def _resolving(dtype: DType) -> DType:
+    """In which type to draw what is compared with probabilities: narrow ones have no small steps."""
+    return dt.float64 if dtype is dt.float64 else dt.float32
+
+
+def _integers(shape: tuple[Dim, ...], first: int, limit: int) -> Tensor:
+    """Integers of [first, limit); of wide intervals by 63 bits and a remainder."""
+    if limit - first <= 1 << 32:
+        if limit <= 1 << 63:
+            return random.randint(first, limit, shape)
+        return random.randint(0, limit - first, shape, dtype="uint64") + first
+    high = random.randint(0, 1 << 32, shape, dtype="uint64")
+    low = random.randint(0, 1 << 32, shape, dtype="uint64")
+    word = high * (1 << 32) + low
+    width = limit - first
+    rest = word if width == 1 << 64 else word % width
+    return rest.cast(dt.int64) + first if first < 0 or limit <= 1 << 63 else rest + first
+
+
+def randperm(n: int, dtype: object = None) -> Tensor:
+    """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> sorted(krt.randperm(4).tolist())
+    [0, 1, 2, 3]
+    """
+    count = whole(n)
+    if count is None:
+        raise DTypeError(f"n: expected an int, not {type(n).__name__}")
+    if count < 0:
+        raise ShapeError(f"n: expected at least 0, not {count}")
+    wanted = dt.int64 if dtype is None else dt.parse(dtype)
+    if count and not wanted.is_float and count - 1 > int(wanted.max):
+        raise DTypeError(f"dtype: {wanted.name} does not have all integers up to {count - 1}")
+    if prod((count,)) == 0:
+        return random.randint(0, 1, (0,)).cast(wanted)
+    # Of 2**53 numbers hardly two are equal; those that are stay in order.
+    return random.rand(count, dtype=dt.float64).argsort().cast(wanted)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_max, format_shape, prod
+from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import generator
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["bernoulli", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randn", "randn_like", "uniform", "xavier_normal",
+           "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform", "xavier_normal",
            "xavier_uniform"]  # fmt: skip
 
 
@@ -135,12 +136,48 @@ def uniform(
 
 
 def normal(
-    *size: Any, mean: float = 0.0, std: float = 1.0, dtype: object = None, device: object = None,
-    requires_grad: bool = False,
+    *size: Any, mean: Any = 0.0, std: Any = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, **shape: Any,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn from the normal distribution."""
+    """Numbers drawn from the normal distribution.
+
+    As in PyTorch, a mean and a deviation can come first, one of them or both a tensor:
+    ``normal(mean, std)``, and with two numbers ``normal(0.0, 1.0, (2, 3))``. Numbers alone are a
+    size: ``normal(2, 3, mean=0.0)``.
+    """
     check_device(device)
-    out = _draw(check_shape(size), _normal, _float_type(dtype), std, mean)
+    place = shape.pop("size", None)
+    if shape:
+        raise TypeError(f"normal() got an unexpected keyword argument {next(iter(shape))!r}")
+    if len(size) == 3 and isinstance(size[2], tuple | list):
+        size, place = size[:2], size[2]
+    if size and (place is not None or any(isinstance(v, TensorBase) for v in size)):
+        mean, std = (*size, std)[:2] if len(size) <= 2 else (None, None)
+        if mean is None:
+            raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
+        size = ()
+    if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
+        return _normal_around(mean, std, place, dtype, requires_grad=requires_grad)
+    taken = check_shape(size if place is None else (tuple(place),))
+    out = _draw(taken, _normal, _float_type(dtype), std, mean)
+    return out.requires_grad_() if requires_grad else out
+
+
+def _normal_around(
+    mean: Any, std: Any, place: Any, dtype: object, *, requires_grad: bool
+) -> Tensor:
+    """Numbers around tensors, in the shape to which these broadcast."""
+    if place is not None:
+        raise ShapeError("size: tensors of means or deviations have the size themselves")
+    given = [v.detach() for v in (mean, std) if isinstance(v, TensorBase)]
+    for name, value in (("mean", mean), ("std", std)):
+        if isinstance(value, TensorBase) and not value.dtype.is_float:
+            raise DTypeError(f"{name}: expected floats, not {value.dtype.name}")
+    kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
+    size = broadcast(*(v.dims for v in given))
+    noise = _draw(size, _normal, kind.accumulator)
+    mean, std = (v.detach() if isinstance(v, TensorBase) else v for v in (mean, std))
+    out = (noise * std + mean).cast(kind)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -166,6 +203,15 @@ def rand_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torch
 def randn_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
     """:func:`randn` in the shape and type of `input`."""
     return randn(*input.shape, dtype=dtype or input.dtype)
+
+
+def randint_like(
+    input: Any, low: Any, high: Any = None, dtype: object = None  # noqa: A002 - torch's name
+) -> Tensor:
+    """:func:`randint` in the shape and type of `input`."""
+    if high is None:
+        low, high = 0, low
+    return randint(low, high, input.shape, dtype=dtype or input.dtype)
 
 
 def randint(

@@ -17,7 +17,8 @@ import kernelrt as krt
 #: What changes no value, or is tested by pages of its own.
 ELSEWHERE = {
     "T", "assign", "backward", "bitcast", "copy_", "cpu", "data_ptr", "device", "dim", "dims",
-    "dropout",
+    "bernoulli", "bernoulli_", "cauchy_", "dropout", "exponential_", "geometric_", "gumbel_softmax",
+    "log_normal_", "multinomial", "normal_", "random_", "uniform_",
     "dtype", "element_size", "fill_", "grad", "is_leaf", "is_realized", "item", "ndim", "numel",
     "numpy", "prepare", "realize", "requires_grad", "requires_grad_", "shape", "size", "tolist",
     "type", "type_as", "uop", "zero_", "zero_grad",

@@ -30,7 +30,6 @@ STACKS = {"a": np.stack([USUAL["x"], USUAL["y"]]), "b": np.stack([USUAL["y"], US
 HOLES = {"x": np.where(USUAL["x"] > 0.2, USUAL["x"], np.nan).astype(F32)}
 CUBE = {"x": np.arange(64, dtype=F32).reshape(4, 4, 4) / 10, "sizes": [1, 3], "dim": 0, "n": 2}
 MADE = {"shape": (2, 3), "value": 5.0, "data": [1, 2]}
-CHANCES = {"x": np.array([0.0, 1.0, 1.0, 0.0], F32), "p": 1.0}
 ZERO_ROW = {"x": np.array([[0.0, 0.0], [3.0, 4.0]], F32)}
 
 #: Of a tensor's names: what to compare with, where that is not `x.name()`, and of which inputs.
@@ -88,8 +87,6 @@ TENSOR: dict[str, tuple[str, dict[str, object]]] = {
     "new_zeros": ("x.new_zeros(shape)", MADE), "new_ones": ("x.new_ones(shape)", MADE),
     "new_full": ("x.new_full(shape, value)", MADE),
     "new_empty": ("x.new_empty(shape)", MADE), "new_tensor": ("x.new_tensor(data)", MADE),
-    "bernoulli": ("", CHANCES),
-    "bernoulli_": ("x.bernoulli_(p)", CHANCES),
     "celu": ("F.celu(x, alpha)", {"alpha": 0.5}), "selu": ("F.selu(x)", {}),
     "glu": ("F.glu(x, dim)", {**CUBE, "dim": 1}),
     "normalize": ("F.normalize(x, dim=dim)", ZERO_ROW),
@@ -131,9 +128,9 @@ TOP: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 #: What draws numbers: the kind of them and the shape are compared.
-RANDOM = {"normal_", "uniform_", "randperm", "new_empty"}
+RANDOM = {"new_empty"}
 #: Calls of PyTorch that are none of `x`.
-OTHERS = {"randperm": "torch.randperm(n)", "Parameter": "torch.nn.Parameter(torch.tensor(data))"}
+OTHERS = {"Parameter": "torch.nn.Parameter(torch.tensor(data))"}
 
 
 def code_of(text: str) -> str | None:

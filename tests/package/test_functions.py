@@ -108,3 +108,15 @@ def test_a_users_program_type_checks(tmp_path) -> None:
     assert len(errors) == 2, done.stdout + done.stderr
     assert "no_such_function" in errors[0]
     assert "Incompatible types" in errors[1]
+
+
+def test_no_two_families_of_methods_have_one_name() -> None:
+    """Otherwise the order of Tensor's bases would say which of them is meant."""
+    owners: dict[str, list[str]] = {}
+    for family in krt.Tensor.__mro__[1:]:
+        if family.__module__.startswith("kernelrt.tensor."):
+            for name in vars(family):
+                if not name.startswith("__"):
+                    owners.setdefault(name, []).append(family.__name__)
+    shared = {name: kinds for name, kinds in owners.items() if len(kinds) > 1}
+    assert not shared

@@ -22,14 +22,13 @@ X = krt.ones(3)
     (lambda: setattr(X, "data", X), r"no 'data', .*x\.assign\(value\)"),
     (lambda: nn.Linear(2, 2).buffers(), "a Module of kernelrt has no 'buffers'"),
     (lambda: krt.relu(X), r"module 'kernelrt' has no attribute 'relu'; use x\.relu"),
-    (lambda: krt.optim, r"use kernelrt\.nn\.optim"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
     (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
     (lambda: krt.nn.functional, r"module 'kernelrt\.nn' .*; use a method of Tensor"),
     (lambda: nn.BatchNorm2d(3), r"'BatchNorm2d'; use x\.batch_norm"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
-    (lambda: nn.optim.RMSprop, "'RMSprop'; nothing means the same, near it is Adam"),
+    (lambda: nn.optim.SparseAdam, "'SparseAdam'; nothing means the same, near it is Adam"),
     (lambda: nn.init.orthogonal_, "'orthogonal_'; .* near it is kaiming_normal_"),
 ])  # fmt: skip
 def test_errors_say_what_to_use(look, text):

@@ -50,15 +50,14 @@ _PLACES = {
 _LATER = {name: place for place, names in _PLACES.items() for name in names}
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    _missing = of_module("kernelrt.nn.optim", OPTIM, __all__)
+    _others = _late.submodules(
+        __name__, ("lr_scheduler", "swa_utils"), of_module(__name__, OPTIM, __all__)
+    )
 
     def __getattr__(name: str) -> Any:
-        if name in ("lr_scheduler", "swa_utils"):
-            _late.load(f"{__name__}.{name}")
-            return sys.modules[f"{__name__}.{name}"]
         place = _LATER.get(name)
         if place is None:
-            return _missing(name)
+            return _others(name)
         _late.load(f"{__name__}.{place}")
         found = globals()[name] = getattr(sys.modules[f"{__name__}.{place}"], name)
         return found

@@ -1,0 +1,246 @@
+"""Averages of weights: stochastic weight averaging and exponential moving averages."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.nn.module import Module
+from kernelrt.nn.optim.hyper import fraction, one_of, whole
+from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
+from kernelrt.nn.tree import named_tensors
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.realize import realize
+from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from kernelrt.nn.optim.optimizer import Optimizer
+
+__all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
+           "get_swa_multi_avg_fn", "update_bn"]  # fmt: skip
+
+#: Gives the new average from the average, the value, and how many values were averaged.
+AverageFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+#: The same for lists of tensors, which it assigns to.
+ManyFunction = Callable[[list[Tensor], list[Tensor], Tensor], None]
+
+
+def get_swa_avg_fn() -> AverageFunction:
+    """The mean of all values, as each comes."""
+
+    def mean(averaged: Tensor, value: Tensor, count: Tensor) -> Tensor:
+        return averaged + (value - averaged) / (count + 1).cast(averaged.dtype)
+
+    return mean
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> AverageFunction:
+    """An average that keeps `decay` of what it was, from 0 to 1."""
+    share = fraction("decay", decay)
+
+    def moving(averaged: Tensor, value: Tensor, _count: Tensor) -> Tensor:
+        return averaged * share + value * (1 - share)
+
+    return moving
+
+
+def _many(function: AverageFunction) -> ManyFunction:
+    def average(averaged: list[Tensor], values: list[Tensor], count: Tensor) -> None:
+        pairs = zip(averaged, values, strict=True)
+        assign_all([(a, function(a, v, count).cast(a.dtype)) for a, v in pairs])
+
+    return average
+
+
+def get_swa_multi_avg_fn() -> ManyFunction:
+    """:func:`get_swa_avg_fn` for lists of tensors."""
+    return _many(get_swa_avg_fn())
+
+
+def get_ema_multi_avg_fn(decay: float = 0.999) -> ManyFunction:
+    """:func:`get_ema_avg_fn` for lists of tensors."""
+    return _many(get_ema_avg_fn(decay))
+
+
+class AveragedModel(Module):
+    """A copy of a model whose parameters are averages of the model's.
+
+    Parameters
+    ----------
+    model : Module
+        What to average.
+    device : str, optional
+        "cpu".
+    avg_fn : callable, optional
+        Gives the new average of a parameter, from the average, the parameter and how many were
+        averaged; the mean of all by default.
+    multi_avg_fn : callable, optional
+        In its place: assigns to a list of averages, from a list of parameters.
+    use_buffers : bool
+        Whether to average the other tensors of the model, too, which are else copied.
+
+    Attributes
+    ----------
+    module : Module
+        The copy.
+    n_averaged : Tensor
+        How many were averaged, int64 of shape ().
+    """
+
+    def __init__(
+        self, model: Module, device: object = None, avg_fn: AverageFunction | None = None,
+        multi_avg_fn: ManyFunction | None = None, use_buffers: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if device not in (None, "cpu"):
+            raise ShapeError(f"device: expected 'cpu', not {device!r}")
+        if not isinstance(model, Module):
+            raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise ShapeError("avg_fn: pass it or multi_avg_fn, not both")
+        self.module = copy.deepcopy(model)
+        self.n_averaged = tensor(0)
+        realize(self.n_averaged)
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the copy gives."""
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take the parameters of `model` into the averages; the first are copied.
+
+        It can be part of a jitted function.
+        """
+        mine, other = (_split(m, both=self.use_buffers) for m in (self.module, model))
+        for (name, a), (_, b) in zip(mine[0] + mine[1], other[0] + other[1], strict=True):
+            if a.shape != b.shape:
+                raise ShapeError(f"model: {name} has shape {b.shape}, expected {a.shape}")
+        averaged, values = ([t for _, t in side[0]] for side in (mine, other))
+        with no_grad():
+            first = self.n_averaged == 0
+            values = [v.detach().cast(a.dtype) for a, v in zip(averaged, values, strict=True)]
+            pairs = [(a, b.detach()) for (_, a), (_, b) in zip(mine[1], other[1], strict=True)]
+            counted = (self.n_averaged, self.n_averaged + 1)
+            if self.multi_avg_fn is None:
+                rule = self.avg_fn or get_swa_avg_fn()
+                news = [rule(a, v, self.n_averaged) for a, v in zip(averaged, values, strict=True)]
+                kept = [(a, v.where(first, new.cast(a.dtype)))
+                        for a, v, new in zip(averaged, values, news, strict=True)]  # fmt: skip
+                assign_all([*kept, *pairs, counted])
+                return
+            # Of equal values every average is that value, so the first is one of it with itself.
+            assign_all([(a, v.where(first, a)) for a, v in zip(averaged, values, strict=True)])
+            self.multi_avg_fn(averaged, values, self.n_averaged)
+            assign_all([(a, v.where(first, a)) for a, v in zip(averaged, values, strict=True)])
+            assign_all([*pairs, counted])
+
+
+Named = list[tuple[str, Tensor]]
+
+
+def _split(model: Module, *, both: bool) -> tuple[Named, Named]:
+    """The tensors to average, and those to copy."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for name, held in named_tensors(model):
+        found.setdefault(id(held), (name, held))
+    averaged: Named = []
+    copied: Named = []
+    for name, held in found.values():
+        mixes = is_parameter(held) or (both and held.dtype.is_float)
+        (averaged if mixes else copied).append((name, held))
+    return averaged, copied
+
+
+class SWALR(LRScheduler):
+    """Towards a learning rate that then stays, for averaging weights (arXiv:1803.05407).
+
+    Parameters
+    ----------
+    optimizer : Optimizer
+        Whose learning rates to set.
+    swa_lr : float or list of float
+        The last learning rate, for all groups or one for each.
+    anneal_epochs : int
+        In how many epochs it is reached.
+    anneal_strategy : "cos" or "linear"
+        The shape of the way.
+    last_epoch : int
+        The epoch to go on after; -1 begins.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, swa_lr: float | list[float], anneal_epochs: int = 10,
+        anneal_strategy: str = "cos", last_epoch: int = -1,
+    ) -> None:  # fmt: skip
+        check_optimizer(optimizer)
+        for rate, group in zip(
+            per_group("swa_lr", optimizer, swa_lr), optimizer.param_groups, strict=True
+        ):
+            group["swa_lr"] = rate
+        one_of(("cos", "linear"))("anneal_strategy", anneal_strategy)
+        self._straight = anneal_strategy == "linear"
+        self.anneal_epochs = whole(0)("anneal_epochs", anneal_epochs)
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, step: int) -> float:
+        passed = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
+        return passed if self._straight else (1 - math.cos(math.pi * passed)) / 2
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of this epoch, from those of the one before."""
+        step = self._step_count - 1
+        if self.anneal_epochs == 0:
+            step = max(1, step)
+        before, now = self._share(step - 1), self._share(step)
+        rates = []
+        for group in self._groups:
+            rate, last = group["lr"], group["swa_lr"]
+            first = last if before == 1 else (rate - before * last) / (1 - before)
+            rates.append(last * now + first * (1 - now))
+        return rates
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
+    """Compute the running means and variances of batch normalization anew, from some batches.
+
+    Parameters
+    ----------
+    loader : iterable
+        Batches; of a tuple or list the first item is passed to the model.
+    model : Module
+        Its modules with ``running_mean`` and ``running_var`` are set, in place.
+    device : str, optional
+        "cpu".
+    """
+    if device not in (None, "cpu"):
+        raise ShapeError(f"device: expected 'cpu', not {device!r}")
+    norms = [m for m in model.modules() if getattr(m, "running_mean", None) is not None]
+    if not norms:
+        return
+    held = [(m, m.momentum) for m in norms]  # type: ignore[attr-defined]
+    was_training = model.training
+    for norm in norms:
+        norm.running_mean.zero_()  # type: ignore[attr-defined]
+        norm.running_var.fill_(1)  # type: ignore[attr-defined]
+        if isinstance(seen := getattr(norm, "num_batches_tracked", None), Tensor):
+            seen.zero_()
+    model.train()
+    try:
+        with no_grad():
+            for k, batch in enumerate(loader):
+                for norm in norms:
+                    norm.momentum = 1 / (k + 1)
+                model(batch[0] if isinstance(batch, tuple | list) else batch)
+    finally:
+        for norm, momentum in held:
+            norm.momentum = momentum
+        model.train(was_training)

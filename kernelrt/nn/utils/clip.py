@@ -1,0 +1,202 @@
+"""Clipping gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
+from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.arguments import real
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.joining import stack
+from kernelrt.tensor.state import no_grad
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]
+
+Tensors = Tensor | Iterable[Tensor]
+
+
+def _listed(tensors: Tensors, name: str) -> list[Tensor]:
+    if isinstance(tensors, Tensor):
+        return [tensors]
+    if not isinstance(tensors, Iterable):
+        raise DTypeError(f"{name}: expected Tensors, not {type(tensors).__name__}")
+    found = list(tensors)
+    for i, item in enumerate(found):
+        if not isinstance(item, Tensor):
+            raise DTypeError(f"{name}[{i}]: expected a Tensor, not {type(item).__name__}")
+    return found
+
+
+def _with_gradients(parameters: Tensors) -> list[tuple[Tensor, Tensor]]:
+    return [(p, g) for p in _listed(parameters, "parameters") if (g := p.grad) is not None]
+
+
+def _order(norm_type: float) -> float:
+    order = real(norm_type, "norm_type")
+    if math.isnan(order):
+        raise ShapeError("norm_type: expected a number, not NaN")
+    return order
+
+
+def get_total_norm(
+    tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """The norm of all elements of some tensors, as if they were one vector.
+
+    Parameters
+    ----------
+    tensors : Tensor or iterable of Tensor
+        Floats.
+    norm_type : float
+        Order of the norm; infinity is the greatest size.
+    error_if_nonfinite : bool
+        Raise where the norm is not finite.
+    foreach : bool, optional
+        As in PyTorch, where it says how that is computed; it changes nothing.
+
+    Returns
+    -------
+    Tensor
+        Shape (), 0 of no tensors.
+
+    Raises
+    ------
+    GradientError
+        The norm is not finite, and that is an error.
+    JitError
+        That is to be an error while a function is traced, which cannot know it.
+    """
+    del foreach
+    order = _order(norm_type)
+    found = _listed(tensors, "tensors")
+    with no_grad():
+        if not found:
+            return tensor(0.0)
+        total = stack([_norm(t, order) for t in found]).norm(order)
+    if error_if_nonfinite:
+        _check_finite(total, order)
+    return total
+
+
+def _norm(x: Tensor, order: float) -> Tensor:
+    if not x.dtype.is_float:
+        raise DTypeError(f"tensors: expected floats, not {x.dtype.name}")
+    return x.norm(order)
+
+
+def _check_finite(total: Tensor, order: float) -> None:
+    if is_tracing():
+        raise JitError(
+            "error_if_nonfinite: what a norm is, is not known while a function is traced; return "
+            "the norm and look at it outside of the function"
+        )
+    if not math.isfinite(total.item()):
+        raise GradientError(
+            f"parameters: the norm of order {order} of the gradients is {total.item()}, so they "
+            "cannot be scaled; pass error_if_nonfinite=False to scale them all the same"
+        )
+
+
+def clip_grads_with_norm_(
+    parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
+) -> None:
+    """Scale gradients down by ``max_norm / (total_norm + 1e-6)``, if that is below 1.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+        Whose ``grad`` is set; those that have none are left alone.
+    max_norm : float
+        The greatest norm allowed.
+    total_norm : Tensor
+        The norm that they have; see :func:`get_total_norm`.
+    foreach : bool, optional
+        Changes nothing.
+    """
+    del foreach
+    most = real(max_norm, "max_norm")
+    with no_grad():
+        factor = (most / (total_norm + 1e-6)).clamp(max=1.0)
+        for param, grad in _with_gradients(parameters):
+            param.grad = (grad * factor.cast(_wide(grad))).cast(grad.dtype)
+
+
+def _wide(x: Tensor) -> dt.DType:
+    return x.dtype.accumulator
+
+
+def clip_grad_norm_(
+    parameters: Tensors, max_norm: float, norm_type: float = 2.0,
+    error_if_nonfinite: bool = False, foreach: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Scale all gradients down together, so that their norm is at most `max_norm`.
+
+    It can be part of a jitted function, and costs no pass over the parameters there.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+        Whose ``grad`` is set; those that have none are left alone.
+    max_norm : float
+        The greatest norm allowed.
+    norm_type : float
+        Order of the norm; infinity is the greatest size.
+    error_if_nonfinite : bool
+        Raise where the norm is not finite, and leave the gradients as they are.
+    foreach : bool, optional
+        Changes nothing.
+
+    Returns
+    -------
+    Tensor
+        The norm before, shape ().
+
+    Raises
+    ------
+    GradientError
+        The norm is not finite, and that is an error.
+    JitError
+        That is to be an error while a function is traced, which cannot know it.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> w = krt.tensor([3.0, 4.0], requires_grad=True)
+    >>> (w * w / 2).sum().backward()
+    >>> krt.nn.utils.clip_grad_norm_([w], 1.0)
+    tensor(5.)
+    >>> w.grad
+    tensor([0.6000, 0.8000])
+    """
+    found = _listed(parameters, "parameters")
+    gradients = [g for _, g in _with_gradients(found)]
+    total = get_total_norm(gradients, norm_type, error_if_nonfinite, foreach)
+    clip_grads_with_norm_(found, max_norm, total, foreach)
+    return total
+
+
+def clip_grad_value_(
+    parameters: Tensors, clip_value: float, foreach: bool | None = None
+) -> None:
+    """Bring each element of the gradients between ``-clip_value`` and ``clip_value``.
+
+    Parameters
+    ----------
+    parameters : Tensor or iterable of Tensor
+        Whose ``grad`` is set; those that have none are left alone.
+    clip_value : float
+        The greatest size allowed, of at least 0.
+    foreach : bool, optional
+        Changes nothing.
+    """
+    del foreach
+    most = real(clip_value, "clip_value")
+    if not most >= 0:
+        raise ShapeError(f"clip_value: expected at least 0, not {clip_value}")
+    with no_grad():
+        for param, grad in _with_gradients(parameters):
+            param.grad = grad.clamp(-most, most)

@@ -1,0 +1,50 @@
+"""All parameters as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.joining import cat
+from kernelrt.tensor.state import no_grad
+
+__all__ = ["parameters_to_vector", "vector_to_parameters"]
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """The elements of some tensors, one tensor behind the other, shape (n,).
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.nn.utils.parameters_to_vector([krt.ones(2), krt.zeros(1, 1)])
+    tensor([1., 1., 0.])
+    """
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Assign the parts of a vector to some tensors, in the memory that they have.
+
+    Parameters
+    ----------
+    vec : Tensor
+        Shape (n,), as :func:`parameters_to_vector` gives.
+    parameters : iterable of Tensor
+        With n elements together.
+    """
+    if not isinstance(vec, Tensor):
+        raise DTypeError(f"vec: expected a Tensor, not {type(vec).__name__}")
+    found = list(parameters)
+    size = sum(p.numel() for p in found)
+    if vec.ndim != 1 or vec.shape[0] != size:
+        raise ShapeError(f"vec: expected shape ({size},), not {vec.shape}")
+    start, pairs = 0, []
+    with no_grad():
+        for param in found:
+            end = start + param.numel()
+            pairs.append((param, vec[start:end].reshape(param.shape).cast(param.dtype)))
+            start = end
+        assign_all(pairs)
