@@ -70,8 +70,8 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
+from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
-from kernelrt.tensor.gradient import grad
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
     kaiming_normal,

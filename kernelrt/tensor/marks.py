@@ -7,7 +7,7 @@ something about it. The scheduler never sees one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -154,13 +154,15 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
     return () if node.arg is None or isinstance(node.arg, _ENDS) else node.src
 
 
-def history(root: UOp, stop: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
-    """The nodes that a gradient of `root` passes, each once, operands first.
+def history(
+    root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = ()
+) -> Iterator[UOp]:
+    """The nodes that a gradient of `root`, or of `others`, passes, each once, operands first.
 
     Below a node for which `stop` is true nothing is visited; the node itself is.
     """
     seen: set[UOp] = set()
-    stack = [(root, False)]
+    stack = [(r, False) for r in (*reversed(others), root)]
     while stack:
         node, ready = stack.pop()
         if ready:
