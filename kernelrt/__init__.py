@@ -68,6 +68,7 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
+from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
 from kernelrt.tensor.gradient import grad
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
@@ -85,7 +86,9 @@ from kernelrt.tensor.random import (
     xavier_uniform,
 )
 from kernelrt.tensor.realize import prepare, realize
+from kernelrt.tensor.running import cumulative_trapezoid, trapezoid
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
+from kernelrt.tensor.statistics import std_mean, var_mean
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
@@ -122,8 +125,12 @@ __all__ = [
     "arange",
     "autotune",
     "bfloat16",
+    "bilinear",
     "bool_",
     "cat",
+    "chain_matmul",
+    "cumulative_trapezoid",
+    "einsum",
     "empty",
     "empty_like",
     "enable_grad",
@@ -163,12 +170,16 @@ __all__ = [
     "realize",
     "set_num_threads",
     "stack",
+    "std_mean",
     "tensor",
+    "tensordot",
+    "trapezoid",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
     "uniform",
+    "var_mean",
     "where",
     "xavier_normal",
     "xavier_uniform",
