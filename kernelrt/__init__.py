@@ -1,9 +1,10 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
 from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
 from kernelrt._late import submodules as _submodules
@@ -91,9 +92,6 @@ from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
-
-if _TYPE_CHECKING:
-    from kernelrt import data, distributions, optim
 
 __all__ = [
     "BufferReleasedError",
@@ -187,10 +185,16 @@ __all__ = [
     "zeros_like",
 ]
 
-if not _TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = _submodules(
-        "kernelrt", ("data", "distributions", "optim"),
-        _of_module("kernelrt", _TOP, __all__, Tensor),
+if TYPE_CHECKING:
+    from kernelrt import data, distributions, optim  # noqa: F401 - imported where first used
+    from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
+else:  # else any name would pass for one that is there
+    __getattr__, __dir__ = _provide(
+        "kernelrt", Tensor, None,
+        _submodules(
+            "kernelrt", ("data", "distributions", "optim"),
+            _of_module("kernelrt", _TOP, __all__, Tensor),
+        ),
     )  # fmt: skip
 
 check_environment()

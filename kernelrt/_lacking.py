@@ -198,7 +198,6 @@ get_extra_state set_extra_state = a tensor as an attribute, which is part of the
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
-functional = a method of Tensor, as in x.relu() for functional.relu(x)
 Parameter = kernelrt.tensor(data, requires_grad=True)
 Buffer = a tensor that requires no gradient, as an attribute
 ParameterList ModuleDict ParameterDict = a plain list or dict of them as an attribute
@@ -240,7 +239,6 @@ UpsamplingBilinear2d = near: nn.Upsample, which knows "nearest"
 ZeroPad1d ZeroPad2d ZeroPad3d = x.pad(widths)
 ConstantPad1d ConstantPad2d = x.pad(widths, value=value)
 MultiheadAttention = nn.Linear layers and (q @ k.mT / d**0.5).softmax(-1) @ v
-LSTM GRU RNN LSTMCell GRUCell RNNCell = a module of nn.Linear layers, called once a step
 Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modules of nn.Linear and nn.LayerNorm
 """)  # noqa: E501
 

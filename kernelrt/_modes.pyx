@@ -112,15 +112,53 @@ cdef enum:
     MOST_TIMES = 100
 
 
+# What NumPy calls parameters, and PyTorch's names for them, the first of which there is.
+ALIASES = {"axis": ("dim", "dims"), "keepdims": ("keepdim",)}
+
+
+cdef dict aliases_of(object function):
+    """NumPy's names for parameters of a function -> the names they have; None where there are none."""
+    cdef object code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = {
+        alias: name
+        for alias, known in ALIASES.items() if alias not in names
+        for name in known[::-1] if name in names
+    }
+    return found or None
+
+
+cdef tuple by_own_names(Operation operation, tuple names):
+    """`names` of arguments, with NumPy's names in the place of which the function has others."""
+    cdef object name, own
+    for name in names:
+        if name in operation.aliases:
+            break
+    else:
+        return names
+    own = tuple([operation.aliases.get(name, name) for name in names])
+    for name in names:
+        if name in operation.aliases and own.count(operation.aliases[name]) > 1:
+            raise errors.DTypeError(
+                f"{operation.__name__}: {operation.aliases[name]} and {name} are one; give one of "
+                "them"
+            )
+    return own
+
+
 cdef class Operation:
     cdef vectorcallfunc call
     cdef object function
+    cdef dict aliases
     cdef dict __dict__
     cdef object __weakref__
 
     def __cinit__(self, function):
         self.call = <vectorcallfunc> done_whole
         self.function = function
+        self.aliases = aliases_of(function)
 
     def __init__(self, function):
         import functools
@@ -145,6 +183,12 @@ cdef PyObject *done_whole(
 ) except NULL:
     # What stands before the arguments must not change between two calls.
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
+    cdef tuple own
+    if names != NULL and (<Operation> operation).aliases is not None:
+        own = by_own_names(<Operation> operation, <tuple> names)
+        return repeated(
+            (<Operation> operation).function, args, n, <PyObject *> own, False, <object> operation
+        )
     # What reads memory that is written is computed before; from where nothing was, the operation
     # has taken nothing but the memory itself.
     return repeated((<Operation> operation).function, args, n, names, False, <object> operation)

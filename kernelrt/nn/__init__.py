@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
-from kernelrt.nn import init, optim, utils
+from kernelrt.nn import functional, init, optim, utils
 from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
@@ -25,6 +25,7 @@ from kernelrt.nn.layers import (
     Unflatten,
 )
 from kernelrt.nn.module import Module, ModuleList, Sequential
+from kernelrt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from kernelrt.nn.spatial import (
     AvgPool2d,
     Conv1d,
@@ -42,6 +43,9 @@ from kernelrt.tensor import Tensor as _Tensor
 
 __all__ = [
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "AvgPool2d",
     "BCELoss",
     "Conv1d",
@@ -53,8 +57,10 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "Identity",
     "IncompatibleKeys",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -62,6 +68,7 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "ModuleList",
+    "RNNCell",
     "ReLU",
     "Sequential",
     "SiLU",
@@ -71,6 +78,7 @@ __all__ = [
     "Tanh",
     "Unflatten",
     "Upsample",
+    "functional",
     "init",
     "load",
     "load_state_dict",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
+from kernelrt.tensor.arguments import real
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
     from kernelrt.tensor.elementwise import ElementwiseMethods as _Below
@@ -126,6 +128,73 @@ class ActivationMethods(_Below):
     def hardswish(self) -> Self:
         """``self * hardsigmoid(self)``."""
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
+
+
+    def celu(self, alpha: float = 1.0) -> Self:
+        """The element where it is positive, else ``alpha * (exp(x / alpha) - 1)``.
+
+        Parameters
+        ----------
+        alpha : float
+            Not 0.
+        """
+        self._floats("celu")
+        if real(alpha, "alpha") == 0:
+            raise ShapeError("alpha: expected a number other than 0")
+        return self._widely(lambda x: _exponential(x, 1, alpha, 1 / alpha))
+
+    def selu(self) -> Self:
+        """Scaled :meth:`elu` that keeps mean 0 and variance 1 (Klambauer et al., 1706.02515)."""
+        self._floats("selu")
+        return self._widely(lambda x: _exponential(x, _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA, 1))
+
+    def hardshrink(self, lambd: float = 0.5) -> Self:
+        """0 where the size is at most `lambd`, else the element."""
+        self._floats("hardshrink")
+        return self._widely(lambda x: build.where(_within(x, real(lambd, "lambd")), 0, x))
+
+    def softshrink(self, lambd: float = 0.5) -> Self:
+        """Each element moved towards 0 by `lambd`, which is at least 0; 0 where it gets there."""
+        self._floats("softshrink")
+        edge = real(lambd, "lambd")
+        if not edge >= 0:
+            raise ShapeError(f"lambd: expected a number of at least 0, not {lambd}")
+
+        def rule(x: UOp) -> UOp:
+            below = x.alu(Op.LT, build.zeros_like(x))
+            moved = build.where(below, build.add(x, edge), build.sub(x, edge))
+            return build.where(_within(x, edge), 0, moved)
+
+        return self._widely(rule)
+
+    def tanhshrink(self) -> Self:
+        """``self - tanh(self)``."""
+        return self._widely(lambda x: x.alu(Op.SUB, x.alu(Op.TANH)))
+
+    def threshold(self, threshold: float, value: float) -> Self:
+        """The element where it is above `threshold`, else `value`; NaN stays."""
+        x = self.uop
+        edge = build.full(element(threshold, x.dtype, "threshold"), x.dtype, x.shape)
+        other = element(value, x.dtype, "value")
+        return self._of(build.where(x.alu(Op.LE, edge), other, x))
+
+
+#: alpha and scale of selu, which solve equations of that paper.
+_SELU_ALPHA: Final = 1.6732632423543772848170429916717
+_SELU_SCALE: Final = 1.0507009873554804934193349852946
+
+
+def _exponential(x: UOp, above: float, below: float, rate: float) -> UOp:
+    """``above * x`` where that is positive, else ``below * (exp(rate * x) - 1)``."""
+    zero = build.zeros_like(x)
+    positive = zero.alu(Op.LT, x)
+    # The exponential of the positive part is not taken: it could overflow.
+    power = build.mul(build.where(positive, zero, x), rate).alu(Op.EXPM1)
+    return build.where(positive, build.mul(x, above), build.mul(power, below))
+
+
+def _within(x: UOp, edge: float) -> UOp:
+    return x.alu(Op.ABS).alu(Op.LE, build.full(edge, x.dtype, x.shape))
 
 
 def _gelu(x: UOp) -> UOp:

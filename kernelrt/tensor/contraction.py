@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
+from kernelrt.tensor.arguments import real
 from kernelrt.tensor.hints import tell_widening
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import joint_type
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.elementwise import Number
     from kernelrt.tensor.parts import PartMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
@@ -69,8 +72,90 @@ class ContractionMethods(_Below):
             )
         return self._of(_matmul(a, b))
 
-    mm = bmm = matmul
+    def mm(self, other: Operand) -> Self:
+        """Product of two matrices; see :meth:`matmul`."""
+        return self._ranked_product(self._lift(other, "mat2"), (2, 2), "mm")
 
+    def bmm(self, other: Operand) -> Self:
+        """Products of as many matrices, of shapes (b, n, k) and (b, k, m)."""
+        return self._ranked_product(self._lift(other, "mat2"), (3, 3), "bmm")
+
+    def mv(self, vec: Operand) -> Self:
+        """Product of a matrix and a vector."""
+        return self._ranked_product(self._lift(vec, "vec"), (2, 1), "mv")
+
+    def _ranked_product(self, other: Self, ranks: tuple[int, int], name: str) -> Self:
+        """The matrix product of tensors of so many axes, which do not broadcast."""
+        if (self.ndim, other.ndim) != ranks:
+            raise ShapeError(
+                f"{name}: expected {ranks[0]} and {ranks[1]} axes, not shapes "
+                f"{format_shape(self.dims)} and {format_shape(other.dims)}; matmul takes others"
+            )
+        if ranks[0] == 3 and not same(self.dims[0], other.dims[0]):
+            raise ShapeError(
+                f"{name}: expected as many matrices, not shapes {format_shape(self.dims)} and "
+                f"{format_shape(other.dims)}; matmul broadcasts"
+            )
+        return self.matmul(other)
+
+    # ---- sums with products
+
+    def addmm(
+        self, mat1: Operand, mat2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * (mat1 @ mat2)`` of matrices; a `beta` of 0 leaves self out."""
+        a = self._lift(mat1, "mat1")
+        return self._plus(a._ranked_product(self._lift(mat2, "mat2"), (2, 2), "addmm"), beta, alpha)
+
+    def addmv(self, mat: Operand, vec: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
+        """``beta * self + alpha * (mat @ vec)`` of a matrix and a vector; see :meth:`addmm`."""
+        a = self._lift(mat, "mat")
+        return self._plus(a._ranked_product(self._lift(vec, "vec"), (2, 1), "addmv"), beta, alpha)
+
+    def addr(self, vec1: Operand, vec2: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
+        """``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`."""
+        return self._plus(self._lift(vec1, "vec1").outer(vec2), beta, alpha)
+
+    def baddbmm(
+        self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`."""
+        a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
+        return self._plus(a._ranked_product(b, (3, 3), "baddbmm"), beta, alpha)
+
+    def addbmm(
+        self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`."""
+        a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
+        if a.ndim != 3 or b.ndim != 3 or not same(a.dims[0], b.dims[0]):
+            a._ranked_product(b, (3, 3), "addbmm")  # which says what is wrong
+        # One product of long rows and long columns: the sum over the batch is part of it.
+        rows = a.transpose(0, 1).reshape(a.dims[1], build.volume((a.dims[0], a.dims[2])))
+        if not same(a.dims[2], b.dims[1]):
+            a.bmm(b)
+        columns = b.reshape(build.volume(b.dims[:2]), b.dims[2])
+        return self._plus(rows.matmul(columns), beta, alpha)
+
+    def _plus(self, product: Self, beta: Number, alpha: Number) -> Self:
+        """``beta * self + alpha * product`` in the shape of the product."""
+        for name, value in (("beta", beta), ("alpha", alpha)):
+            number = real(value, name)
+            floats = product.dtype.is_float and self.dtype.is_float
+            if isinstance(number, float) and not floats:
+                raise DTypeError(f"{name}: integers take an int, not {number!r}")
+        if beta != 0 and self.ndim > product.ndim:
+            raise ShapeError(
+                f"self: shape {format_shape(self.dims)} does not broadcast to the "
+                f"{format_shape(product.dims)} of the product"
+            )
+        dtype = dt.promote(self.dtype, product.dtype)
+        wide = dtype.accumulator if dtype.is_float else dtype
+        scaled = build.mul(product.uop.cast(wide), alpha)
+        if beta == 0:
+            return self._of(scaled.cast(dtype))
+        given = build.broadcast_to(self.uop.cast(wide), product.dims)
+        return self._of(build.mul(given, beta).alu(Op.ADD, scaled).cast(dtype))
     def dot(self, other: Operand) -> Self:
         """Inner product of two vectors."""
         right = self._lift(other, "other")

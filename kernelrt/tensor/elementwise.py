@@ -304,8 +304,8 @@ class ElementwiseMethods(_Below):
         number = as_scalar(weight)
         # From the nearer end, as what is added to one that is far away may be lost in it.
         if number is not None:
-            return self + way * weight if number < 0.5 else way * (number - 1) + end
-        near = self._lift(weight, "weight") < 0.5
+            return self + way * weight if abs(number) < 0.5 else way * (number - 1) + end
+        near = self._lift(weight, "weight").abs() < 0.5
         less: Any = weight
         return self._select(near, self + way * weight, way * (less - 1) + end)
 

@@ -11,7 +11,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
+__all__ = ["at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
            "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
            "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
            "whole_power"]  # fmt: skip
@@ -317,3 +317,12 @@ def _divergence_rule(node: UOp, g: UOp, i: int) -> UOp:
         return build.neg(build.mul(g, y))
     slope = build.mul(g, build.add(build.sub(y.alu(Op.LOG), x), 1))
     return build.where(_nothing(x, y), 0, slope)
+
+
+def at_least(x: UOp, least: float) -> UOp:
+    """`x` or `least`, the greater one; the gradient passes either way."""
+    return custom(x.alu(Op.MAX, build.full(least, x.dtype, x.shape)), _passed, x)
+
+
+def _passed(_node: UOp, g: UOp, _i: int) -> UOp:
+    return g

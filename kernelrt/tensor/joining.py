@@ -51,6 +51,7 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     return cast("Tensor", first._of(build.cat([p.uop for p in parts], axis)))
 
 
+@operation
 def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
     """`tensors` of one shape along a new axis `dim`."""
     parts = _promoted(tensors, "stack")

@@ -427,16 +427,20 @@ class LossMethods(_Below):
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
         return self._weighted_pair(logistic_loss, parts, weight, reduction)
 
-    def kl_div(self, target: Operand, reduction: str = "mean") -> Self:
+    def kl_div(
+        self, target: Operand, reduction: str = "mean", log_target: bool = False
+    ) -> Self:
         """Divergence of probabilities `target` from these log-probabilities.
 
-        A probability of 0 costs nothing and has no gradient, one below 0 costs NaN. "batchmean"
+        With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has no gradient, one below 0 costs NaN. "batchmean"
         divides the sum by the size of the first axis.
         """
         x, y = self._pair(target, "kl_div")
         a, b = x._unify(("target", y))
         wide = a.dtype.accumulator
-        losses = self._of(divergence(a.cast(wide), b.cast(wide)).cast(a.dtype))
+        a, b, narrow = a.cast(wide), b.cast(wide), a.dtype
+        gap = b.alu(Op.EXP).alu(Op.MUL, b.alu(Op.SUB, a)) if log_target else divergence(a, b)
+        losses = self._of(gap.cast(narrow))
         if reduction == "batchmean":
             return losses.sum() / (x.shape[0] if x.ndim else 1)
         return losses._reduced(reduction)

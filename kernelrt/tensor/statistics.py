@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, real
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor.functions import at_least
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class StatisticsMethods(_Below):
         axis = axis_of(dim, len(broadcast(self.dims, other.dims)))
         a, b = (u.cast(narrow.accumulator) for u in (a, b))
         least = real(eps, "eps")
-        parts = [u / u._of(_at_least(u.norm(2, axis, True).uop, least)) for u in (a, b)]
+        parts = [u / u._of(at_least(u.norm(2, axis, True).uop, least)) for u in (a, b)]
         return (parts[0] * parts[1]).sum(axis).cast(narrow)
 
     def normalize(self, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Self:
@@ -218,15 +218,6 @@ class StatisticsMethods(_Below):
             build.full(1, size.dtype, size.dims),
         )  # fmt: skip
         return (x * self._of(factor)).cast(self.dtype)
-
-
-def _at_least(norm: UOp, eps: float) -> UOp:
-    """`norm` where that is more than `eps`; its gradient passes either way."""
-    return custom(norm.alu(Op.MAX, build.full(eps, norm.dtype, norm.shape)), _passed, norm)
-
-
-def _passed(_node: UOp, g: UOp, _i: int) -> UOp:
-    return g
 
 
 def std_mean(

@@ -26,9 +26,11 @@ from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.drawing import DrawingMethods
 from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
+from kernelrt.tensor.gating import GatingMethods
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.linalg import LinalgMethods
 from kernelrt.tensor.loss import LossMethods
+from kernelrt.tensor.margins import MarginMethods
 from kernelrt.tensor.marks import Severed, mark
 from kernelrt.tensor.movement import MovementMethods
 from kernelrt.tensor.mutation import InPlaceMethods
@@ -66,6 +68,8 @@ class Tensor(
     SelectionMethods,
     ArrangingMethods,
     InPlaceMethods,
+    MarginMethods,
+    GatingMethods,
     ArithmeticMethods,
     RunningMethods,
     StatisticsMethods,

@@ -62,14 +62,14 @@ def weights(shape: Sequence[int], i: int) -> Array:
 
 
 def given(
-    arrays: Sequence[Array], dtype: Any = None, grad: bool = False, moved: bool = False
+    row: Row, arrays: Sequence[Array], dtype: Any = None, grad: bool = False, moved: bool = False
 ) -> tuple[list[krt.Tensor], list[krt.Tensor]]:
     """The leaves, and the operands made of them: the same, or views of them if `moved`."""
     sources, operands = [], []
-    for array in arrays:
+    for array, spec in zip(arrays, row.specs, strict=True):
         to = dtype if array.dtype.kind == "f" else None
         source = krt.tensor(_moved(array) if moved else array, dtype=to)
-        source.requires_grad_(grad and source.dtype.is_float)
+        source.requires_grad_(grad and spec.grad)
         sources.append(source)
         operands.append(_back(source, array.ndim) if moved else source)
     return sources, operands
@@ -95,16 +95,25 @@ def moved_gradient(array: Array, ndim: int) -> Array:
     return array.T if ndim > 1 else array[::-1]
 
 
+def cotangents(out: Any) -> list[krt.Tensor]:
+    """Random weights for each float output."""
+    floats = [o for o in leaves(out) if isinstance(o, krt.Tensor) and o.dtype.is_float]
+    drawn = (weights(o.shape, i).astype(np.float32) for i, o in enumerate(floats))
+    return [krt.tensor(w).cast(o.dtype) for w, o in zip(drawn, floats, strict=True)]
+
+
 def differentiate(
-    out: Any, sources: Sequence[krt.Tensor], create_graph: bool = False
+    out: Any,
+    sources: Sequence[krt.Tensor],
+    create_graph: bool = False,
+    given: Sequence[krt.Tensor] | None = None,
 ) -> list[krt.Tensor]:
-    """Gradients of the float outputs, each with random weights, for the leaves that have some."""
+    """Gradients of the float outputs times their weights, for the leaves that have some."""
     wanted = [s for s in sources if s.requires_grad]
     floats = [o for o in leaves(out) if isinstance(o, krt.Tensor) and o.dtype.is_float]
     # Every leaf takes part: a gradient that does not exist is zero.
     total = sum(((s.reshape(-1)[:0]).sum() for s in wanted), krt.tensor(0.0, dtype=krt.float64))
-    for i, output in enumerate(floats):
-        w = krt.tensor(weights(output.shape, i), dtype=output.dtype)
+    for output, w in zip(floats, cotangents(out) if given is None else given, strict=True):
         total = total + (output * w).sum().double()
     return list(krt.grad(total, wanted, create_graph=create_graph))
 
@@ -135,10 +144,10 @@ def on_torch(
     import torch
 
     tensors = []
-    for array in arrays:
+    for array, spec in zip(arrays, row.specs, strict=True):
         t = torch.tensor(array)
         if array.dtype.kind == "f":
-            t = t.to(getattr(torch, dtype)).requires_grad_(grad)
+            t = t.to(getattr(torch, dtype)).requires_grad_(grad and spec.grad)
         tensors.append(t)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -177,11 +186,18 @@ def _array(torch: Any, t: Any) -> Array:
 # ---- agreement
 
 
-def agree(what: str, ours: Found, theirs: Found, eps: float, truth: Found | None = None) -> int:
+def agree(
+    what: str,
+    ours: Found,
+    theirs: Found,
+    eps: float,
+    truth: Found | None = None,
+    floor: float = 0.0,
+) -> int:
     """Compare outputs and gradients; how many arrays were compared.
 
-    Floats may differ by `eps` of their size, and of that of the others of their array. Where
-    `truth` is given, being as near to it will do, too.
+    Floats may differ by `eps` of their size, and of that of the others of their array, or of
+    `floor` if that is more. Where `truth` is given, being as near to it will do, too.
     """
     assert ours.types == theirs.types, f"{what}: types {ours.types}, expected {theirs.types}"
     sides = [(f"output {i}", *pair) for i, pair in
@@ -191,14 +207,14 @@ def agree(what: str, ours: Found, theirs: Found, eps: float, truth: Found | None
                   enumerate(zip(ours.gradients, theirs.gradients, strict=True))]  # fmt: skip
     better = [*truth.values, *truth.gradients] if truth is not None else [None] * len(sides)
     for (name, got, want), true in zip(sides, better, strict=True):
-        problem = mismatch(got, want, eps)
+        problem = mismatch(got, want, eps, floor)
         if problem and true is not None:
-            problem = mismatch(got, true, eps) and problem
+            problem = mismatch(got, true, eps, floor) and problem
         assert not problem, f"{what}, {name}: {problem}"
     return len(sides)
 
 
-def mismatch(got: Any, want: Any, eps: float) -> str:
+def mismatch(got: Any, want: Any, eps: float, floor: float = 0.0) -> str:
     """How two results differ, empty if they do not."""
     if not isinstance(want, np.ndarray):
         same = got == want or (want != want and got != got)
@@ -213,7 +229,7 @@ def mismatch(got: Any, want: Any, eps: float) -> str:
             wide = want.astype(np.complex128 if want.dtype.kind == "c" else np.float64)
             finite = wide[np.isfinite(wide)]
             scale = float(np.sqrt(np.mean(np.abs(finite) ** 2))) if finite.size else 0.0
-            near = np.abs(got - wide) <= eps * (np.abs(wide) + scale)
+            near = np.abs(got - wide) <= eps * (np.abs(wide) + max(scale, floor))
             bad = ~((got == wide) | near & np.isfinite(wide) | np.isnan(got) & np.isnan(wide))
     if not bad.any():
         return ""

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["Bool", "In", "Index", "Pos", "Row", "draw", "letters", "sizes", "tables"]
+__all__ = [
+    "Bool",
+    "In",
+    "Index",
+    "Pos",
+    "Row",
+    "draw",
+    "functions",
+    "letters",
+    "method",
+    "sizes",
+    "tables",
+]
 
 #: Sizes that letters are drawn from, without repetition as long as it lasts.
 SIZES = (2, 3, 4, 5)
@@ -42,17 +54,20 @@ class In:
         Letters, one size each, and numbers, which stay; empty for a scalar.
     low, high : float
         The interval.
+    grad : bool
+        Whether it has a gradient.
     """
 
     shape: str
     low: float = -2.0
     high: float = 2.0
+    grad: bool = True
     floats = True
 
 
-def Pos(shape: str) -> In:  # noqa: N802 - reads as the classes do
+def Pos(shape: str, *, grad: bool = True) -> In:  # noqa: N802 - reads as the classes do
     """Positive floats."""
-    return In(shape, 0.25, 4.0)
+    return In(shape, 0.25, 4.0, grad)
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,7 @@ class Index:
     below: str
     low: int = 0
     distinct: bool = False
-    floats = False
+    floats = grad = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,7 @@ class Bool:
     """Bools."""
 
     shape: str
-    floats = False
+    floats = grad = False
 
 
 Spec = str | In | Index | Bool
@@ -108,10 +123,10 @@ class Row:
         Whether gradients have gradients (those that are zero count as some).
     ints : bool
         Whether it is also run on integers.
-    zero : bool
-        Whether it is run with each letter as 0 and as 1.
-    special : bool
-        Whether it is run on infinities, NaN and signed zeros.
+    zero : bool or str
+        Whether it is run with each letter as 0 and as 1; or the letters with which it is.
+    special : bool or tuple of int
+        Whether it is run on infinities, NaN and signed zeros; or the operands that have some.
     half : bool
         Whether it is run in the float16 and bfloat16.
     transposed : bool
@@ -122,6 +137,8 @@ class Row:
         Why one of the above is left out; `grad` needs no reason.
     tol : float
         By how much tolerances are wider than those of a well-conditioned function.
+    tol64 : float
+        By how much more those of float64 are wider, where torch has few digits.
     torch : callable, optional
         ``torch(t, *tensors)``, where torch is called otherwise.
     sizes : mapping of str to int
@@ -134,22 +151,24 @@ class Row:
     grad: bool = True
     second: bool = True
     ints: bool = False
-    zero: bool = True
-    special: bool = True
+    zero: bool | str = True
+    special: bool | tuple[int, ...] = True
     half: bool = True
     transposed: bool = True
     jit: bool = True
     why: str = ""
     tol: float = 1.0
+    tol64: float = 1.0
     torch: Callable[..., Any] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ways = (self.zero, self.special, self.half, self.transposed, self.jit)
+        whole = (self.zero is True, self.special is True)
+        ways = (*whole, self.half, self.transposed, self.jit)
         left_out = not all(ways) or (self.grad and not self.second)
         assert not left_out or self.why, f"{self.name}: say why a check is left out"
         assert isinstance(self.shapes, tuple), f"{self.name}: shapes is a tuple"
-        assert not self.grad or any(spec.floats for spec in self.specs), f"{self.name}: no floats"
+        assert not self.grad or any(spec.grad for spec in self.specs), f"{self.name}: no floats"
 
     @property
     def specs(self) -> tuple[In | Index | Bool, ...]:
@@ -159,6 +178,23 @@ class Row:
     def peer(self, torch: Any, *tensors: Any) -> Any:
         """What torch computes."""
         return (self.torch or self.call)(torch, *tensors)
+
+
+def method(name: str, *args: Any, **options: Any) -> Callable[..., Any]:
+    """A call of a method: ``x.name(y, ..., *args, **options)``."""
+    return lambda k, x, *others: getattr(x, name)(*others, *args, **options)
+
+
+class _Methods:
+    """Methods of Tensor, called as functions."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+
+
+def functions(k: Any) -> Any:
+    """The functions of torch that are methods of Tensor here: those of torch.nn.functional."""
+    return k.nn.functional if k.__name__ == "torch" else _Methods()
 
 
 def letters(row: Row) -> list[str]:
@@ -227,8 +263,8 @@ def sprinkled(row: Row, arrays: Sequence[Array], values: Sequence[float], seed: 
     """The floats with some of them replaced by `values`."""
     rng = np.random.default_rng([seed, zlib.crc32(row.name.encode())])
     out = []
-    for array in arrays:
-        if array.dtype.kind == "f":
+    for i, array in enumerate(arrays):
+        if array.dtype.kind == "f" and (row.special is True or i in row.special):
             mixed = rng.choice(np.array(values, np.float64), array.shape)
             array = np.where(rng.random(array.shape) < 0.5, mixed, array)  # noqa: PLW2901
         out.append(np.asarray(array))

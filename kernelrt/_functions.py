@@ -1,0 +1,124 @@
+"""Operations as functions: ``krt.exp(x)`` is ``x.exp()``.
+
+They are made of Tensor's methods where they are first asked for, so that each is said once and
+importing costs nothing. Types are in ``_functions.pyi``, which tests/support/function_stub.py
+writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt._handle import ArrayHandle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["function", "names", "provide"]
+
+#: Methods that say what a tensor is, or do something to it, which are no functions of it; and
+#: names that a module has for something else.
+_NO_FUNCTIONS: Final = """
+assign backward bfloat16 bool byte cast char clone_ contiguous copy_ cpu data_ptr detach dim double
+element_size expand expand_as float half int item long new_empty new_full new_ones new_tensor
+new_zeros numpy prepare realize repeat requires_grad_ reshape_as short size storage to tolist
+type type_as uop view view_as zero_grad is_realized where
+"""
+
+
+@functools.cache
+def names(kind: type) -> frozenset[str]:
+    """The methods of `kind` that are functions, too."""
+    found = set()
+    others = frozenset(_NO_FUNCTIONS.split())
+    for name in dir(kind):
+        if name.startswith("_") or name.endswith("_") or name in others:
+            continue
+        if callable(inspect.getattr_static(kind, name, None)):
+            found.add(name)
+    return frozenset(found)
+
+
+def function(kind: type, name: str, module: str) -> Callable[..., Any]:
+    """The method `name` of `kind` as a function, whose first parameter is called ``input``.
+
+    What stands there may be an array, or a number beside a tensor.
+    """
+    method = getattr(kind, name)
+    plain = inspect.unwrap(method)
+
+    def call(*args: Any, **options: Any) -> Any:
+        if args:
+            first, *rest = args
+        elif "input" in options:
+            first, rest = options.pop("input"), []
+        else:
+            raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+        if not isinstance(first, kind):
+            first = _lifted(kind, first, (*rest, *options.values()))
+        return method(first, *rest, **options)
+
+    functools.update_wrapper(call, plain, ("__doc__", "__annotations__"), ())
+    call.__name__, call.__qualname__, call.__module__ = name, name, module
+    del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
+    call.__signature__ = _signature(plain)  # type: ignore[attr-defined]
+    return call
+
+
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    known = inspect.signature(method)
+    _, *rest = known.parameters.values()
+    # A name before it would be no name of an argument.
+    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return known.replace(parameters=[first, *(p for p in rest if p.name != "input")])
+
+
+def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
+    """`value` as a tensor: a number has the type that it has beside a tensor among `others`."""
+    for other in others:
+        if isinstance(other, kind) and isinstance(other, ArrayHandle):
+            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]  # noqa: SLF001
+    from kernelrt.tensor.creation import from_data
+
+    return from_data(kind, value, "input")
+
+
+def provide(
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`.
+
+    Parameters
+    ----------
+    module : str
+        What the module is called.
+    kind : type
+        Whose methods they are.
+    public : iterable of str or None
+        Which of them, all for None; those that are none are left out.
+    otherwise : callable
+        What the module's ``__getattr__`` does with other names.
+    """
+    import sys
+
+    chosen = None if public is None else frozenset(public)
+
+    def wanted() -> frozenset[str]:
+        return names(kind) if chosen is None else names(kind) & chosen
+
+    def found(name: str) -> Any:
+        if name.startswith("_") or name not in wanted():
+            return otherwise(name)
+        made = function(kind, name, module)
+        setattr(sys.modules[module], name, made)
+        return made
+
+    def listed() -> list[str]:
+        own = vars(sys.modules[module])
+        return sorted({*own.get("__all__", own), *wanted()})
+
+    return found, listed
+
+

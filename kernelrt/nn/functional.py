@@ -1,0 +1,117 @@
+"""Functions of layers, by PyTorch's names: methods of Tensor with the tensor as first argument.
+
+What differs from the method is written out; the rest is made of it where it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt._functions import function as _function
+from kernelrt._functions import provide as _provide
+from kernelrt._lacking import of_module as _of_module
+from kernelrt.errors import DTypeError
+from kernelrt.tensor import Tensor as _Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["dropout", "embedding"]
+
+#: Those that are methods as they are.
+_METHODS: Final = """
+adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
+adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear
+binary_cross_entropy binary_cross_entropy_with_logits channel_shuffle conv1d conv2d conv3d
+conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity
+cross_entropy ctc_loss embedding_bag fold gaussian_nll_loss gelu glu grid_sample group_norm
+gumbel_softmax hardshrink hinge_embedding_loss huber_loss instance_norm interpolate kl_div l1_loss
+layer_norm linear local_response_norm log_softmax logsigmoid lp_pool1d lp_pool2d lp_pool3d
+margin_ranking_loss max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d max_unpool3d mse_loss
+multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nll_loss normalize one_hot pad
+pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
+scaled_dot_product_attention sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
+softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss unfold
+"""
+#: Those that PyTorch also does in place.
+_ACTIVATIONS: Final = """
+celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 rrelu selu silu threshold
+"""
+
+
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False  # noqa: A002
+) -> Tensor:
+    """Zero each element with probability `p` and scale the others by ``1 / (1 - p)``.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of a floating type.
+    p : float
+        From 0 to 1.
+    training : bool
+        Whether to do that at all.
+    inplace : bool
+        For programs that say it: the result is returned either way, and `input` stays.
+    """
+    _check_flag(inplace, "inplace")
+    return input.dropout(p, _check_flag(training, "training"))
+
+
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None  # noqa: A002
+) -> Tensor:
+    """The rows of `weight` that integers name.
+
+    Parameters
+    ----------
+    input : Tensor
+        Integers of any shape.
+    weight : Tensor, shape (rows, width)
+        The table.
+    padding_idx : int, optional
+        A row that gets no gradient from here; counted from the end below 0.
+    """
+    rows: Tensor = input.embedding(weight)
+    if padding_idx is None:
+        return rows
+    from kernelrt.tensor.arguments import own_axis
+
+    place = own_axis(padding_idx, int(weight.shape[0]), "padding_idx")
+    return rows.where((input != place).unsqueeze(-1), rows.detach())
+
+
+def _check_flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+    return value
+
+
+def _activation(name: str) -> Callable[..., Tensor]:
+    """A function that takes ``inplace``, too; the result is returned, and the tensor stays."""
+    made = _function(_Tensor, name, __name__)
+
+    def call(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
+        _check_flag(inplace, "inplace")
+        result: Tensor = made(*args, **options)
+        return result
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = made.__doc__
+    return call
+
+
+if not TYPE_CHECKING:  # else any name would pass for one that is there
+    _found, __dir__ = _provide(
+        __name__, _Tensor, [*_METHODS.split(), *_ACTIVATIONS.split()],
+        _of_module(__name__, {}, __all__, _Tensor),
+    )  # fmt: skip
+
+    def __getattr__(name: str) -> Any:
+        if name in _ACTIVATIONS.split() and hasattr(_Tensor, name):
+            made = globals()[name] = _activation(name)
+            return made
+        return _found(name)

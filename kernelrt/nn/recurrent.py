@@ -1,0 +1,522 @@
+"""Recurrent layers, by PyTorch's names: RNN, LSTM, GRU, and the cells that they repeat."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape, same
+from kernelrt.nn import init
+from kernelrt.nn.layers import parameter, positive
+from kernelrt.nn.module import Module
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import arange, zeros
+from kernelrt.tensor.joining import cat, stack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kernelrt.ir import Dim
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "PackedSequence", "RNNCell"]
+
+#: The tensors that a cell carries from step to step: the hidden state, and an LSTM's cell state.
+State: TypeAlias = tuple[Tensor, ...]
+
+
+class PackedSequence(NamedTuple):
+    """Sequences of unequal lengths, padded; see :func:`kernelrt.nn.utils.rnn.pack_padded_sequence`.
+
+    Attributes
+    ----------
+    data : Tensor, shape (steps, batch, ...)
+        What lies beyond the end of a sequence has no meaning.
+    lengths : Tensor, shape (batch,)
+        Integers.
+    """
+
+    data: Tensor
+    lengths: Tensor
+
+
+# ---- One step of each kind, in terms of what the inputs contribute to the gates
+
+
+def _rnn_step(activation: Callable[[Tensor], Tensor]) -> Callable[..., State]:
+    def step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        (hidden,) = state
+        return (activation(gates + hidden.linear(weight, bias)),)
+
+    return step
+
+
+def _lstm_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    hidden, cell = state
+    i, f, g, o = (gates + hidden.linear(weight, bias)).chunk(4, -1)
+    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def _gru_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    (hidden,) = state
+    r, z, n = gates.chunk(3, -1)
+    hr, hz, hn = hidden.linear(weight, bias).chunk(3, -1)
+    new = (n + (r + hr).sigmoid() * hn).tanh()
+    return (new + (z + hz).sigmoid() * (hidden - new),)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": lambda x: x.tanh(),
+    "relu": lambda x: x.relu(),
+}
+
+
+def _activation(name: object) -> Callable[[Tensor], Tensor]:
+    found = _ACTIVATIONS.get(str(name))
+    if found is None:
+        raise ShapeError(f"nonlinearity: expected 'tanh' or 'relu', not {name!r}")
+    return found
+
+
+def _check_features(x: Tensor, size: int, what: str) -> None:
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"input: expected a Tensor, not {type(x).__name__}")
+    if not x.ndim or not same(x.dims[-1], size):
+        raise ShapeError(
+            f"input: {what} expects {size} features in the last axis, not the shape "
+            f"{format_shape(x.dims)}"
+        )
+
+
+def _check_state(value: object, shape: tuple[Dim, ...], name: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
+    if len(value.dims) != len(shape) or not all(map(same, value.dims, shape)):
+        raise ShapeError(
+            f"{name}: expected the shape {format_shape(shape)}, not {format_shape(value.dims)}"
+        )
+    return value
+
+
+# ---- Layers
+
+
+class _Recurrent(Module):
+    """What the three kinds of layers share."""
+
+    _gates: ClassVar[int]
+    _states: ClassVar[int] = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, *,
+        proj_size: int = 0, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.input_size = positive("input_size", input_size)
+        self.hidden_size = positive("hidden_size", hidden_size)
+        self.num_layers = positive("num_layers", num_layers)
+        for name, value in (
+            ("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)
+        ):  # fmt: skip
+            if not isinstance(value, bool):
+                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        if not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+            raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout!r}")
+        self.dropout = float(dropout)
+        if proj_size and not 0 < proj_size < hidden_size:
+            raise ShapeError(
+                f"proj_size: expected a number below the hidden size {hidden_size}, or 0 for no "
+                f"projection, not {proj_size!r}"
+            )
+        self.proj_size = proj_size
+        for layer, suffix in self._places():
+            inside = input_size if layer == 0 else self._width * (1 + bidirectional)
+            rows = self._gates * hidden_size
+            self._set("weight_ih", suffix, parameter((rows, inside), dtype))
+            self._set("weight_hh", suffix, parameter((rows, self._width), dtype))
+            if bias:
+                self._set("bias_ih", suffix, parameter((rows,), dtype))
+                self._set("bias_hh", suffix, parameter((rows,), dtype))
+            if proj_size:
+                self._set("weight_hr", suffix, parameter((proj_size, hidden_size), dtype))
+        self.reset_parameters()
+
+    @property
+    def _width(self) -> int:
+        """Elements of a hidden state."""
+        return self.proj_size or self.hidden_size
+
+    def _places(self) -> Iterator[tuple[int, str]]:
+        """Layers and directions, with the ends of the names of their parameters."""
+        for layer in range(self.num_layers):
+            yield layer, f"_l{layer}"
+            if self.bidirectional:
+                yield layer, f"_l{layer}_reverse"
+
+    def _set(self, name: str, suffix: str, value: Tensor) -> None:
+        setattr(self, name + suffix, value)
+
+    def _get(self, name: str, suffix: str) -> Tensor | None:
+        found: Tensor | None = getattr(self, name + suffix, None) if self._has(name) else None
+        return found
+
+    def _has(self, name: str) -> bool:
+        return self.bias if name.startswith("bias") else bool(self.proj_size) or name != "weight_hr"
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for tensor in self.parameters():
+            init.uniform_(tensor, -bound, bound)
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        raise NotImplementedError
+
+    def _run(
+        self, x: Tensor, state: State, suffix: str, inside: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """One layer in one direction over (steps, batch, features)."""
+        weight, recurrent = self._get("weight_ih", suffix), self._get("weight_hh", suffix)
+        assert weight is not None
+        assert recurrent is not None
+        gates = x.linear(weight, self._get("bias_ih", suffix))
+        bias, projection = self._get("bias_hh", suffix), self._get("weight_hr", suffix)
+        steps = range(int(x.shape[0]))
+        found: list[Tensor] = []
+        for t in reversed(steps) if suffix.endswith("_reverse") else steps:
+            hidden, *rest = self._step(gates[t], state, recurrent, bias)
+            if projection is not None:
+                hidden = hidden.linear(projection)
+            new = (hidden, *rest)
+            if inside is not None:
+                new = tuple(n.where(inside[t], s) for n, s in zip(new, state, strict=True))
+                hidden = hidden.where(inside[t], 0)
+            found.append(hidden)
+            state = new
+        return stack(found[::-1] if suffix.endswith("_reverse") else found), state
+
+    def _all(self, x: Tensor, states: list[State], inside: Tensor | None) -> tuple[Tensor, State]:
+        """All layers; the states at the end, stacked."""
+        ends: list[State] = []
+        directions = 1 + self.bidirectional
+        for layer in range(self.num_layers):
+            suffixes = [s for number, s in self._places() if number == layer]
+            runs = [
+                self._run(x, states[layer * directions + k], suffix, inside)
+                for k, suffix in enumerate(suffixes)
+            ]
+            ends += [state for _, state in runs]
+            x = runs[0][0] if directions == 1 else cat([out for out, _ in runs], -1)
+            if layer < self.num_layers - 1:
+                x = x.dropout(self.dropout, self.training)
+        return x, tuple(stack(parts) for parts in zip(*ends, strict=True))
+
+    def _forward(
+        self, input: Any, hx: Any, lengths: Tensor | None  # noqa: A002 - PyTorch's name
+    ) -> tuple[Any, State]:
+        packed = isinstance(input, PackedSequence)
+        if packed:
+            if lengths is not None:
+                raise ShapeError("lengths: a PackedSequence has lengths of its own; leave it out")
+            x, lengths = input
+        else:
+            x = input
+        _check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
+        if x.ndim not in (2, 3) or (x.ndim == 2 and lengths is not None):
+            raise ShapeError(
+                "input: expected the axes steps, batch and features"
+                + (", or steps and features" if lengths is None else " beside lengths")
+                + f", not the shape {format_shape(x.dims)}"
+            )
+        single = x.ndim == 2
+        across = self.batch_first and not packed and not single
+        x = x.unsqueeze(1) if single else x.transpose(0, 1) if across else x
+        if not isinstance(x.dims[0], int) or not x.dims[0]:
+            raise ShapeError(
+                f"input: expected a known number of steps, at least 1, not {format_shape(x.dims)}"
+            )
+        inside = None
+        if lengths is not None:
+            inside = _inside(lengths, x)
+        out, ends = self._all(x, self._begin(x, hx, single=single), inside)
+        if single:
+            out, ends = out.squeeze(1), tuple(end.squeeze(1) for end in ends)
+        elif across:
+            out = out.transpose(0, 1)
+        return PackedSequence(out, lengths) if packed and lengths is not None else out, ends
+
+    def _begin(self, x: Tensor, hx: Any, *, single: bool) -> list[State]:
+        """The state of each layer and direction before the first step."""
+        count = self.num_layers * (1 + self.bidirectional)
+        batch = x.dims[1]
+        widths = (self._width, self.hidden_size)[: self._states]
+        if hx is None:
+            return [tuple(zeros(batch, w, dtype=x.dtype) for w in widths)] * count
+        given = hx if self._states > 1 else (hx,)
+        if not isinstance(given, tuple | list) or len(given) != self._states:
+            raise DTypeError("hx: expected a pair of Tensors, the hidden state and the cell state")
+        names = ("hx",) if self._states == 1 else ("hx[0]", "hx[1]")
+        whole = []
+        for name, value, width in zip(names, given, widths, strict=True):
+            shape = (count, width) if single else (count, batch, width)
+            tensor = _check_state(value, shape, name)
+            whole.append(tensor.unsqueeze(1) if single else tensor)
+        return [tuple(part[k] for part in whole) for k in range(count)]
+
+    def extra_repr(self) -> str:
+        """Give the sizes and what is not as usual."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
+                 "bidirectional": False, "proj_size": 0}  # fmt: skip
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                text += f", {name}={getattr(self, name)}"
+        return text
+
+
+def _inside(lengths: Tensor, x: Tensor) -> Tensor:
+    """Whether a step lies within its sequence, of shape (steps, batch, 1)."""
+    if not isinstance(lengths, Tensor):
+        raise DTypeError(f"lengths: expected a Tensor of integers, not {type(lengths).__name__}")
+    if not lengths.dtype.is_int or lengths.ndim != 1 or not same(lengths.dims[0], x.dims[1]):
+        raise ShapeError(
+            f"lengths: expected an integer for each of {format_shape((x.dims[1],))} sequences, not "
+            f"{lengths.dtype.name} of shape {format_shape(lengths.dims)}"
+        )
+    return (arange(x.dims[0]).unsqueeze(1) < lengths).unsqueeze(-1)
+
+
+class RNN(_Recurrent):
+    """Layers of ``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` over the steps of sequences.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        Features of the input, and of a state.
+    num_layers : int
+        Layers, each over what the one before gives.
+    nonlinearity : "tanh" or "relu"
+        The activation.
+    bias : bool
+        Whether there are biases.
+    batch_first : bool
+        Whether inputs and outputs have the axes (batch, steps, features), instead of
+        (steps, batch, features).
+    dropout : float
+        Between layers, in training.
+    bidirectional : bool
+        Whether each layer also runs from the last step to the first; the results stand side by
+        side.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight_ih_l0, weight_hh_l0 : Tensor
+        Of the first layer, shapes (hidden_size, input_size) and (hidden_size, hidden_size); those
+        of the others end in ``_l1`` and so on, those backwards in ``_reverse``.
+    bias_ih_l0, bias_hh_l0 : Tensor, shape (hidden_size,)
+        The biases.
+    """
+
+    _gates = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh",
+        bias: bool = True, batch_first: bool = False, dropout: float = 0.0,
+        bidirectional: bool = False, *, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        self.nonlinearity = nonlinearity
+        _activation(nonlinearity)
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            dtype=dtype,
+        )  # fmt: skip
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _rnn_step(_activation(self.nonlinearity))(gates, state, weight, bias)
+
+    def forward(
+        self, input: Any, hx: Tensor | None = None, *,  # noqa: A002 - PyTorch's name
+        lengths: Tensor | None = None,
+    ) -> tuple[Any, Tensor]:  # fmt: skip
+        """Run over all steps.
+
+        Parameters
+        ----------
+        input : Tensor, or PackedSequence
+            Of shape (steps, batch, input_size), or as `batch_first` says, or (steps, input_size).
+        hx : Tensor, optional
+            The states before the first step, of shape (layers * directions, batch, hidden_size);
+            zeros unless given.
+        lengths : Tensor, optional
+            How many steps each sequence of the batch has. Beyond, results are 0 and states stay.
+
+        Returns
+        -------
+        output : Tensor
+            The states of the last layer at each step.
+        h_n : Tensor
+            The last states, of the shape of `hx`.
+        """
+        out, (hidden,) = self._forward(input, hx, lengths)
+        return out, hidden
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units (Cho et al., arXiv:1406.1078), as in ``torch.nn.GRU``.
+
+    The gates stand in the order reset, update, new; see :class:`RNN` for the parameters.
+    """
+
+    _gates = 3
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _gru_step(gates, state, weight, bias)
+
+    forward = RNN.forward
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997), as in ``torch.nn.LSTM``.
+
+    The gates stand in the order input, forget, cell, output; see :class:`RNN` for the parameters.
+
+    Parameters
+    ----------
+    proj_size : int
+        Hidden states are projected to so many features by ``weight_hr_l0``; 0 for none.
+    """
+
+    _gates = 4
+    _states = 2
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _lstm_step(gates, state, weight, bias)
+
+    def forward(
+        self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,  # noqa: A002
+        lengths: Tensor | None = None,
+    ) -> tuple[Any, tuple[Tensor, Tensor]]:  # fmt: skip
+        """Run over all steps; `hx` and the last states are pairs, of hidden and of cell states.
+
+        See :meth:`RNN.forward`.
+        """
+        out, (hidden, cell) = self._forward(input, hx, lengths)
+        return out, (hidden, cell)
+
+
+# ---- Cells
+
+
+class _Cell(Module):
+    """What the three kinds of cells share."""
+
+    _gates: ClassVar[int]
+    _states: ClassVar[int] = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: object = dt.float32
+    ) -> None:
+        super().__init__()
+        self.input_size = positive("input_size", input_size)
+        self.hidden_size = positive("hidden_size", hidden_size)
+        rows = self._gates * hidden_size
+        self.weight_ih = parameter((rows, input_size), dtype)
+        self.weight_hh = parameter((rows, hidden_size), dtype)
+        self.bias_ih = parameter((rows,), dtype) if bias else None
+        self.bias_hh = parameter((rows,), dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew, uniformly from ±1/sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for tensor in self.parameters():
+            init.uniform_(tensor, -bound, bound)
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        raise NotImplementedError
+
+    def _next(self, x: Tensor, hx: Any) -> State:
+        _check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
+        shape = (*x.dims[:-1], self.hidden_size)
+        if hx is None:
+            state: State = (zeros(*shape, dtype=x.dtype),) * self._states
+        else:
+            given = hx if self._states > 1 else (hx,)
+            if not isinstance(given, tuple | list) or len(given) != self._states:
+                raise DTypeError("hx: expected a pair of Tensors, hidden state and cell state")
+            state = tuple(_check_state(value, shape, "hx") for value in given)
+        return self._step(x.linear(self.weight_ih, self.bias_ih), state, self.weight_hh,
+                          self.bias_hh)  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        text = f"{self.input_size}, {self.hidden_size}"
+        return text if self.bias_ih is not None else text + ", bias=False"
+
+
+class RNNCell(_Cell):
+    """One step of :class:`RNN`.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        Features of the input, and of the state.
+    bias : bool
+        Whether there are biases.
+    nonlinearity : "tanh" or "relu"
+        The activation.
+    dtype : DType or str
+        Floating type of the parameters.
+    """
+
+    _gates = 1
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", *,
+        dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        self.nonlinearity = nonlinearity
+        _activation(nonlinearity)
+        super().__init__(input_size, hidden_size, bias, dtype=dtype)
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _rnn_step(_activation(self.nonlinearity))(gates, state, weight, bias)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
+        """Give the next state, of shape (batch, hidden_size) or (hidden_size,)."""
+        (hidden,) = self._next(input, hx)
+        return hidden
+
+
+class GRUCell(_Cell):
+    """One step of :class:`GRU`; the parameters are as of :class:`RNNCell`."""
+
+    _gates = 3
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _gru_step(gates, state, weight, bias)
+
+    forward = RNNCell.forward
+
+
+class LSTMCell(_Cell):
+    """One step of :class:`LSTM`; the parameters are as of :class:`RNNCell`."""
+
+    _gates = 4
+    _states = 2
+
+    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        return _lstm_step(gates, state, weight, bias)
+
+    def forward(
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None  # noqa: A002
+    ) -> tuple[Tensor, Tensor]:
+        """Give the next hidden state and cell state."""
+        hidden, cell = self._next(input, hx)
+        return hidden, cell

@@ -1,0 +1,122 @@
+"""Tensor's methods as functions of kernelrt and of nn.functional."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from support import function_stub
+
+import kernelrt as krt
+import kernelrt.nn.functional as F  # noqa: N812 - as everybody calls it
+from kernelrt._functions import names
+from kernelrt.errors import DTypeError
+
+X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
+
+
+def test_the_stub_is_what_the_methods_are() -> None:
+    """Otherwise: ``python -m tests.support.function_stub`` in the project's root."""
+    assert function_stub.STUB.read_text() == function_stub.written()
+
+
+def test_every_method_is_a_function() -> None:
+    missing = [name for name in names(krt.Tensor) if not callable(getattr(krt, name))]
+    assert not missing
+    assert {"exp", "sort", "sum", "matmul"} <= set(dir(krt))
+    assert {"relu", "dropout", "cross_entropy"} <= set(dir(F))
+
+
+def test_they_compute_what_the_methods_do() -> None:
+    x = krt.tensor(X)
+    np.testing.assert_array_equal(krt.exp(x).numpy(), x.exp().numpy())
+    np.testing.assert_array_equal(krt.sum(x, 1, keepdim=True).numpy(), X.sum(1, keepdims=True))
+    np.testing.assert_array_equal(krt.exp(input=x).numpy(), x.exp().numpy())
+    assert krt.sort(x, dim=0).indices.shape == (2, 3)
+    np.testing.assert_array_equal(F.relu(x, inplace=True).numpy(), np.maximum(X, 0))
+    assert F.dropout(x, 0.5, training=False) is x
+
+
+def test_arrays_and_numbers_may_stand_first() -> None:
+    x = krt.tensor(X)
+    np.testing.assert_array_equal(krt.maximum(X, x).numpy(), X)
+    assert krt.add(1, x).dtype is krt.float32
+    assert krt.sub(2, krt.arange(3)).dtype is krt.int64
+    np.testing.assert_allclose(krt.exp([0.0, 1.0]).numpy(), np.exp([0, 1]), 1e-6)
+    with pytest.raises(DTypeError, match="input: expected"):
+        krt.exp("a")
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'input'"):
+        krt.exp()
+
+
+def test_they_are_as_functions_are() -> None:
+    assert krt.exp is krt.exp
+    assert pickle.loads(pickle.dumps(krt.exp)) is krt.exp
+    assert copy.deepcopy(krt.exp) is krt.exp
+    assert krt.exp.__name__ == "exp"
+    assert krt.exp.__module__ == "kernelrt"
+    assert krt.exp.__doc__ == krt.Tensor.exp.__doc__
+    assert list(inspect.signature(krt.sum).parameters)[:3] == ["input", "dim", "keepdim"]
+
+
+def test_names_of_numpy() -> None:
+    x = krt.tensor(X)
+    assert x.sum(axis=0).shape == (3,)
+    assert x.sum(axis=1, keepdims=True).shape == (2, 1)
+    assert krt.mean(x, axis=(0, 1)).shape == ()
+    assert krt.softmax(x, axis=-1).shape == (2, 3)
+    assert krt.sort(x, axis=0).values.shape == (2, 3)
+    assert krt.cat([x, x], axis=1).shape == (2, 6)
+    assert krt.stack([x, x], axis=-1).shape == (2, 3, 2)
+    with pytest.raises(DTypeError, match="sum: dim and axis are one"):
+        x.sum(dim=0, axis=0)
+    with pytest.raises(TypeError, match="axis"):
+        x.exp(axis=0)
+
+
+def test_padding_gets_no_gradient() -> None:
+    weight = krt.ones(4, 2, requires_grad=True)
+    index = krt.tensor([[0, 1], [3, 1]])
+    F.embedding(index, weight, padding_idx=-3).sum().backward()
+    assert weight.grad is not None
+    np.testing.assert_array_equal(weight.grad.numpy()[:, 0], [1, 0, 0, 1])
+    with pytest.raises(krt.ShapeError, match="padding_idx"):
+        F.embedding(index, weight, padding_idx=4)
+
+
+def test_a_users_program_type_checks(tmp_path) -> None:
+    pytest.importorskip("mypy")
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent("""
+        import kernelrt as krt
+        import kernelrt.nn.functional as F
+
+        x: krt.Tensor = krt.exp(krt.ones(3)) + krt.sort(krt.ones(3)).values
+        y: krt.Tensor = krt.sum(x, 0, keepdim=True)
+        krt.no_such_function(x)
+        z: int = krt.exp(x)
+    """))
+    command = [sys.executable, "-m", "mypy", "--strict", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    errors = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert len(errors) == 2, done.stdout + done.stderr
+    assert "no_such_function" in errors[0]
+    assert "Incompatible types" in errors[1]
+
+
+def test_no_two_families_of_methods_have_one_name() -> None:
+    """Otherwise the order of Tensor's bases would say which of them is meant."""
+    owners: dict[str, list[str]] = {}
+    for family in krt.Tensor.__mro__[1:]:
+        if family.__module__.startswith("kernelrt.tensor."):
+            for name in vars(family):
+                if not name.startswith("__"):
+                    owners.setdefault(name, []).append(family.__name__)
+    shared = {name: kinds for name, kinds in owners.items() if len(kinds) > 1}
+    assert not shared

@@ -1,0 +1,100 @@
+"""Writes kernelrt/_functions.pyi: the types of Tensor's methods as functions.
+
+``python -m tests.support.function_stub`` in the project's root, after a method came or went.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import kernelrt
+from kernelrt import Tensor
+from kernelrt._functions import names
+
+STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
+HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
+'''
+ALWAYS = (
+    "from collections.abc import Callable, Iterable", "from typing import Any",
+    "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",
+)  # fmt: skip
+#: What the rest of the package takes from the module.
+OWN = '''
+def names(kind: type) -> frozenset[str]:
+    """The methods of `kind` that are functions, too."""
+
+def function(kind: type, name: str, module: str) -> Callable[..., Any]:
+    """The method `name` of `kind` as a function, whose first parameter is called ``input``."""
+
+def provide(
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`."""
+'''
+
+
+def imports_of(module: Any) -> dict[str, str]:
+    """Name -> the line that imports it, of a module's imports, those for types among them."""
+    found = {}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = alias.asname or alias.name
+                text = alias.name if alias.asname is None else f"{alias.name} as {alias.asname}"
+                found[name] = f"from {node.module} import {text}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"import {alias.name}" + (
+                    f" as {alias.asname}" if alias.asname else ""
+                )
+    for name in vars(module):
+        if not name.startswith("__"):
+            found.setdefault(name, f"from {module.__name__} import {name}")
+    return found
+
+
+def written() -> str:
+    """The text of the stub."""
+    lines = set(ALWAYS)
+    body, public = [], sorted(names(Tensor) - set(kernelrt.__all__))
+    for name in public:
+        method = inspect.unwrap(getattr(Tensor, name))
+        known = imports_of(sys.modules[method.__globals__["__name__"]])
+        signature = inspect.signature(method)
+        text = ["input: Operand"]
+        seen_star = False
+        for parameter in list(signature.parameters.values())[1:]:
+            if parameter.name == "input":
+                continue
+            if parameter.kind is parameter.KEYWORD_ONLY and not seen_star:
+                text.append("*")
+                seen_star = True
+            star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(
+                parameter.kind, ""
+            )
+            seen_star |= parameter.kind is parameter.VAR_POSITIONAL
+            default = "" if parameter.default is parameter.empty else " = ..."
+            text.append(f"{star}{parameter.name}: {_plain(parameter.annotation)}{default}")
+        result = _plain(signature.return_annotation)
+        joined = f"def {name}({', '.join(text)}) -> {result}: ..."
+        body.append(joined)
+        for word in re.findall(r"[A-Za-z_]\w*", " ".join([*text, result])):
+            if word in known and word not in vars(builtins) and word not in ("Self", "Tensor"):
+                lines.add(known[word])
+    listed = "__all__ = [" + ", ".join(f'"{n}"' for n in public) + "]"
+    return "\n".join([HEAD, "# ruff: noqa", *sorted(lines), "", listed, OWN, *body, ""])
+
+
+def _plain(annotation: object) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "Any")
+    return re.sub(r"\bSelf\b|\bTensorBase\b", "Tensor", text)
+
+
+if __name__ == "__main__":
+    STUB.write_text(written())

@@ -1,0 +1,40 @@
+"""Activations."""
+
+from __future__ import annotations
+
+from surface.rows import In, Row, functions
+
+#: The name, ways of calling it, and how far out to look.
+CALLS = {
+    "relu": [{}], "relu6": [{}], "leaky_relu": [{}, {"negative_slope": 0.3}],
+    "elu": [{}, {"alpha": 0.5}], "logsigmoid": [{}], "silu": [{}],
+    "hardtanh": [{}, {"min_val": -0.5, "max_val": 2.0}], "gelu": [{}, {"approximate": "tanh"}],
+    "softplus": [{}, {"beta": 3.0, "threshold": 2.0}], "mish": [{}], "softsign": [{}],
+    "hardsigmoid": [{}], "hardswish": [{}],
+}  # fmt: skip
+
+#: torch computes these from constants of float32.
+TOL64 = {"hardsigmoid": 1e5, "hardswish": 1e5}
+
+
+def _call(name, options):
+    return lambda k, x: getattr(functions(k), name)(x, **options)
+
+
+ROWS = [
+    *(Row(name + f"_{n}" * bool(n), _call(name, options), ("a b",), ints=name != "logsigmoid",
+          tol=2, tol64=TOL64.get(name, 1))
+      for name, ways in CALLS.items() for n, options in enumerate(ways)),
+    *(Row(f"{name}_scalar", _call(name, {}), ("",), tol=2, tol64=TOL64.get(name, 1))
+      for name in CALLS),
+    *(Row(name + f"_far_{n}", _call(name, options), (In("a b", -30, 30),), tol=8,
+          tol64=TOL64.get(name, 1))
+      for name, ways in CALLS.items() for n, options in enumerate(ways)),
+    *(Row(name + f"_near_{n}", _call(name, options), (In("a b", -1e-3, 1e-3),), tol=8,
+          tol64=TOL64.get(name, 1))
+      for name, ways in CALLS.items() for n, options in enumerate(ways)),
+    Row("dropout_not_training", lambda k, x: functions(k).dropout(x, 0.5, False), ("a b",)),
+    Row("dropout_0", lambda k, x: functions(k).dropout(x, 0.0, True), ("a b",)),
+    Row("dropout_1", lambda k, x: functions(k).dropout(x, 1.0, True), ("a b",), special=False,
+        why="torch multiplies by 0"),
+]  # fmt: skip

@@ -1,0 +1,79 @@
+"""Sums, extrema and what is made of them."""
+
+from __future__ import annotations
+
+from surface.rows import Bool, In, Pos, Row, method
+
+INF = float("inf")
+
+#: Ways of naming axes.
+DIMS = {
+    "all": {}, "first": {"dim": 0}, "last": {"dim": -1}, "middle_kept": {"dim": 1, "keepdim": True},
+    "pair": {"dim": (0, 2)}, "pair_kept": {"dim": (-1, 0), "keepdim": True}, "none": {"dim": None},
+}  # fmt: skip
+ONE = {way: options for way, options in DIMS.items() if not isinstance(options.get("dim"), tuple)}
+ONE = {way: options for way, options in ONE.items() if way != "none"}
+TIES = "a difference quotient does not see all branches"
+
+
+def _rows(name, ways=DIMS, shape="a b c", label="", extra=None, **options):
+    return [
+        Row(f"{name}{label}_{way}", method(name, **dims, **(extra or {})), (shape,), **options)
+        for way, dims in ways.items()
+    ]
+
+
+def _pair(name, **options):
+    return lambda k, x: tuple(getattr(x, name)(**options))
+
+
+ROWS = [
+    *_rows("sum", ints=True),
+    *_rows("mean"),
+    *_rows("var", tol=4),
+    *_rows("std", tol=4),
+    *_rows("var", label="_0", extra={"correction": 0}, tol=4),
+    *_rows("std", label="_2", extra={"correction": 2}, tol=4),
+    Row("var_biased", method("var", unbiased=False), ("a b",), tol=4),
+    Row("std_unbiased", lambda k, x: x.std(1, unbiased=True), ("a b",), tol=4),
+    *_rows("prod", ONE, ints=True, tol=2),
+    *_rows("amax", {w: d for w, d in DIMS.items() if w != "none"}, ints=True),
+    *_rows("amin", {w: d for w, d in DIMS.items() if w != "none"}, ints=True),
+    *(Row(f"{name}", method(name), ("a b",), ints=True) for name in ("max", "min")),
+    *(Row(f"{name}_{way}", _pair(name, **dims), ("a b c",), ints=True)
+      for name in ("max", "min") for way, dims in ONE.items() if dims),
+    *(row for name in ("argmax", "argmin") for row in _rows(name, ONE, grad=False, ints=True)),
+    *(row for name in ("any", "all") for row in _rows(name, grad=False, ints=True)),
+    *(Row(f"{name}_bool", method(name), (Bool("a b"),), grad=False)
+      for name in ("any", "all", "sum", "count_nonzero")),
+    *_rows("count_nonzero", {w: d for w, d in DIMS.items() if "keepdim" not in d}, grad=False,
+           ints=True),
+    Row("sum_dtype", lambda k, x: x.sum(0, dtype=k.float64), ("a b",), ints=True),
+    Row("mean_dtype", lambda k, x: x.mean(dtype=k.float64), ("a b",), ints=True),
+    Row("prod_dtype", lambda k, x: x.prod(1, dtype=k.float64), ("a b",), ints=True),
+    Row("sum_scalar", lambda k, x: (x.sum(), x.sum(0), x.sum(-1)), ("",), ints=True),
+    Row("extrema_scalar", lambda k, x: (x.max(), x.min(0)[0], x.amax(), x.argmax()), ("",),
+        ints=True),
+    Row("amax_ties", lambda k, x: (x * 0).amax(1), ("a b",), second=False, why=TIES),
+    Row("max_ties", lambda k, x: (x * 0).max(), ("a b",), second=False, why=TIES),
+    Row("max_dim_ties", lambda k, x: (x * 0).max(1)[0], ("a b",), second=False, why=TIES),
+    *(Row(f"norm_{p}".replace("-", "minus_"), method("norm", p), (Pos("a b"),), tol=4)
+      for p in (2, 1, 3, 0.5, -1, INF, -INF)),
+    *(Row(f"norm_{p}_dim", method("norm", p, -1), ("a b",), tol=8) for p in (2, 1, 3, INF)),
+    Row("norm_0", method("norm", 0, 1), ("a b",), second=False, why="torch has no gradient"),
+    Row("norm_pair_kept", method("norm", 2, (0, 2), True), ("a b c",), tol=4),
+    Row("norm_scalar", method("norm"), ("",), second=False, why="an absolute value: no slope"),
+    *_rows("logsumexp", {w: d for w, d in DIMS.items() if d.get("dim") is not None}, tol=2),
+    Row("logsumexp_far", method("logsumexp", 1), (In("a b", -300, 300),), tol=4),
+    *(Row(f"{name}_{d}", method(name, d), ("a b c",), tol=2)
+      for name in ("softmax", "log_softmax") for d in (0, 1, -1)),
+    *(Row(f"{name}_far", method(name, -1), (In("a b", -60, 60),), tol=8)
+      for name in ("softmax", "log_softmax")),
+    *(Row(f"{name}_dtype", lambda k, x, name=name: getattr(x, name)(1, dtype=k.float64), ("a b",),
+          ints=True) for name in ("softmax", "log_softmax")),
+    *(Row(f"{name}_scalar", method(name, 0), ("",)) for name in ("softmax", "log_softmax")),
+    *(Row(f"cumsum_{d}", method("cumsum", d), ("a b c",), ints=True) for d in (0, 1, -1)),
+    Row("cumsum_dtype", lambda k, x: x.cumsum(0, dtype=k.float64), ("a b",), ints=True),
+    Row("cumsum_scalar", method("cumsum", 0), ("",)),
+    Row("cumsum_long", method("cumsum", 0), ("n 2",), sizes={"n": 300}, tol=4),
+]  # fmt: skip
