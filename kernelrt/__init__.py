@@ -73,7 +73,6 @@ from kernelrt.tensor.creation import (
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
-from kernelrt.tensor.gradient import grad
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
     kaiming_normal,
