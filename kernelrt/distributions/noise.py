@@ -80,8 +80,9 @@ def _reparameterized(drawn: Tensor, alpha: Tensor) -> Tensor:
 
 def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (alpha,) = node.arg.inputs
-    slope = log_gamma_slope(Tensor._of(node), Tensor._of(alpha))
-    return (Tensor._of(g) * slope).uop
+    # In float32 differences of nearly equal numbers would be left of large alphas.
+    wide = [Tensor._of(u.cast(dt.float64)) for u in (node, alpha)]
+    return (Tensor._of(g) * log_gamma_slope(*wide).cast(g.dtype)).uop
 
 
 def _nodes() -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
