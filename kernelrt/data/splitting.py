@@ -134,9 +134,9 @@ def _stratified(
 
 
 def _shared(counts: np.ndarray[Any, Any], total: int) -> np.ndarray[Any, Any]:
-    """`total` shared out as `counts` are, to whole numbers: the greatest fractions are rounded up."""
+    """`total` shared out as `counts` are, in whole numbers: great fractions are rounded up."""
     exact = counts * (total / counts.sum())
-    found = np.floor(exact).astype(np.int64)
+    found: np.ndarray[Any, Any] = np.floor(exact).astype(np.int64)
     order = np.argsort(found - exact, kind="stable")
     found[order[: total - int(found.sum())]] += 1
     return found

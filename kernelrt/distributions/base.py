@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt.distributions.constraints import unit_interval
 from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
-from kernelrt.ir import Dim
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import shape_of
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
 
-__all__ = ["Distribution", "Shape", "UnsupportedError", "as_params"]
+__all__ = ["Distribution", "Shape", "UnsupportedError", "as_params", "static"]
 
-Shape = tuple[Dim, ...]
+Shape: TypeAlias = "tuple[Dim, ...]"
 
 
 class UnsupportedError(KernelrtError, NotImplementedError):
@@ -104,7 +105,7 @@ class Distribution:
                 made.__dict__[name] = value.expand((*wanted, *value.dims[rank:]))
         for name in self._parts:
             made.__dict__[name] = self.__dict__[name].expand(wanted)
-        made._batch_shape = wanted
+        made.__dict__["_batch_shape"] = wanted
         return made
 
     # ---- what a distribution tells; each has what has a closed form
@@ -134,15 +135,15 @@ class Distribution:
         """The root of the variance."""
         return self.variance.sqrt()
 
-    def log_prob(self, value: Any) -> Tensor:
+    def log_prob(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
         """The logarithm of the density, or of the probability, of `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no log_prob")
 
-    def cdf(self, value: Any) -> Tensor:
+    def cdf(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
         """The probability of values up to `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no cdf in closed form")
 
-    def icdf(self, value: Any) -> Tensor:
+    def icdf(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
         """The value up to which others have the probability `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no icdf in closed form")
 
@@ -154,7 +155,7 @@ class Distribution:
         """The exponential of the entropy."""
         return self.entropy().exp()
 
-    def enumerate_support(self, expand: bool = True) -> Tensor:
+    def enumerate_support(self, expand: bool = True) -> Tensor:  # noqa: ARG002 - as above
         """All values, along a new first axis."""
         raise UnsupportedError(f"{type(self).__name__} has no finite support")
 
@@ -171,7 +172,7 @@ class Distribution:
         with no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:  # noqa: ARG002 - as above
         """Draw values that gradients pass, to the parameters.
 
         Raises
@@ -191,6 +192,13 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(parts)})"
 
     # ---- values
+
+    def _share(self, value: Any) -> Tensor:
+        """A checked probability, for icdf."""
+        found = value if isinstance(value, Tensor) else tensor(value, dtype=dt.float32)
+        if self._validates and not is_tracing():
+            self._demand("value", found, unit_interval)
+        return found
 
     def _value(self, value: Any) -> Tensor:
         """A checked value for log_prob and cdf."""
@@ -212,6 +220,13 @@ class Distribution:
                 return found
             self._demand("value", found, support)
         return found
+
+
+def static(size: Dim, name: str) -> int:
+    """A size that has to be known."""
+    if not isinstance(size, int):
+        raise ShapeError(f"{name}: the size of an event has to be fixed, not known at run time")
+    return size
 
 
 def _text(value: Any) -> str:

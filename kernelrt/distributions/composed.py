@@ -65,6 +65,7 @@ class Independent(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return self.base_dist.support
 
     def expand(self, batch_shape: Sequence[Dim]) -> Independent:
@@ -75,20 +76,25 @@ class Independent(Distribution):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.base_dist.mean
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self.base_dist.mode
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.base_dist.variance
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         return self.base_dist.rsample(sample_shape)
 
     def _summed(self, x: Tensor) -> Tensor:
@@ -97,9 +103,11 @@ class Independent(Distribution):
         return x
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         return self._summed(self.base_dist.log_prob(value))
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return self._summed(self.base_dist.entropy())
 
     def __repr__(self) -> str:
@@ -147,6 +155,7 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return self.component_distribution.support
 
     def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:
@@ -168,10 +177,12 @@ class MixtureSameFamily(Distribution):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return (self._weights() * self.component_distribution.mean).sum(self._axis)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         weights, parts = self._weights(), self.component_distribution
         inner = (weights * parts.variance).sum(self._axis)
         away = parts.mean - self.mean.unsqueeze(self._axis)
@@ -181,14 +192,17 @@ class MixtureSameFamily(Distribution):
         return self._value(value).unsqueeze(self._axis)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         each = self.component_distribution.log_prob(self._each(value))
         return (each + self.mixture_distribution.logits).logsumexp(-1)
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         each = self.component_distribution.cdf(self._each(value))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         with no_grad():
             which = self.mixture_distribution.sample(sample_shape)
             every = self.component_distribution.sample(sample_shape)

@@ -47,7 +47,7 @@ class Constraint:
 
 
 def _is_real(x: Tensor) -> Tensor:
-    return x == x  # noqa: PLR0124 - not NaN
+    return x == x  # not NaN
 
 
 def _is_whole(x: Tensor) -> Tensor:

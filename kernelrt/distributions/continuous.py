@@ -40,7 +40,7 @@ class _Located(Distribution):
 
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample = True
-    _params = ("loc", "scale")
+    _params: ClassVar[tuple[str, ...]] = ("loc", "scale")
 
     def __init__(
         self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None
@@ -50,20 +50,24 @@ class _Located(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.real
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self.loc
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         return self.loc + self.scale * self._noise(self._extended(sample_shape))
 
     def _standard(self, value: Any) -> Tensor:
@@ -89,26 +93,32 @@ class Normal(_Located):
 
     @property
     def stddev(self) -> Tensor:
+        """The root of the variance."""
         return self.scale
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.scale.square()
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         return random.randn(shape, dtype=self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         z = self._standard(value)
         return -0.5 * (z * z) - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         return 0.5 * (-self._standard(value) / math.sqrt(2)).erfc()
 
     def icdf(self, value: Any) -> Tensor:
-        return self.loc + self.scale * (2 * value - 1).erfinv() * math.sqrt(2)
+        """The value up to which others have the probability `value`."""
+        return self.loc + self.scale * (self._share(value) * 2 - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
@@ -117,10 +127,12 @@ class Laplace(_Located):
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return 2 * self.scale.square()
 
     @property
     def stddev(self) -> Tensor:
+        """The root of the variance."""
         return math.sqrt(2) * self.scale
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -129,17 +141,21 @@ class Laplace(_Located):
         return where(left, -size, size).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         return -(2 * self.scale).log() - self._standard(value).abs()
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        term = value - 0.5
+        """The value up to which others have the probability `value`."""
+        term = self._share(value) - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return 1 + (2 * self.scale).log()
 
 
@@ -148,10 +164,12 @@ class Cauchy(_Located):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return full_like(self.loc, math.nan)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return full_like(self.loc, math.inf)
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -159,16 +177,20 @@ class Cauchy(_Located):
         return turn.tan().cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         z = self._standard(value)
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Any) -> Tensor:
-        return (math.pi * (value - 0.5)).tan() * self.scale + self.loc
+        """The value up to which others have the probability `value`."""
+        return ((self._share(value) - 0.5) * math.pi).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return math.log(4 * math.pi) + self.scale.log()
 
 
@@ -177,14 +199,17 @@ class Gumbel(_Located):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.loc + self.scale * _EULER
 
     @property
     def stddev(self) -> Tensor:
+        """The root of the variance."""
         return (math.pi / math.sqrt(6)) * self.scale
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.stddev.square()
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -192,16 +217,20 @@ class Gumbel(_Located):
         return (-drawn.log()).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         z = -self._standard(value)
         return z - z.exp() - self.scale.log()
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         return (-(-self._standard(value)).exp()).exp()
 
     def icdf(self, value: Any) -> Tensor:
-        return self.loc - self.scale * (-value.log()).log()
+        """The value up to which others have the probability `value`."""
+        return self.loc - self.scale * (-self._share(value).log()).log()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return self.scale.log() + (1 + _EULER)
 
 
@@ -233,24 +262,29 @@ class StudentT(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.real
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return where(self.df > 1, self.loc, math.nan)
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self.loc
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         df = self.df
         safe = where(df > 2, df, 3.0)
         finite = self.scale.square() * safe / (safe - 2)
         return where(df > 2, finite, where(df > 1, math.inf, math.nan).cast(finite.dtype))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         shape = self._extended(sample_shape)
         noise = random.randn(shape, dtype=self.df.dtype)
         # With x of the gamma distribution of df / 2, 2 x is chi-squared.
@@ -259,12 +293,14 @@ class StudentT(Distribution):
         return self.loc + self.scale * noise * (0.5 * log_share).exp()
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         y, df = (self._value(value) - self.loc) / self.scale, self.df
         norm = self.scale.log() + 0.5 * df.log() + 0.5 * math.log(math.pi)
         norm = norm + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
         return -0.5 * (df + 1) * (y * y / df).log1p() - norm
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         df = self.df
         beta = (0.5 * df).lgamma() + math.lgamma(0.5) - (0.5 * (df + 1)).lgamma()
         middle = 0.5 * (df + 1) * ((0.5 * (df + 1)).digamma() - (0.5 * df).digamma())
@@ -296,38 +332,48 @@ class Uniform(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.between(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return (self.low + self.high) / 2
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return full_like(self.low, math.nan)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return (self.high - self.low).square() / 12
 
     @property
     def stddev(self) -> Tensor:
+        """The root of the variance."""
         return (self.high - self.low) / math.sqrt(12)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         drawn = random.rand(self._extended(sample_shape), dtype=self.low.dtype)
         return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found = self._value(value)
         inside = ((self.low <= found) & (self.high > found)).cast(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         return ((self._value(value) - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Any) -> Tensor:
-        return value * (self.high - self.low) + self.low
+        """The value up to which others have the probability `value`."""
+        return self._share(value) * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return (self.high - self.low).log()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints, noise
 from kernelrt.distributions.base import Distribution, as_params
-from kernelrt.distributions.discrete import Bernoulli
+from kernelrt.distributions.discrete import Chances
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing
 from kernelrt.tensor.comparison import where
@@ -48,46 +48,36 @@ class Poisson(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.rate
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self.rate.floor()
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.rate
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         with no_grad():
             return noise.poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found = self._value(value).cast(self.rate.dtype)
         return found.xlogy(self.rate) - self.rate - (found + 1).lgamma()
 
 
-class _Chances(Distribution):
-    """A distribution of trials, with a chance given as such or by its odds."""
-
-    _params = ("_probs", "_logits")
-    probs = Bernoulli.probs
-    logits = Bernoulli.logits
-
-    def _hold(self, probs: Any, logits: Any, **others: Any) -> list[Tensor]:
-        if (probs is None) == (logits is None):
-            raise ShapeError(f"probs, logits: {type(self).__name__} takes one of them")
-        name = "logits" if probs is None else "probs"
-        held, *rest = as_params(**{name: logits if probs is None else probs}, **others)
-        self.__dict__["_" + name] = held
-        return [held, *rest]
-
-
-class Geometric(_Chances):
+class Geometric(Chances):
     """How many trials fail before one succeeds.
 
     Parameters
@@ -114,37 +104,44 @@ class Geometric(_Chances):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.nonnegative_integer
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return 1 / self.probs - 1
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return zeros_like(self.probs)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return (1 / self.probs - 1) / self.probs
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         with no_grad():
             shape, chance = self._extended(sample_shape), self.probs.double()
             trials = exponentials(shape, dt.float64) / -(-chance).log1p()
             return trials.floor().cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found, chance = self._value(value), self.probs
         sure = (chance == 1) & (found == 0)
         return found * (-where(sure, 0.0, chance)).log1p() + chance.log()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         bits = self.logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
         return bits / self.probs
 
 
-class Binomial(_Chances):
+class Binomial(Chances):
     """How many of some trials succeed.
 
     Draws count gaps where the mean, or that of failures, is below 10, and are by rejection in 16
@@ -167,7 +164,7 @@ class Binomial(_Chances):
         "_logits": constraints.real,
     }  # fmt: skip
     has_enumerate_support = True
-    _params = ("total_count", "_probs", "_logits")
+    _params: ClassVar[tuple[str, ...]] = ("total_count", "_probs", "_logits")
 
     def __init__(
         self, total_count: int | Tensor = 1, probs: float | Tensor | None = None,
@@ -178,35 +175,43 @@ class Binomial(_Chances):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.integer_between(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.total_count * self.probs
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         with no_grad():
             shape = self._extended(sample_shape)
             return noise.binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found, n, logits = self._value(value), self.total_count, self.logits
         ways = (n + 1).lgamma() - (found + 1).lgamma() - (n - found + 1).lgamma()
         return ways + found * logits - n * logits.softplus()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         every = self.log_prob(self.enumerate_support())
         return -(every.exp() * every).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first axis."""
         if is_tracing():
             raise ShapeError("total_count: how many values there are, is not known in a trace")
         counts = self.total_count.detach()

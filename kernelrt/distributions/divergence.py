@@ -48,8 +48,9 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
     >>> distributions.kl_divergence(Mine(1.0, 2.0), Mine(0.0, 1.0))
     tensor(0.)
     """
-    for name, kind in (("type_p", type_p), ("type_q", type_q)):
-        if not isinstance(kind, type) or not issubclass(kind, Distribution):
+    given: tuple[tuple[str, Any], ...] = (("type_p", type_p), ("type_q", type_q))
+    for name, kind in given:
+        if not (isinstance(kind, type) and issubclass(kind, Distribution)):
             raise DTypeError(f"{name}: expected a kind of Distribution, not {kind!r}")
 
     def register(rule: _F) -> _F:
@@ -245,7 +246,7 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
 
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    size = int(p.event_shape[0])
+    size = p._rank  # noqa: SLF001 - of one kind
     away = solve_lower(q.scale_tril, (q.loc - p.loc).unsqueeze(-1)).square().sum((-2, -1))
     spread = solve_lower(q.scale_tril, p.scale_tril).square().sum((-2, -1))
     sizes = q._log_size() - p._log_size()  # noqa: SLF001 - of one kind

@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.base import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import random
+from kernelrt.tensor.creation import eye
 from kernelrt.tensor.joining import cat
 
 if TYPE_CHECKING:
@@ -82,14 +83,17 @@ class MultivariateNormal(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.real_vector
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.loc
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self.loc
 
     @property
@@ -99,24 +103,32 @@ class MultivariateNormal(Distribution):
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.scale_tril.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         noise = random.randn(self._extended(sample_shape), dtype=self.loc.dtype)
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def _rank(self) -> int:
+        return static(self.event_shape[0], "loc")
 
     def _log_size(self) -> Tensor:
         """Half the logarithm of the determinant."""
         return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         away = self._value(value) - self.loc
         lower = self.scale_tril.expand((*away.dims, away.dims[-1]))
         square = solve_lower(lower, away.unsqueeze(-1)).square().sum((-2, -1))
-        return -0.5 * (int(self.event_shape[0]) * math.log(2 * math.pi) + square) - self._log_size()
+        return (square + self._rank * math.log(2 * math.pi)) * -0.5 - self._log_size()
 
     def entropy(self) -> Tensor:
-        return 0.5 * int(self.event_shape[0]) * (1 + math.log(2 * math.pi)) + self._log_size()
+        """The entropy, in nats."""
+        return self._log_size() + 0.5 * self._rank * (1 + math.log(2 * math.pi))
 
 
 def _factor(name: str, matrix: Tensor) -> Tensor:
@@ -128,8 +140,6 @@ def _factor(name: str, matrix: Tensor) -> Tensor:
     # The precision is L L^T, so the covariance is (J L' J)^-1 of the flipped factor.
     flipped = _cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
     size = int(matrix.shape[-1])
-    from kernelrt.tensor.creation import eye
-
     one = eye(size, dtype=matrix.dtype).expand(matrix.dims)
     return solve_lower(flipped, one)
 

@@ -7,12 +7,11 @@ candidates of an element are drawn at once, and the first that is accepted is ta
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.ir import UOp
 from kernelrt.tensor import Tensor, random
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.creation import tensor
@@ -23,6 +22,7 @@ from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
     from kernelrt.distributions.base import Shape
+    from kernelrt.ir import UOp
 
 __all__ = ["binomial", "log_gamma", "poisson"]
 
@@ -75,17 +75,17 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
 @operation
 def _reparameterized(drawn: Tensor, alpha: Tensor) -> Tensor:
     """What was drawn, with the gradient that it has by alpha."""
-    return drawn._of(custom(drawn.uop, _implicit_rule, alpha.uop))
+    return drawn._of(custom(drawn.uop, _implicit_rule, alpha.uop))  # noqa: SLF001 - an operation
 
 
 def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (alpha,) = node.arg.inputs
     # In float32 differences of nearly equal numbers would be left of large alphas.
-    wide = [Tensor._of(u.cast(dt.float64)) for u in (node, alpha)]
-    return (Tensor._of(g) * log_gamma_slope(*wide).cast(g.dtype)).uop
+    y, a, slope = (Tensor._of(u) for u in (node, alpha, g))  # noqa: SLF001 - a rule of nodes
+    return (slope * log_gamma_slope(y.double(), a.double()).cast(g.dtype)).uop
 
 
-def _nodes() -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Nodes and weights for integrals over (0, inf) of what falls like an exponential.
 
     w = exp(t - exp(-t)) by the trapezoidal rule in t (Takahasi and Mori, 1974).
@@ -142,7 +142,7 @@ def poisson(rate: Tensor, shape: Shape) -> Tensor:
     accepted = (k >= 0) & (sure | (((us >= 0.013) | (v <= us)) & exact))
     many = _first(accepted, k, mu.squeeze(-1).floor())
     found = where(mean < _FEW, few, many)
-    return where(mean == mean, found, math.nan)  # noqa: PLR0124 - NaN stays
+    return where(mean == mean, found, math.nan)  # NaN stays
 
 
 def _hats(shape: Shape, a: Tensor, b: Tensor, center: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.base import Distribution, as_params, static
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor.comparison import where
@@ -47,7 +47,7 @@ class Gamma(Distribution):
         "concentration": constraints.positive, "rate": constraints.positive,
     }  # fmt: skip
     has_rsample = True
-    _params = ("concentration", "rate")
+    _params: ClassVar[tuple[str, ...]] = ("concentration", "rate")
 
     def __init__(
         self, concentration: float | Tensor, rate: float | Tensor,
@@ -58,29 +58,36 @@ class Gamma(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.nonnegative
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.concentration / self.rate
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.concentration / self.rate.square()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         drawn = log_gamma(self.concentration, self._extended(sample_shape)).exp() / self.rate
         return drawn + (drawn.detach().clamp(min=_tiny(drawn.dtype)) - drawn.detach())
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found, a = self._value(value), self.concentration
         return a.xlogy(self.rate) + (a - 1).xlogy(found) - self.rate * found - a.lgamma()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
@@ -125,39 +132,49 @@ class Exponential(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.nonnegative
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.rate.reciprocal()
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return zeros_like(self.rate)
 
     @property
     def stddev(self) -> Tensor:
+        """The root of the variance."""
         return self.rate.reciprocal()
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         return self.rate.square().reciprocal()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         kind = self.rate.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator).cast(kind)
         return drawn / self.rate
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         return self.rate.log() - self.rate * self._value(value)
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         return -(-self.rate * self._value(value)).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        return -(-value).log1p() / self.rate
+        """The value up to which others have the probability `value`."""
+        return -(-self._share(value)).log1p() / self.rate
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return 1 - self.rate.log()
 
 
@@ -188,6 +205,7 @@ class Dirichlet(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.simplex
 
     @property
@@ -196,31 +214,37 @@ class Dirichlet(Distribution):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.concentration / self._total
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         less = (self.concentration - 1).clamp(min=0)
         inner = less / less.sum(-1, keepdim=True)
         bare = (self.concentration < 1).all(-1, keepdim=True)
-        top = self.concentration.argmax(-1).one_hot(int(self.event_shape[0]))
+        top = self.concentration.argmax(-1).one_hot(static(self.event_shape[0], "concentration"))
         return where(bare, top.cast(inner.dtype), inner)
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         total, a = self._total, self.concentration
         return a * (total - a) / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         return log_gamma(self.concentration, self._extended(sample_shape)).softmax(-1)
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found, a = self._value(value), self.concentration
         return (a - 1).xlogy(found).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         a, total = self.concentration, self.concentration.sum(-1)
-        size = int(self.event_shape[0])
+        size = static(self.event_shape[0], "concentration")
         norm = a.lgamma().sum(-1) - total.lgamma() - (size - total) * total.digamma()
         return norm - ((a - 1) * a.digamma()).sum(-1)
 
@@ -253,6 +277,7 @@ class Beta(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return constraints.unit_interval
 
     @property
@@ -261,29 +286,35 @@ class Beta(Distribution):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return self.concentration1 / (self.concentration1 + self.concentration0)
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return self._both.mode[..., 0]
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         total = self.concentration1 + self.concentration0
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         shape = self._extended(sample_shape)
         first, second = (log_gamma(c, shape) for c in (self.concentration1, self.concentration0))
         return (first - second).sigmoid()
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         found = self._value(value)
         a, b = self.concentration1, self.concentration0
         norm = (a + b).lgamma() - a.lgamma() - b.lgamma()
         return (a - 1).xlogy(found) + (b - 1).xlogy(1 - found) + norm
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return self._both.entropy()
 
 

@@ -67,15 +67,19 @@ class TransformedDistribution(Distribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return self.transforms[-1].codomain if self.transforms else self.base_dist.support
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
         return self._transform(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
         return self._transform(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
         y = self._value(value)
         x = self._transform.inv(y)
         total = self.base_dist.log_prob(x)
@@ -89,10 +93,13 @@ class TransformedDistribution(Distribution):
         return total - size
 
     def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
         below = self.base_dist.cdf(self._transform.inv(self._value(value)))
-        return self._turned(below)
+        turned: Tensor = self._turned(below)
+        return turned
 
     def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
         return self._transform(self.base_dist.icdf(self._turned(value)))
 
     def _turned(self, share: Any) -> Any:
@@ -138,18 +145,22 @@ class LogNormal(TransformedDistribution):
 
     @property
     def mean(self) -> Tensor:
+        """The mean."""
         return (self.loc + self.scale.square() / 2).exp()
 
     @property
     def mode(self) -> Tensor:
+        """The likeliest value."""
         return (self.loc - self.scale.square()).exp()
 
     @property
     def variance(self) -> Tensor:
+        """The variance."""
         square = self.scale.square()
         return square.expm1() * (2 * self.loc + square).exp()
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         return self._normal.entropy() + self.loc
 
 
@@ -192,6 +203,7 @@ class TanhNormal(TransformedDistribution):
 
     @property
     def support(self) -> Constraint:
+        """What samples may be."""
         return self._ends
 
     @property
@@ -200,6 +212,7 @@ class TanhNormal(TransformedDistribution):
         return self._transform(self.base_dist.mean)
 
     def entropy(self) -> Tensor:
+        """The entropy, in nats."""
         raise UnsupportedError(
             "TanhNormal has no entropy in closed form; use the mean of -log_prob(rsample())"
         )

@@ -7,13 +7,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.constraints import Constraint
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import tensor, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
 
 __all__ = ["AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform",
            "TanhTransform", "Transform"]  # fmt: skip
@@ -103,7 +104,8 @@ class ExpTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         return x
 
 
@@ -117,10 +119,12 @@ class SigmoidTransform(Transform):
         return x.sigmoid().clamp(2.0**-126 if x.dtype.bits > 16 else 2.0**-14, 1 - least)
 
     def _inverse(self, y: Tensor) -> Tensor:
-        safe = y.clamp(2.0**-126 if y.dtype.bits > 16 else 2.0**-14, 1 - 2.0 ** (1 - y.dtype.digits))
+        least = 2.0 ** (1 - y.dtype.digits)
+        safe = y.clamp(2.0**-126 if y.dtype.bits > 16 else 2.0**-14, 1 - least)
         return safe.log() - (-safe).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         return -(-x).softplus() - x.softplus()
 
 
@@ -135,8 +139,9 @@ class TanhTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
         # log(1 - tanh(x)**2) without the difference of what is nearly equal.
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         return 2 * (math.log(2) - x - (-2 * x).softplus())
 
 
@@ -165,6 +170,7 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:
+        """1 where it goes up, -1 where it goes down."""
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
@@ -175,7 +181,8 @@ class AffineTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         if isinstance(self.scale, Tensor):
             size = self.scale.abs().log() + zeros_like(x)
         else:
@@ -208,6 +215,7 @@ class ComposeTransform(Transform):
 
     @property
     def sign(self) -> Any:
+        """1 where it goes up, -1 where it goes down."""
         found: Any = 1
         for part in self.parts:
             found = found * part.sign
@@ -223,7 +231,8 @@ class ComposeTransform(Transform):
             y = part.inv(y)
         return y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         total: Tensor | None = None
         for part in self.parts:
             after = part(x)

@@ -232,8 +232,10 @@ def test_zero_grad_makes_none_or_zeros():
 
 def test_bad_groups_are_named():
     a, _ = leaves()
+    bfgs = nn.optim.LBFGS(a)
     bad = [
-        (krt.UnknownNameError, "no 'momentun'", lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
+        (krt.UnknownNameError, "no 'momentun'",
+         lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
         (krt.DTypeError, r"params\[1\]: expected a dict with 'params'",
          lambda: nn.optim.SGD([{"params": a}, {"param": a}])),
         (krt.ShapeError, r"params\[1\]\['params'\]\[0\]: the same",
@@ -255,8 +257,7 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
         (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
-        (krt.JitError, "LBFGS", lambda bfgs=nn.optim.LBFGS(a): krt.jit(
-            lambda: bfgs.step(lambda: 1.0))()),
+        (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
         (krt.ShapeError, r"lr: expected.*not float32 of shape \(2,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import real
@@ -122,11 +121,7 @@ def clip_grads_with_norm_(
     with no_grad():
         factor = (most / (total_norm + 1e-6)).clamp(max=1.0)
         for param, grad in _with_gradients(parameters):
-            param.grad = (grad * factor.cast(_wide(grad))).cast(grad.dtype)
-
-
-def _wide(x: Tensor) -> dt.DType:
-    return x.dtype.accumulator
+            param.grad = (grad * factor.cast(grad.dtype.accumulator)).cast(grad.dtype)
 
 
 def clip_grad_norm_(
