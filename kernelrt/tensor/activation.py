@@ -84,7 +84,19 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: x.alu(Op.MUL, sigmoid(x)))
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """This tensor clamped to [min_val, max_val]; the gradient at the limits and NaN is 0."""
+        """This tensor clamped to [min_val, max_val]; the gradient at the limits and NaN is 0.
+
+        Of integers it has their type: limits lose their fractions, and those of unsigned integers
+        are not negative.
+        """
+        kind = self.dtype
+        if not (kind.is_float or kind.is_bool):
+            min_val, max_val = int(min_val), int(max_val)
+            if kind.is_unsigned and min(min_val, max_val) < 0:
+                raise DTypeError(
+                    f"min_val, max_val: expected limits that {kind.name} has, not {min_val} and "
+                    f"{max_val}; cast the tensor to a signed type, or use clamp()"
+                )
         return self._limited(("min_val", min_val), ("max_val", max_val), closed=False)
 
     def gelu(self, approximate: str = "none") -> Self:

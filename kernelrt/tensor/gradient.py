@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
@@ -28,25 +29,57 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound="TensorBase")
 _R = TypeVar("_R")
 
-__all__ = ["backward", "grad", "gradients"]
+__all__ = ["Wanted", "backward", "flow", "gradients", "pull", "seed_of", "uninterrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What gradients are asked for.
+
+    Attributes
+    ----------
+    tensors : sequence of Tensor
+        Leaves.
+    nodes : set of UOp
+        Results of operations.
+    marks : set of Leaf, optional
+        The only leaves that gradients flow to; all of the graph's if not given.
+    """
+
+    tensors: Sequence[TensorBase] = ()
+    nodes: frozenset[UOp] = frozenset()
+    marks: frozenset[Leaf] | None = None
 
 
 def gradients(
-    root: UOp, g: UOp, name: str, wanted: Sequence[TensorBase] | None = None
-) -> dict[Leaf, UOp]:
-    """The gradient of each leaf that `root` is made of, given the gradient `g` of `root`.
+    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None = None
+) -> dict[Leaf | UOp, UOp]:
+    """The gradients of leaves, by their marks, and of nodes that are wanted.
 
-    Where those of some tensors only are `wanted`, others may be missing.
+    Parameters
+    ----------
+    seeds : sequence of (UOp, UOp)
+        What is differentiated, each with its gradient.
+    name : str
+        What the user called.
+    wanted : Wanted, optional
+        Where only some are, others may be missing.
     """
-    order = list(history(root))
+    order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
     live = _live(order, wanted)
     spread(order)
-    flowing: dict[UOp, UOp] = {root: g} if root in live else {}
-    found: dict[Leaf, UOp] = {}
+    nodes = wanted.nodes if wanted is not None else frozenset()
+    flowing: dict[UOp, UOp] = {}
+    for root, g in seeds:
+        if root in live:
+            _accumulate(flowing, root, g)
+    found: dict[Leaf | UOp, UOp] = {}
     for node in reversed(order):
         here = flowing.pop(node, None)
         if here is None:
             continue
+        if node in nodes:
+            found[node] = here
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
             _accumulate(found, node.arg, here)
             continue
@@ -57,15 +90,19 @@ def gradients(
     return found
 
 
-def _live(order: Sequence[UOp], wanted: Sequence[TensorBase] | None) -> set[UOp]:
-    """The nodes that the value of a leaf flows into, or may have flowed into."""
+def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
+    """The nodes that a wanted value flows into, or may have flowed into."""
     live: set[UOp] = set()
-    places = [t._buffer for t in wanted or ()]
+    wanted = wanted or Wanted()
+    places = [b for t in wanted.tensors if (b := t._buffer) is not None]
+    by_tensor = bool(wanted.tensors or wanted.nodes)
     for node in order:
         arg = node.arg if node.op is Op.DETACH else None
-        ends = isinstance(arg, Leaf | Stale) or (
-            isinstance(arg, Severed)
-            and (wanted is None or arg.concerns(b for b in places if b is not None))
+        ends = (
+            (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
+            or (isinstance(arg, Stale) and wanted.marks is None)
+            or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
+            or node in wanted.nodes
         )
         if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
             live.add(node)
@@ -96,7 +133,7 @@ def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
     sums[key] = share if before is None else build.add(before, share)
 
 
-def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
+def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
     """The gradient to start from."""
     if not tensor.dtype.is_float:
         raise GradientError(
@@ -120,14 +157,19 @@ def _seed(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
     return gradient.uop.cast(tensor.dtype)
 
 
-def _flow(
-    tensor: TensorBase, g: UOp, name: str, wanted: Sequence[TensorBase] | None = None
-) -> dict[Leaf, UOp]:
+def flow(
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None = None
+) -> dict[Leaf | UOp, UOp]:
+    """As :func:`gradients`, of tensors."""
     with state.enable_grad():
-        node = tensor.uop
+        roots = [(t.uop, g) for t, g in seeds]
     if state.local.trace is not None:
-        state.local.trace.differentiate(node, for_all=wanted is None)
-    found = gradients(node, g, name, wanted)
+        for node, _ in roots:
+            state.local.trace.differentiate(node, for_all=wanted is None)
+    return gradients(roots, name, wanted)
+
+
+def _found(found: dict[Leaf | UOp, UOp], name: str) -> dict[Leaf | UOp, UOp]:
     if not found:
         raise GradientError(
             f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
@@ -136,27 +178,38 @@ def _flow(
     return found
 
 
+def pull(
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted
+) -> dict[Leaf | UOp, UOp]:
+    """As :func:`flow`, from memory that no interrupting code writes meanwhile.
+
+    Those that are wanted and that nothing depends on are missing.
+    """
+    return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted), pull)
+
+
 def backward(
     tensor: TensorBase, gradient: TensorBase | None = None, *, create_graph: bool = False
 ) -> None:
     """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
-    seed = _seed(tensor, gradient, "backward")
+    seed = seed_of(tensor, gradient, "backward")
 
     def differentiate() -> list[tuple[Leaf, TensorBase]]:
         now = None
         if gradient is None and not create_graph and state.local.trace is None:
             now = _computed(tensor, seed)
         if now is None:
-            found = _flow(tensor, seed, "backward")
+            found = _found(flow([(tensor, seed)], "backward"), "backward")
             # Tensors before the first assignment: each keeps its value whatever comes later.
             now = [
                 (leaf, type(tensor)._of(node if create_graph else detach(node)))
                 for leaf, node in found.items()
+                if isinstance(leaf, Leaf)
             ]
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        now = _uninterrupted(tensor, differentiate, backward)
+        now = uninterrupted(tensor, differentiate, backward)
     new_by_target = [
         (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
     ]
@@ -165,7 +218,7 @@ def backward(
     hints.tell()
 
 
-def _uninterrupted(
+def uninterrupted(
     tensor: TensorBase, differentiate: Callable[[], _R], named: Callable[..., object]
 ) -> _R:
     """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
@@ -280,7 +333,7 @@ def _values_along(
     """
     if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
         return None
-    by_leaf = _flow(tensor, seed, "backward")
+    by_leaf = _found(flow([(tensor, seed)], "backward"), "backward")
     places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
     return places, [by_leaf[leaves[i]] for i in places]
 
@@ -296,75 +349,3 @@ def _settled(
     return gradient, (
         gradient, None, data, None, data.address, dtype.code, shape, nbytes, None, False,
     )  # fmt: skip
-
-
-@overload
-def grad(
-    output: TensorBase, inputs: _T, gradient: TensorBase | None = None, *,
-    create_graph: bool = False,
-) -> _T: ...
-@overload
-def grad(
-    output: TensorBase, inputs: Sequence[_T], gradient: TensorBase | None = None, *,
-    create_graph: bool = False,
-) -> tuple[_T, ...]: ...
-def grad(
-    output: TensorBase,
-    inputs: TensorBase | Sequence[TensorBase],
-    gradient: TensorBase | None = None,
-    *,
-    create_graph: bool = False,
-) -> Any:
-    """The gradients of `output` with respect to `inputs`, leaving their ``grad`` alone.
-
-    Parameters
-    ----------
-    output : Tensor
-        What to differentiate; of one element unless `gradient` is given.
-    inputs : Tensor or sequence of Tensor
-        Tensors created with ``requires_grad=True``.
-    gradient : Tensor, optional
-        The gradient of `output`, ones if not given.
-    create_graph : bool
-        Let the gradients be differentiated again.
-
-    Returns
-    -------
-    Tensor or tuple of Tensor
-        As many as `inputs`; zeros where `output` does not depend on one.
-
-    Raises
-    ------
-    GradientError
-        An input does not require a gradient, as a frozen parameter, or is the result of operations.
-    """
-    several = isinstance(inputs, tuple | list)
-    wanted: Sequence[TensorBase] = inputs if several else (inputs,)  # type: ignore[assignment]
-    for name, t in (("output", output), *((f"inputs[{i}]", t) for i, t in enumerate(wanted))):
-        if not isinstance(t, TensorBase):
-            raise DTypeError(f"{name}: expected a Tensor, not {type(t).__name__}")
-    for i, t in enumerate(wanted):
-        if t._leaf is None:
-            if t._is_parameter:
-                raise GradientError(
-                    f"inputs[{i}]: the parameter is frozen; leave it out, or call "
-                    "requires_grad_(True) before it is used"
-                )
-            raise GradientError(
-                f"inputs[{i}]: expected a tensor created with requires_grad=True, not one without "
-                "or a result of operations"
-            )
-    seed = _seed(output, gradient, "grad")
-
-    def differentiate() -> list[TensorBase]:
-        found = _flow(output, seed, "grad", wanted)
-        nodes = [found.get(cast("Leaf", t._leaf)) for t in wanted]
-        return [
-            type(t)._of(build.full(0, t.dtype, t.dims) if n is None
-                        else n if create_graph else detach(n))
-            for t, n in zip(wanted, nodes, strict=True)
-        ]  # fmt: skip
-
-    with state.enable_grad() if create_graph else contextlib.nullcontext():
-        out: list[Any] = _uninterrupted(output, differentiate, grad)
-    return tuple(out) if several else out[0]

@@ -233,7 +233,7 @@ class LossMethods(_Below):
         gap = top.alu(Op.SUB, chosen)
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
-            mean = build.mul(mean, build.full(1 / _size(x.shape[axis]), x.dtype, mean.shape))
+            mean = build.mul(mean, build.full(1 / max(_size(x.shape[axis]), 1), x.dtype, mean.shape))
             # Differences are weighed, not scores: those of one class alone are exactly 0.
             spread = top.alu(Op.SUB, mean)
             gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))

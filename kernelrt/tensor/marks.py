@@ -7,7 +7,7 @@ something about it. The scheduler never sees one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -154,13 +154,15 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
     return () if node.arg is None or isinstance(node.arg, _ENDS) else node.src
 
 
-def history(root: UOp, stop: Callable[[UOp], bool] | None = None) -> Iterator[UOp]:
-    """The nodes that a gradient of `root` passes, each once, operands first.
+def history(
+    root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = ()
+) -> Iterator[UOp]:
+    """The nodes that a gradient of `root`, or of `others`, passes, each once, operands first.
 
     Below a node for which `stop` is true nothing is visited; the node itself is.
     """
     seen: set[UOp] = set()
-    stack = [(root, False)]
+    stack = [(r, False) for r in (*reversed(others), root)]
     while stack:
         node, ready = stack.pop()
         if ready:
@@ -234,7 +236,7 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
     return [done[root] for root in roots]
 
 
-_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER_ADD, Op.UNWINDOW})
+_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW})
 
 
 def _without_nothing(u: UOp) -> UOp:
@@ -244,7 +246,7 @@ def _without_nothing(u: UOp) -> UOp:
         return u
     if u.op is Op.REDUCE_AXIS:
         return build.full(of_nothing(u.arg[0], u.dtype), u.dtype, u.shape)
-    if u.op is Op.SCATTER_ADD:
+    if u.op is Op.SCATTER:
         return u.src[0]
     if u.op is Op.CAT:
         return build.cat([s for s in u.src if not build.has_zero(s.shape)], u.arg)

@@ -184,7 +184,10 @@ class MovementMethods(_Below):
         whole = tuple(prod(p) for p in zip(counts, shape, strict=True))
         return self._of(build.reshape(node, whole))
 
-    tile = repeat
+    def tile(self, *dims: Any) -> Self:
+        """As :meth:`repeat`; where there are fewer numbers than axes, the first axes stay."""
+        counts = shape_of(dims, "dims")
+        return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
     def repeat_interleave(self, repeats: int, dim: int) -> Self:
         """Each slice along `dim` laid out `repeats` times in a row."""
@@ -277,17 +280,19 @@ class MovementMethods(_Below):
     # ---- parts
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
-        """`length` elements of axis `dim` from `start` on."""
+        """`length` elements of axis `dim` from `start` on; a negative `start` counts from the end."""
         axis = own_axis(dim, self.ndim)
         node = self.uop
         start, length = shape_of((start, length), "start, length")
-        end = build.total((start, length))
         size = node.shape[axis]
+        if isinstance(start, int) and start < 0:
+            start = build.total((size, start))
+        end = build.total((start, length))
         spare = build.difference(size, end)
         if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
                 f"start, length: {format_shape((start, length))} leaves axis {axis} of "
-                f"{format_shape(node.shape)}; both are at least 0, and their sum at most its size"
+                f"{format_shape(node.shape)}; the part from the start on has to lie inside"
             )
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, end)
@@ -316,9 +321,14 @@ class MovementMethods(_Below):
         return tuple(self.narrow(axis, at, n) for at, n in zip(starts, sizes, strict=True))
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
+        """At most `chunks` parts of equal size along `dim`; the last may be smaller.
+
+        Of an axis without elements, exactly `chunks` parts without elements.
+        """
         chunks = integer(chunks, "chunks", 1)
         size = self._static_size(own_axis(dim, self.ndim), "chunk")
+        if size == 0:
+            return self.split((0,) * chunks, dim)
         return self.split(max(1, math.ceil(size / chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:

@@ -73,7 +73,7 @@ class ReductionMethods(_Below):
         """Product over `dim`, or over all axes; bools and integers multiply in int64.
 
         The gradient is the product of the other elements, also where some are 0 or infinite, and
-        has a gradient of its own. A third derivative is refused (GradientError).
+        has gradients of its own, of any order.
         """
         return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
 

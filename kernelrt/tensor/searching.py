@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
@@ -119,9 +120,19 @@ class SearchingMethods(_Below):
             For those who know it; nothing is gained.
         invert : bool
             Ask the opposite.
+
+        Notes
+        -----
+        NaN is none of them, as it equals nothing.
         """
         flag(assume_unique, "assume_unique")
         among = self._lift(test_elements, "test_elements").reshape(-1)
+        numbers = None
+        if among.dtype.is_float and not build.has_zero(among.dims):
+            # NaN would be sorted behind the others, but no search finds its way around it.
+            numbers = ~among.isnan()
+            greatest = numbers._select(numbers, among, -math.inf).amax()
+            among = numbers._select(numbers, among, greatest)
         if build.has_zero(among.dims):
             found = self._of(build.full(False, dt.bool_, self.dims))
         else:
@@ -131,4 +142,6 @@ class SearchingMethods(_Below):
             inside = last.alu(Op.MAX, build.zeros_like(last))
             there = UOp(Op.GATHER, a.dtype, (a, inside))
             found = self._of(there.eq(b).alu(Op.AND, build.zeros_like(last).alu(Op.LE, last)))
+        if numbers is not None:
+            found = found & numbers.any()
         return ~found if flag(invert, "invert") else found

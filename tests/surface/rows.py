@@ -260,14 +260,15 @@ def as_integers(row: Row, arrays: Sequence[Array], signed: bool) -> list[Array]:
 
 
 def sprinkled(row: Row, arrays: Sequence[Array], values: Sequence[float], seed: int) -> list[Array]:
-    """The floats with some of them replaced by `values`."""
+    """The floats with half of them replaced by `values`, the first of which always occur."""
     rng = np.random.default_rng([seed, zlib.crc32(row.name.encode())])
     out = []
     for i, array in enumerate(arrays):
+        mixed = array.copy()
         if array.dtype.kind == "f" and (row.special is True or i in row.special):
-            mixed = rng.choice(np.array(values, np.float64), array.shape)
-            array = np.where(rng.random(array.shape) < 0.5, mixed, array)  # noqa: PLW2901
-        out.append(np.asarray(array))
+            places = rng.permutation(array.size)[: (array.size + 1) // 2]
+            mixed.reshape(-1)[places] = np.resize(values, len(places))
+        out.append(mixed)
     return out
 
 

@@ -15,7 +15,14 @@ BACK = {
     "plain": {}, "stride": {"stride": 2}, "padding": {"padding": 1},
     "output_padding": {"stride": 2, "output_padding": 1}, "dilation": {"dilation": 2},
 }  # fmt: skip
-SPREAD = "no row has an infinity that is not smeared over the others"
+
+#: Where a tap lies on padding, or between elements, an infinite weight gives NaN or nothing.
+PADDED = "what an infinite weight makes of padding depends on the way that torch takes"
+#: With no channels coming in, torch has none going out, either.
+EMPTY = "of no channels torch makes no channels"
+ALIKE = {"special": (0,), "zero": "b m", "why": f"{PADDED}; {EMPTY}"}
+PLAIN = {"zero": "b m", "why": EMPTY}
+BACK_ALIKE = {"special": (0,), "why": PADDED}
 
 
 def _conv(name, n, options):
@@ -31,28 +38,30 @@ def _rows(name, ways, weight):
         for way, options in ways.items():
             if n == 3 and way in ("valid", "all", "dilation"):
                 continue
+            limits = BACK_ALIKE if name != "conv" else PLAIN if way == "plain" else ALIKE
             yield Row(f"{name}{n}d_{way}", _conv(name, n, options),
-                      (f"b c {AXES[n]}", f"{weight} {TAPS[n]}"), tol=8)  # fmt: skip
+                      (f"b c {AXES[n]}", f"{weight} {TAPS[n]}"), tol=8, **limits)  # fmt: skip
 
 
 ROWS = [
     *_rows("conv", WAYS, "m c"),
     *_rows("conv_transpose", BACK, "c m"),
-    *(Row(f"conv{n}d_bias", _conv("conv", n, {}), (f"b c {AXES[n]}", f"m c {TAPS[n]}", "m"), tol=8)
+    *(Row(f"conv{n}d_bias", _conv("conv", n, {}), (f"b c {AXES[n]}", f"m c {TAPS[n]}", "m"), tol=8, **PLAIN)
       for n in AXES),
     *(Row(f"conv_transpose{n}d_bias", _conv("conv_transpose", n, {}),
-          (f"b c {AXES[n]}", f"c m {TAPS[n]}", "m"), tol=8) for n in AXES),
+          (f"b c {AXES[n]}", f"c m {TAPS[n]}", "m"), tol=8, **BACK_ALIKE) for n in AXES),
     *(Row(f"conv{n}d_groups", _conv("conv", n, {"groups": 2}),
           (f"b 4 {AXES[n]}", f"6 2 {TAPS[n]}"), tol=8) for n in AXES),
     *(Row(f"conv{n}d_by_channel", _conv("conv", n, {"groups": 3}),
           (f"b 3 {AXES[n]}", f"3 1 {TAPS[n]}", "3"), tol=8) for n in AXES),
     *(Row(f"conv_transpose{n}d_groups", _conv("conv_transpose", n, {"groups": 2}),
-          (f"b 4 {AXES[n]}", f"4 3 {TAPS[n]}"), tol=8) for n in AXES),
-    *(Row(f"conv{n}d_unbatched", _conv("conv", n, {}), (f"c {AXES[n]}", f"m c {TAPS[n]}"), tol=8)
+          (f"b 4 {AXES[n]}", f"4 3 {TAPS[n]}"), tol=8, **BACK_ALIKE) for n in AXES),
+    *(Row(f"conv{n}d_unbatched", _conv("conv", n, {}), (f"c {AXES[n]}", f"m c {TAPS[n]}"), tol=8,
+          zero="m", why=EMPTY)
       for n in AXES),
     Row("conv2d_pairs", _conv("conv", 2, {"stride": (2, 1), "padding": (0, 1),
-        "dilation": (1, 2)}), ("b c 6 5", "m c 3 2"), tol=8),
-    *(Row(f"max_pool{n}d", _pool("max_pool", n, 2), (f"b c {AXES[n]}",), ints=False)
+        "dilation": (1, 2)}), ("b c 6 5", "m c 3 2"), tol=8, **ALIKE),
+    *(Row(f"max_pool{n}d", _pool("max_pool", n, 2), (f"b c {AXES[n]}",))
       for n in (1, 2)),
     *(Row(f"max_pool{n}d_overlapping", _pool("max_pool", n, 3, 1, 1), (f"b c {AXES[n]}",))
       for n in (1, 2)),
@@ -67,7 +76,7 @@ ROWS = [
           (f"b c {AXES[n]}",), tol=2) for n in (1, 2)),
     Row("avg_pool2d_pairs", _pool("avg_pool", 2, (3, 2), (2, 1), (1, 0)), ("b c 6 5",), tol=2),
     Row("interpolate_scale", lambda k, x: functions(k).interpolate(x, scale_factor=2),
-        ("b c h w",), ints=False),
+        ("b c h w",)),
     Row("interpolate_scales", lambda k, x: functions(k).interpolate(x, scale_factor=(2, 3)),
         ("b c h w",)),
     Row("interpolate_size", lambda k, x: functions(k).interpolate(x, size=(6, 10)), ("b c 3 5",)),

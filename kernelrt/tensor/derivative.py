@@ -1,0 +1,200 @@
+"""Gradients of tensors that are named, leaving their ``grad`` alone."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import MOVEMENT
+from kernelrt.tensor import build, state
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.gradient import Wanted, flow, seed_of, uninterrupted
+from kernelrt.tensor.marks import Leaf, detach, is_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["grad"]
+
+_T = TypeVar("_T", bound="TensorBase")
+
+#: Operations that others are joined with, so that what is made of their result may pass it by.
+_PASSED_BY = MOVEMENT | {Op.NEG}
+
+
+@overload
+def grad(
+    output: TensorBase | Sequence[TensorBase], inputs: _T,
+    gradient: TensorBase | Sequence[TensorBase | None] | None = None, *,
+    create_graph: bool = False, retain_graph: bool | None = None,
+    allow_unused: bool | None = None, materialize_grads: bool | None = None,
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+) -> _T: ...
+@overload
+def grad(
+    output: TensorBase | Sequence[TensorBase], inputs: Sequence[_T],
+    gradient: TensorBase | Sequence[TensorBase | None] | None = None, *,
+    create_graph: bool = False, retain_graph: bool | None = None,
+    allow_unused: bool | None = None, materialize_grads: bool | None = None,
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+) -> tuple[_T, ...]: ...
+def grad(
+    output: TensorBase | Sequence[TensorBase],
+    inputs: TensorBase | Sequence[TensorBase],
+    gradient: TensorBase | Sequence[TensorBase | None] | None = None,
+    *,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,  # noqa: ARG001 - graphs are kept as long as they are held
+    allow_unused: bool | None = None,
+    materialize_grads: bool | None = None,
+    grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
+) -> Any:
+    """The gradients of `output` with respect to `inputs`, leaving their ``grad`` alone.
+
+    Parameters
+    ----------
+    output : Tensor or sequence of Tensor
+        What to differentiate; of one element unless `gradient` is given. Gradients of several are
+        added.
+    inputs : Tensor or sequence of Tensor
+        Tensors created with ``requires_grad=True``, or results of operations on such.
+    gradient : Tensor or sequence of Tensor or None, optional
+        The gradient of `output`, ones if not given; of each of several.
+    create_graph : bool
+        Let the gradients be differentiated again.
+    retain_graph : bool, optional
+        Taken as PyTorch takes it; a graph lives as long as one of its tensors, whatever it says.
+    allow_unused : bool, optional
+        What comes of an input that `output` does not depend on: with True None, with False a
+        GradientError, and zeros if it is not given.
+    materialize_grads : bool, optional
+        With True zeros in the place of None.
+    grad_outputs : Tensor or sequence of Tensor or None, optional
+        Another name of `gradient`, as PyTorch has it.
+
+    Returns
+    -------
+    Tensor or tuple of Tensor
+        As many as `inputs`.
+
+    Raises
+    ------
+    GradientError
+        An input does not require a gradient, as a frozen parameter; or it is a view, as of
+        ``reshape``, which graphs do not keep: take a ``clone()`` of it. Or `output` depends on
+        no tensor that requires a gradient.
+
+    Notes
+    -----
+    A graph holds each value once: results that were made of the same tensors by the same
+    operations are one, and have the gradient of all of them.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> x = krt.tensor([1.0, 2.0], requires_grad=True)
+    >>> y = x * x
+    >>> z = (y * y).sum()
+    >>> krt.grad(z, y).tolist(), krt.grad(z, x).tolist()
+    ([2.0, 8.0], [4.0, 32.0])
+    """
+    if allow_unused is False and materialize_grads:
+        raise GradientError(
+            "allow_unused: False and materialize_grads=True contradict each other; leave one out"
+        )
+    outputs = _listed(output, "output")
+    wanted = _listed(inputs, "inputs")
+    ends = [_end_of(t, i) for i, t in enumerate(wanted)]
+    if grad_outputs is not None:
+        if gradient is not None:
+            raise GradientError("grad_outputs: it is another name of gradient; give one of them")
+        gradient = grad_outputs
+    seeds = _seeds(outputs, gradient)
+    leaves = [t for t, end in zip(wanted, ends, strict=True) if isinstance(end, Leaf)]
+    asked = Wanted(leaves, frozenset(end for end in ends if isinstance(end, UOp)))
+
+    def differentiate() -> list[TensorBase | None]:
+        found = flow(seeds, "grad", asked)
+        if not found and not allow_unused and not materialize_grads:
+            raise GradientError(
+                "grad: the tensor does not depend on any tensor that requires a gradient; set "
+                "requires_grad=True on one, and do not detach it on the way"
+            )
+        results: list[TensorBase | None] = []
+        for i, (t, end) in enumerate(zip(wanted, ends, strict=True)):
+            node = found.get(end)
+            if node is None and allow_unused is False:
+                raise GradientError(
+                    f"inputs[{i}]: the output does not depend on it; leave it out, or pass "
+                    "allow_unused=True for None in its place, or nothing for zeros"
+                )
+            if node is None and allow_unused and not materialize_grads:
+                results.append(None)
+                continue
+            node = build.full(0, t.dtype, t.dims) if node is None else node
+            results.append(type(t)._of(node if create_graph else detach(node)))
+        return results
+
+    with state.enable_grad() if create_graph else contextlib.nullcontext():
+        out = uninterrupted(outputs[0], differentiate, grad)
+    return tuple(out) if isinstance(inputs, tuple | list) else out[0]
+
+
+def _listed(given: object, name: str) -> list[TensorBase]:
+    """One tensor or several, as a list."""
+    several = isinstance(given, tuple | list)
+    listed: list[Any] = list(cast("Sequence[Any]", given)) if several else [given]
+    for i, t in enumerate(listed):
+        if not isinstance(t, TensorBase):
+            place = f"{name}[{i}]" if several or name == "inputs" else name
+            raise DTypeError(f"{place}: expected a Tensor, not {type(t).__name__}")
+    if not listed:
+        raise ShapeError(f"{name}: expected at least one Tensor")
+    return listed
+
+
+def _seeds(
+    outputs: Sequence[TensorBase], gradient: TensorBase | Sequence[TensorBase | None] | None
+) -> list[tuple[TensorBase, UOp]]:
+    """Each output with the gradient to start from."""
+    given: Sequence[Any]
+    given = gradient if isinstance(gradient, tuple | list) else [gradient] * len(outputs)
+    if len(given) != len(outputs) or (
+        gradient is not None and given is not gradient and len(outputs) > 1
+    ):
+        raise ShapeError(
+            f"gradient: expected one for each of {len(outputs)} outputs, not "
+            f"{len(given) if given is gradient else 1}"
+        )
+    return [(t, seed_of(t, g, "grad")) for t, g in zip(outputs, given, strict=True)]
+
+
+def _end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
+    """What the gradient of a tensor is found by: its mark, or its node."""
+    if tensor._leaf is not None:
+        return tensor._leaf
+    if tensor._is_parameter:
+        raise GradientError(
+            f"inputs[{i}]: the parameter is frozen; leave it out, or call requires_grad_(True) "
+            "before it is used"
+        )
+    if tensor._plain or not tensor.requires_grad:
+        raise GradientError(
+            f"inputs[{i}]: expected a tensor created with requires_grad=True, or a result of "
+            "operations on one, not one without"
+        )
+    with state.enable_grad():
+        node = tensor.uop
+    while is_kept(node):
+        node = node.src[0]
+    if node.op is Op.DETACH and isinstance(node.arg, Leaf):
+        return node.arg
+    if node.op in _PASSED_BY:
+        raise GradientError(
+            f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
+            "which graphs do not keep; take the gradient of that one, or use a clone() of this "
+            "one in what follows"
+        )
+    return node
