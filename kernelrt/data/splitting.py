@@ -50,7 +50,7 @@ def train_test_split(
     >>> from kernelrt.data import train_test_split
     >>> x = np.arange(8)
     >>> train, test, *_ = train_test_split(x, x % 2, stratify=x % 2, seed=0)
-    >>> sorted(test % 2)
+    >>> sorted((test % 2).tolist())
     [0, 1]
     """
     if not data:

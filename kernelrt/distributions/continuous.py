@@ -88,7 +88,7 @@ class Normal(_Located):
     --------
     >>> from kernelrt.distributions import Normal
     >>> Normal(0.0, 1.0).log_prob(0.0)
-    tensor(-0.9189)
+    tensor(-0.9189385)
     """
 
     @property

@@ -72,7 +72,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     --------
     >>> from kernelrt.distributions import Normal, kl_divergence
     >>> kl_divergence(Normal(1.0, 1.0), Normal(0.0, 1.0))
-    tensor(0.5000)
+    tensor(0.5)
     """
     best = None
     for name, value in (("p", p), ("q", q)):

@@ -209,6 +209,8 @@ class LBFGS(Optimizer):
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state.IncompatibleKeys:
         """Go on from what :meth:`state_dict` gave."""
+        if "param_groups" in state_dict:
+            raise StateError("state_dict: LBFGS takes none of PyTorch; begin a history of its own")
         found = state.load_state_dict(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )

@@ -165,7 +165,7 @@ def clip_grad_norm_(
     >>> krt.nn.utils.clip_grad_norm_([w], 1.0)
     tensor(5.)
     >>> w.grad
-    tensor([0.6000, 0.8000])
+    tensor([0.5999999 , 0.79999983])
     """
     found = _listed(parameters, "parameters")
     gradients = [g for _, g in _with_gradients(found)]
