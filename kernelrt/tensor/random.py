@@ -150,12 +150,13 @@ def normal(
     if shape:
         raise TypeError(f"normal() got an unexpected keyword argument {next(iter(shape))!r}")
     if len(size) == 3 and isinstance(size[2], tuple | list):
-        size, place = size[:2], size[2]
+        *first, place = size
+        size = tuple(first)
     if size and (place is not None or any(isinstance(v, TensorBase) for v in size)):
         if len(size) > 2:
             raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
-        mean, std = (*size, std)[:2] if len(size) == 2 else (next(iter(size)), std)
-        size = ()
+        mean, *rest = size
+        std, size = rest[0] if rest else std, ()
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
         return _normal_around(mean, std, place, dtype, requires_grad=requires_grad)
     taken = check_shape(size if place is None else (tuple(place),))

@@ -258,7 +258,8 @@ class Optimizer(Hyper):
 
         A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.
         """
-        if isinstance(state_dict, Mapping) and {"state", "param_groups"} <= set(state_dict):
+        given: object = state_dict
+        if isinstance(given, Mapping) and {"state", "param_groups"} <= set(given):
             state_dict = foreign.read(self.param_groups, state_dict)
         return state.load_state_dict(self, state_dict, strict=strict)
 
