@@ -72,6 +72,7 @@ from kernelrt.tensor.creation import (
 )
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
+from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
 from kernelrt.tensor.joining import cat, meshgrid, stack
 from kernelrt.tensor.random import (
     kaiming_normal,
@@ -89,7 +90,9 @@ from kernelrt.tensor.random import (
     xavier_uniform,
 )
 from kernelrt.tensor.realize import prepare, realize
+from kernelrt.tensor.running import cumulative_trapezoid, trapezoid
 from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
+from kernelrt.tensor.statistics import std_mean, var_mean
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
@@ -126,10 +129,14 @@ __all__ = [
     "arange",
     "autotune",
     "bfloat16",
+    "bilinear",
     "bool_",
     "cat",
+    "chain_matmul",
+    "cumulative_trapezoid",
     "data",
     "distributions",
+    "einsum",
     "empty",
     "empty_like",
     "enable_grad",
@@ -172,12 +179,16 @@ __all__ = [
     "realize",
     "set_num_threads",
     "stack",
+    "std_mean",
     "tensor",
+    "tensordot",
+    "trapezoid",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
     "uniform",
+    "var_mean",
     "where",
     "xavier_normal",
     "xavier_uniform",
@@ -186,7 +197,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, optim  # noqa: F401 - imported where first used
+    from kernelrt import data, distributions, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(

@@ -142,7 +142,7 @@ class _Outline:
             text = texts[value][0]
             if u.op is Op.STORE:
                 target = f"p{u.src[0].arg[0]}[{self._expression(u.src[1], texts)[0]}]"
-                out.append(f"{target} {'+=' if u.arg is Op.ADD else '='} {text}")
+                out.append(f"{target} = {text}" if u.arg is None else _update(u.arg, target, text))
             elif u.op is Op.LOCAL:
                 index = self._expression(flat_index(new.src[1:]), {})[0]
                 name = f"{self.names[new]}[{index}]"

@@ -30,9 +30,9 @@ class Stores:
         self.memory = emitter.memory
 
     def store(self, u: UOp, value: Value, place: Place) -> None:
-        """A STORE at `place`; with Op.ADD what is there is read and added to first."""
+        """A STORE at `place`; with a reducer what is there is read and updated."""
         array = self.memory.array(u.src[0], place)
-        self._write(array, u.src[1], value, place, adds=u.arg is Op.ADD)
+        self._write(array, u.src[1], value, place, reducer=u.arg)
 
     def fill(self, local: UOp, value: Value, place: Place) -> None:
         """The element of the LOCAL `local` that its own ranges are at."""
@@ -42,7 +42,7 @@ class Stores:
         index = self.emitter.info.own_index[local]
         if array.width > 1:
             # Lanes past the end are filled as well: no one who reads the vector has to leave any.
-            self._put(array, value, self.memory.address(array, index, place), None, adds=False)
+            self._put(array, value, self.memory.address(array, index, place), None, reducer=None)
             return
         self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
 
@@ -56,7 +56,7 @@ class Stores:
         return self.memory.read(array, raw, local.dtype, lanes)
 
     def _write(
-        self, array: Array, index: UOp, value: Value, place: Place, *, adds: bool = False
+        self, array: Array, index: UOp, value: Value, place: Place, *, reducer: Op | None = None
     ) -> None:
         """Elements at `place`, each into the element at `index` there."""
         along = vector_range(place)
@@ -65,38 +65,38 @@ class Stores:
         if along is None or self.memory.stride(index, along) == 1:
             value = self.text.splat(value, lanes)
             mask = mask if lanes > 1 else None
-            self._put(array, value, self.memory.address(array, index, place), mask, adds=adds)
+            self._put(array, value, self.memory.address(array, index, place), mask, reducer=reducer)
             return
         offset = place[along][0]
         for i in range(lanes):
             single = {**place, along: (offset + i, 1)}
             lane = self.text.lane(value, i)
             if mask is None:
-                self._put(array, lane, self.memory.address(array, index, single), None, adds=adds)
+                self._put(array, lane, self.memory.address(array, index, single), None, reducer=reducer)
             else:
-                self._put_if(array, index, lane, single, self.text.lane(mask, i), adds=adds)
+                self._put_if(array, index, lane, single, self.text.lane(mask, i), reducer=reducer)
 
     def _put_if(
-        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *, adds: bool
+        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *, reducer: Op | None
     ) -> None:
         def put() -> None:
-            self._put(array, value, self.memory.address(array, index, place), None, adds=adds)
+            self._put(array, value, self.memory.address(array, index, place), None, reducer=reducer)
 
         self.emitter.frames.branch_if(exists, put)
 
     def _put(
-        self, array: Array, value: Value, address: str, mask: Value | None, *, adds: bool
+        self, array: Array, value: Value, address: str, mask: Value | None, *, reducer: Op | None
     ) -> None:
         lanes, dtype = value.lanes, value.dtype
         ty, align = vector(array.type, lanes), array.align
         kind = suffix(array.type, lanes)
-        if adds:
+        if reducer is not None:
             if mask is None:
                 raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
             else:
                 raw = self.text.masked_load(kind, ty, address, align, mask)
             old = self.text.from_memory(raw, dtype, lanes)
-            value = alu(self.text, Op.ADD, dtype, [old, value])
+            value = alu(self.text, reducer, dtype, [old, value])
         held = array.type == register_type(dtype)
         narrow = value.text if held else self.text.to_memory(value)
         if mask is None:

@@ -57,7 +57,7 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
                 yield from _keys(loop.body[:-1], {**opened, **around})
         elif isinstance(item, Step):
             for store in item.nodes:
-                if store.op is Op.STORE and store.arg is Op.ADD and store.dtype.is_float:
+                if store.op is Op.STORE and store.arg is not None and store.dtype.is_float:
                     yield ["store", int(store.src[0].arg[0]), *_tiles(opened.values())]
 
 

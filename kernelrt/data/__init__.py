@@ -1,86 +1,54 @@
-"""Data that ships inside the package: 1,797 handwritten digits, enough to train a network on."""
+"""Feeding training: batches, data sets, loaders, splits, scaling and metrics; and a small data set.
 
-from __future__ import annotations
+See docs/data.md.
+"""
 
-import io
-from importlib import resources
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from kernelrt.data.batching import Batches, batches
+from kernelrt.data.collate import default_collate
+from kernelrt.data.loader import DataLoader
+from kernelrt.data.metrics import (
+    accuracy,
+    confusion_matrix,
+    mean_absolute_error,
+    mean_squared_error,
+    r2_score,
+)
+from kernelrt.data.pixels import DigitsSplit, digits, digits_split
+from kernelrt.data.samplers import BatchSampler, RandomSampler, Sampler, SequentialSampler
+from kernelrt.data.scaling import Standardizer
+from kernelrt.data.sets import (
+    ConcatDataset,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
+from kernelrt.data.splitting import train_test_split
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["DigitsSplit", "digits", "digits_split"]
-
-HELD_OUT: Final = 360
-"""How many of the 1,797 images the split holds out: a fifth, rounded up."""
-
-
-class DigitsSplit(NamedTuple):
-    """Training and held-out images, scaled to 0..1, with their labels."""
-
-    train_images: NDArray[np.float32]
-    """Shape (1437, 1, 8, 8)."""
-    train_labels: NDArray[np.int64]
-    """Shape (1437,), values 0..9."""
-    test_images: NDArray[np.float32]
-    """Shape (360, 1, 8, 8)."""
-    test_labels: NDArray[np.int64]
-    """Shape (360,), values 0..9."""
-
-
-def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Give the test set of "Optical Recognition of Handwritten Digits", as published.
-
-    Returns
-    -------
-    images : ndarray of uint8, shape (1797, 8, 8)
-        Values 0..16: how many of 4x4 pixels are on.
-    labels : ndarray of uint8, shape (1797,)
-        The digit that each image shows.
-
-    Notes
-    -----
-    E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, doi:10.24432/C50P49,
-    licensed CC BY 4.0; see digits.LICENSE.txt beside this file.
-
-    Examples
-    --------
-    >>> from kernelrt.data import digits
-    >>> images, labels = digits()
-    >>> images.shape, int(labels[0])
-    ((1797, 8, 8), 0)
-    """
-    arrays = _read()
-    return arrays["images"], arrays["labels"]
-
-
-def digits_split() -> DigitsSplit:
-    """Give the digits in a fixed random order, the last fifth of it held out.
-
-    The order is stored with the data, so that the split is the same everywhere.
-
-    Examples
-    --------
-    >>> from kernelrt.data import digits_split
-    >>> split = digits_split()
-    >>> split.train_images.shape, split.test_labels.shape
-    ((1437, 1, 8, 8), (360,))
-    """
-    import numpy as np
-
-    arrays = _read()
-    order = arrays["order"]
-    images = (arrays["images"][order].astype(np.float32) / 16)[:, None]
-    labels = arrays["labels"][order].astype(np.int64)
-    return DigitsSplit(
-        images[:-HELD_OUT], labels[:-HELD_OUT], images[-HELD_OUT:], labels[-HELD_OUT:]
-    )
-
-
-def _read() -> dict[str, NDArray[Any]]:
-    import numpy as np
-
-    packed = resources.files(__name__).joinpath("digits.npz").read_bytes()
-    with np.load(io.BytesIO(packed), allow_pickle=False) as archive:
-        return {name: archive[name] for name in ("images", "labels", "order")}
+__all__ = [
+    "BatchSampler",
+    "Batches",
+    "ConcatDataset",
+    "DataLoader",
+    "Dataset",
+    "DigitsSplit",
+    "IterableDataset",
+    "RandomSampler",
+    "Sampler",
+    "SequentialSampler",
+    "Standardizer",
+    "Subset",
+    "TensorDataset",
+    "accuracy",
+    "batches",
+    "confusion_matrix",
+    "default_collate",
+    "digits",
+    "digits_split",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "r2_score",
+    "random_split",
+    "train_test_split",
+]

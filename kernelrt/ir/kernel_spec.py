@@ -120,8 +120,8 @@ def _stores_type(u: UOp) -> str | None:
 
 
 def _store_mode(u: UOp) -> str | None:
-    if u.arg not in (None, Op.ADD):
-        return f"its mode {u.arg!r} must be None or Op.ADD"
+    if u.arg is not None and u.arg not in REDUCERS:
+        return f"its mode {u.arg!r} must be None or a reducer: ADD, MUL, MAX or MIN"
     if u.arg is None and len(u.src) > 3:
         return "names loops; repeating it changes nothing, so it is under those that it varies with"
     if any(r.op is not Op.RANGE for r in u.src[3:]):
@@ -197,7 +197,7 @@ _CLOSING = (Op.REDUCE, Op.LOCAL)
 def _closed_ranges(nodes: list[UOp]) -> None:
     """Ranges of a REDUCE or LOCAL occur nowhere outside it, and no two of these share one.
 
-    A STORE that adds names every other range below it.
+    A STORE that updates names every other range below it.
     """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
@@ -223,7 +223,7 @@ def _closed_ranges(nodes: list[UOp]) -> None:
             )
         open_ranges[node] = inner
     for node in nodes:
-        if node.op is Op.STORE and node.arg is Op.ADD:
+        if node.op is Op.STORE and node.arg is not None:
             _names_its_loops(node, owner)
 
 
@@ -247,7 +247,7 @@ def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:
     for n in toposort(store.src[:3]):
         if n.op is Op.RANGE and n not in owner and n not in named:
             raise SpecError(
-                f"kernel stage: {store!r}: adds under RANGE {n.arg} and does not name it; name "
+                f"kernel stage: {store!r}: updates under RANGE {n.arg} and does not name it; name "
                 "every loop that it is repeated under"
             )
 

@@ -106,7 +106,7 @@ class Op(enum.IntEnum):
     # Other tensor ops
     REDUCE_AXIS = enum.auto()
     GATHER = enum.auto()
-    SCATTER_ADD = enum.auto()
+    SCATTER = enum.auto()
     CAT = enum.auto()
     CALL = enum.auto()
     CONTIGUOUS = enum.auto()

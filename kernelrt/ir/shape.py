@@ -279,7 +279,7 @@ _RULES: dict[Op, Callable[[UOp], tuple[Dim, ...]]] = {
     Op.CAT: _cat,
     Op.REDUCE_AXIS: _reduce_axis,
     Op.GATHER: lambda u: u.src[1].shape,
-    Op.SCATTER_ADD: lambda u: u.src[0].shape,
+    Op.SCATTER: lambda u: u.src[0].shape,
     Op.CALL: lambda u: u.arg.shape,
     Op.CONTIGUOUS: lambda u: u.src[0].shape,
     Op.DETACH: lambda u: u.src[0].shape,

@@ -72,9 +72,11 @@ def _index_shapes_agree(u: UOp) -> str | None:
 
 
 def _scatter_values(u: UOp) -> str | None:
+    if u.arg not in REDUCERS:
+        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN"
     if u.src[1].dtype is u.dtype:
         return None
-    return f"adds {u.src[1].dtype.name} to {u.dtype.name}; types must be equal"
+    return f"takes {u.src[1].dtype.name} into {u.dtype.name}; types must be equal"
 
 
 def _holder(u: UOp) -> str | None:
@@ -210,7 +212,7 @@ TENSOR: Mapping[Op, tuple[Check, ...]] = {
     Op.UNWINDOW: (operands(1), keeps_type, _unwindow),
     Op.REDUCE_AXIS: (operands(1), keeps_type, _reduce_axis),
     Op.GATHER: (at_least(1), keeps_type, _index_shapes_agree),
-    Op.SCATTER_ADD: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),
+    Op.SCATTER: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),
     Op.CAT: (at_least(1), _cat),
     Op.CALL: (at_least(1), _call),
     Op.CONTIGUOUS: (operands(1), keeps_type),

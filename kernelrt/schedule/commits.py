@@ -203,6 +203,9 @@ class _Settling:
         """Whether a scatter's base is the target as it is, so that only the updates are needed."""
         if any(self._meet(buffer, commit.target) for buffer in draft.loads):
             return False
+        # What takes the place of an update at a wrong index is zero, which only sums do not see.
+        if any(store.arg is not Op.ADD for store in draft.stores):
+            return False
         start = self._draft(base)
         if not isinstance(start, KernelDraft) or commit.source in self._taken:
             return False

@@ -51,9 +51,9 @@ class KernelDraft:
 
     @property
     def reads(self) -> list[UOp]:
-        """BUFFERs that are loaded, or added to."""
-        added = [self.place(s) for s in self.stores if s.arg is Op.ADD]
-        return list(dict.fromkeys([*self.loads, *added]))
+        """BUFFERs that are loaded, or updated."""
+        updated = [self.place(s) for s in self.stores if s.arg is not None]
+        return list(dict.fromkeys([*self.loads, *updated]))
 
     @property
     def writes(self) -> list[UOp]:

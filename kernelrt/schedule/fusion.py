@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Fusion", "fuse"]
 
 #: Ops that have a buffer by their nature.
-_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER_ADD, Op.CALL})
+_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL})
 #: The conditions under which a value is wanted, each once; None is always true.
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
@@ -361,16 +361,16 @@ class _Walk:
         self._descend(node, group, index, None)
 
     def _start(self, node: UOp) -> None:
-        """A kernel that computes `node` into its buffer; for SCATTER_ADD and long CATs several."""
+        """A kernel that computes `node` into its buffer; for SCATTER and long CATs several."""
         if node.op is Op.CAT:
             for portion in _portions(node):
                 if (group := self._open(node, "cat", node.shape)) is not None:
                     group.split(node.arg, portion)
                     for part, _, index in group.parts:
                         self._wish(part, (group, index))
-        elif node.op is Op.SCATTER_ADD:
+        elif node.op is Op.SCATTER:
             base, update, *places = node.src
-            for kind, operands in (("add", [update, *places]), ("init", [base])):
+            for kind, operands in (("update", [update, *places]), ("init", [base])):
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))

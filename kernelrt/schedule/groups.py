@@ -52,8 +52,8 @@ class Group:
     shape : tuple of Dim
         The iteration space.
     kind : str
-        ``"map"`` stores each root; ``"init"`` and ``"add"`` are the two halves of a
-        SCATTER_ADD: the base stored, the updates added; ``"cat"`` stores operands of a CAT one
+        ``"map"`` stores each root; ``"init"`` and ``"update"`` are the two halves of
+        a SCATTER: the base stored, the updates taken in; ``"cat"`` stores operands of a CAT one
         beside the other, all of them or a portion; ``"call"`` calls a routine.
     order : tuple of int
         Its axes as the loops nest, outermost first; row-major when empty.

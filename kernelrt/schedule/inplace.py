@@ -29,8 +29,8 @@ def reads_beside(
     """
     if not loads or not written:
         return None
-    if len(written) > 1 or written[0].arg is Op.ADD:
-        return "writes in parts, or adds to,"
+    if len(written) > 1 or written[0].arg is not None:
+        return "writes in parts, or updates,"
     at = written[0].src[1]
     if any(load.src[1] is not at for load in loads):
         return "writes at another element than it reads of"

@@ -143,7 +143,7 @@ class _Lowering:
             value = self._guarded(value, index)
         # Every update counts, also those along loops that nothing varies with.
         loops = self._group.loops
-        return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), Op.ADD)
+        return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), root.arg)
 
     def _value(self, node: UOp, index: Index) -> UOp:
         """A value that is there, or read."""

@@ -33,7 +33,7 @@ _LEAST: Final = 32
 #: without jit (a quarter of ``PlanCache.most_bytes``). A program that reads more may double that.
 _MOST_BYTES: Final = 64 << 20
 #: Data that become an address: what bounds and strides know of them must stay to be seen.
-_INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER_ADD})
+_INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER})
 _MORE: Final = frozenset({Op.PAD, Op.UNWINDOW, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
 _KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
 

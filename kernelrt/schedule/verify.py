@@ -105,7 +105,7 @@ def _slots_of(ast: UOp) -> _Slots:
     stores: dict[UOp, list[UOp]] = {}
     for store in ast.src:
         stores.setdefault(store.src[0], []).append(store)
-    added = {s.src[0] for s in ast.src if s.arg is Op.ADD}
+    updated = {s.src[0] for s in ast.src if s.arg is not None}
     params = [n for n in nodes if n.op is Op.PARAM and n not in status]
     params.sort(key=lambda p: int(p.arg[0]))
     faults = [
@@ -118,7 +118,7 @@ def _slots_of(ast: UOp) -> _Slots:
     return _Slots(
         tuple((p.dtype, p.arg[1]) for p in params),
         frozenset(p.arg[0] for p in stores),
-        frozenset(p.arg[0] for p in (*loads, *added)),
+        frozenset(p.arg[0] for p in (*loads, *updated)),
         bool(status),
         faults[0] if faults else None,
     )

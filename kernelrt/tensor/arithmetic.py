@@ -92,8 +92,7 @@ class ArithmeticMethods(_Below):
 
     def ldexp(self, other: Operand) -> Self:
         """``self * 2**other``, by a power that is a float itself."""
-        power = self._lift(other, "other")
-        return self * (power if power.dtype.is_float else power.cast(dt.float32)).exp2()
+        return self._jointly(lambda a, b: a.alu(Op.MUL, b.alu(Op.EXP2)), other)
 
     def nextafter(self, other: Operand) -> Self:
         """The next number after each element in the direction of `other`; without a gradient."""

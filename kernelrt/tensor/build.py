@@ -65,6 +65,7 @@ __all__ = [
     "reshape",
     "same_shape",
     "scalar",
+    "scatter",
     "scatter_add",
     "shrink",
     "sub",
@@ -230,9 +231,15 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
 
 def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
     """`base` with `values` added at `places`; each sum is rounded once, as other sums are."""
-    wide = base.dtype.accumulator
+    return scatter(Op.ADD, base, values, *places)
+
+
+def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` updated by `reducer` with `values` at `places`, in row-major order of these."""
+    inexact = reducer in (Op.ADD, Op.MUL)
+    wide = base.dtype.accumulator if inexact else base.dtype
     operands = (base.cast(wide), values.cast(wide), *places)
-    return UOp(Op.SCATTER_ADD, wide, operands).cast(base.dtype)
+    return UOp(Op.SCATTER, wide, operands, reducer).cast(base.dtype)
 
 
 # ---- elementwise

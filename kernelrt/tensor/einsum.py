@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["EinsumMethods", "bilinear", "contracted", "einsum", "multi_dot", "tensordot"]
+__all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", "multi_dot",
+           "tensordot"]  # fmt: skip
 
 
 def contracted(nodes: Sequence[UOp], inputs: Sequence[Term], output: Term) -> UOp:
@@ -275,6 +276,11 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     if dtype.is_bool:
         raise DTypeError("multi_dot: bools have no products to sum; cast them to integers")
     return parts[0]._of(contracted([t.uop.cast(dtype) for t in parts], inputs, output))
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices; see ``linalg.multi_dot``."""
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
 @operation

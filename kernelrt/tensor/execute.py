@@ -216,7 +216,7 @@ def _filled(
 #: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
 #: numbers that differ from memory.
 ALIKE: Final = 3
-_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER_ADD})
+_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
 
 
 @dataclass(slots=True)

@@ -236,7 +236,7 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
     return [done[root] for root in roots]
 
 
-_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER_ADD, Op.UNWINDOW})
+_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW})
 
 
 def _without_nothing(u: UOp) -> UOp:
@@ -246,7 +246,7 @@ def _without_nothing(u: UOp) -> UOp:
         return u
     if u.op is Op.REDUCE_AXIS:
         return build.full(of_nothing(u.arg[0], u.dtype), u.dtype, u.shape)
-    if u.op is Op.SCATTER_ADD:
+    if u.op is Op.SCATTER:
         return u.src[0]
     if u.op is Op.CAT:
         return build.cat([s for s in u.src if not build.has_zero(s.shape)], u.arg)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.tensor import build
@@ -185,10 +186,41 @@ def _gather(u: UOp, g: UOp, i: int) -> UOp | None:
     return build.scatter_add(build.zeros_like(u.src[0]), g, *u.src[1:])
 
 
-def _scatter_add(u: UOp, g: UOp, i: int) -> UOp | None:
-    if i == 0:
-        return g
-    return UOp(Op.GATHER, g.dtype, (g, *u.src[2:])) if i == 1 else None
+def _scatter(u: UOp, g: UOp, i: int) -> UOp | None:
+    base, values, *places = u.src
+    if i > 1:
+        return None
+    if u.arg is Op.ADD:
+        return _at(g, places) if i else g
+    if u.arg is Op.MUL:
+        return _scatter_product(u, g, i)
+    # Equal extremes share the gradient.
+    found = _at(u, places)
+    ours, theirs = base.eq(u), values.eq(found)
+    if u.dtype.is_float:
+        ours = ours.alu(Op.OR, base.ne(base))
+        theirs = theirs.alu(Op.OR, values.ne(values))
+    count = build.scatter_add(ours.cast(g.dtype), theirs.cast(g.dtype), *places)
+    share = build.div(g, count.alu(Op.MAX, build.full(1, g.dtype, g.shape)))
+    return build.where(theirs, _at(share, places), 0) if i else build.where(ours, share, 0)
+
+
+def _at(x: UOp, places: list[UOp]) -> UOp:
+    return UOp(Op.GATHER, x.dtype, (x, *places))
+
+
+def _scatter_product(u: UOp, g: UOp, i: int) -> UOp:
+    """The gradient times the product of all the others: where one is zero, without dividing."""
+    base, values, *places = u.src
+    flat, at = base.eq(build.zeros_like(base)), values.eq(build.zeros_like(values))
+    rest = build.scatter(Op.MUL, build.where(flat, 1, base), build.where(at, 1, values), *places)
+    zeros = build.scatter_add(flat.cast(dt.int64), at.cast(dt.int64), *places)
+    lone = build.where(zeros.eq(build.full(1, dt.int64, zeros.shape)), rest, 0)
+    x, is_zero = (values, at) if i else (base, flat)
+    if i:
+        g, u, lone = (_at(n, places) for n in (g, u, lone))
+    others = build.where(is_zero, lone, build.div(u, build.where(is_zero, 1, x)))
+    return build.mul(g, others)
 
 
 def _cat(u: UOp, g: UOp, i: int) -> UOp:
@@ -233,7 +265,7 @@ RULES: dict[Op, Rule] = {
     Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXIS: _reduce,
     Op.GATHER: _gather,
-    Op.SCATTER_ADD: _scatter_add,
+    Op.SCATTER: _scatter,
     Op.CAT: _cat,
     Op.CALL: _call,
     Op.CONTIGUOUS: _add,

@@ -205,10 +205,14 @@ def gather(x: UOp, *index: UOp) -> UOp:
 
 
 def scatter_add(onto: UOp, value: UOp, *index: UOp) -> UOp:
+    return scatter(Op.ADD, onto, value, *index)
+
+
+def scatter(reducer: Op, onto: UOp, value: UOp, *index: UOp) -> UOp:
     shape = value.shape
-    return UOp(Op.SCATTER_ADD, onto.dtype, (onto, value, *(
+    return UOp(Op.SCATTER, onto.dtype, (onto, value, *(
         i if i.shape == shape else expand(i, shape) for i in index
-    )))  # fmt: skip
+    )), reducer)  # fmt: skip
 
 
 def one_hot(labels: UOp, classes: int) -> UOp:

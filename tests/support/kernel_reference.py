@@ -52,6 +52,10 @@ REDUCE: dict[Op, Callable[..., Any]] = {
     Op.ADD: np.sum, Op.MUL: np.prod, Op.MAX: np.max, Op.MIN: np.min,
 }  # fmt: skip
 
+_UPDATES: dict[Op, np.ufunc] = {
+    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
+}  # fmt: skip
+
 
 def elementwise(node: UOp, values: Sequence[Array]) -> Array:
     """One elementwise op, in the type of its result."""
@@ -204,8 +208,8 @@ class KernelRun:
             return
         assert index.min() >= 0, "index below the buffer"
         assert index.max() < len(memory), "index beyond the buffer"
-        if store.arg is Op.ADD:
-            np.add.at(memory, index, value)
+        if store.arg is not None:
+            _UPDATES[store.arg].at(memory, index, value)
         else:
             assert len(np.unique(index)) == len(index), "two iterations store to one element"
             memory[index] = value

@@ -143,9 +143,14 @@ def _gather(e: Evaluator, u: UOp, x: Array, *indices: Array) -> Array:
     return x[tuple(indices)]
 
 
-def _scatter_add(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Array:
+_UPDATES: dict[Op, np.ufunc] = {
+    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
+}  # fmt: skip
+
+
+def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Array:
     out = base.copy()
-    np.add.at(out, tuple(indices), v)
+    _UPDATES[u.arg].at(out, tuple(indices), v)
     return out
 
 
@@ -168,7 +173,7 @@ _RULES: dict[Op, Any] = {
     Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXIS: _reduce,
     Op.GATHER: _gather,
-    Op.SCATTER_ADD: _scatter_add,
+    Op.SCATTER: _scatter,
     Op.CAT: lambda _e, u, *parts: np.concatenate(parts, u.arg),
     Op.CONTIGUOUS: lambda _e, _u, x: x,
     Op.DETACH: lambda _e, _u, x: x,

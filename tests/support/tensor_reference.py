@@ -15,6 +15,10 @@ from .kernel_reference import Array, elementwise, numpy_type, reduce_axes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+_UPDATES: dict[Op, np.ufunc] = {
+    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
+}  # fmt: skip
+
 
 class TensorReference:
     """Values of tensor-stage nodes.
@@ -94,9 +98,9 @@ class TensorReference:
                 out[position] = y[tuple(at)]
         return out
 
-    def scatter(self, _node: UOp, base: Array, value: Array, *index: Array) -> Array:
+    def scatter(self, node: UOp, base: Array, value: Array, *index: Array) -> Array:
         out = base.copy()
-        np.add.at(out, index, value)
+        _UPDATES[node.arg].at(out, index, value)
         return out
 
     def bound(self, _node: UOp, index: Array, size: Array) -> Array:
@@ -115,7 +119,7 @@ _RULES: dict[Op, Callable[..., Any]] = {
     Op.UNWINDOW: TensorReference.unwindow,
     Op.REDUCE_AXIS: TensorReference.reduce,
     Op.GATHER: lambda _, __, x, *i: x[i],
-    Op.SCATTER_ADD: TensorReference.scatter,
+    Op.SCATTER: TensorReference.scatter,
     Op.CAT: lambda _, u, *x: np.concatenate(x, u.arg),
     Op.CONTIGUOUS: lambda _, __, x: x,
     Op.DETACH: lambda _, __, x: x,

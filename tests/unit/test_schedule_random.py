@@ -28,7 +28,7 @@ from support.graphs import (
     reduce,
     reshape,
     scalar,
-    scatter_add,
+    scatter,
     shrink,
     sub,
     unwindows,
@@ -173,7 +173,8 @@ class Grower:
         target = expand(scalar(0.0), (5, m))
         if onto == "value":
             target = expand(reduce(x, Op.MAX, 0, keep=True), (5, m))
-        return scatter_add(target, x, reshape(rows, (n, 1)), reshape(iota(m), (1, m)))
+        how = self.draw(st.sampled_from([Op.ADD, Op.MUL, Op.MAX, Op.MIN]))
+        return scatter(how, target, x, reshape(rows, (n, 1)), reshape(iota(m), (1, m)))
 
     def windows(self) -> UOp:
         x = self.pick()

@@ -1,0 +1,114 @@
+"""Batches of arrays and tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, size_option, take
+from kernelrt.errors import DTypeError, ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Batches", "batches"]
+
+
+class Batches:
+    """Batches of the rows of some data; each time that it is iterated is an epoch.
+
+    It is made by :func:`batches`.
+    """
+
+    def __init__(
+        self, data: Any, batch_size: int, *, shuffle: bool, seed: int | None, drop_last: bool
+    ) -> None:
+        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if not isinstance(value, bool | np.bool_):
+                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+        self._data = data
+        self._rows = count_of(data, "data")
+        self.batch_size = size_option(batch_size, "batch_size")
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        self._seed = seed_of(seed)
+        #: How many epochs were begun.
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        whole, rest = divmod(self._rows, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = self._order(self.epoch) if self.shuffle else None
+        self.epoch += 1
+        return self._run(order)
+
+    def _order(self, epoch: int) -> np.ndarray[Any, Any]:
+        if self._seed is None:
+            self._seed = fresh_seed()
+        return generator_of(self._seed, epoch).permutation(self._rows)
+
+    def _run(self, order: np.ndarray[Any, Any] | None) -> Iterator[Any]:
+        data = held(self._data)
+        for k in range(len(self)):
+            start = k * self.batch_size
+            end = min(start + self.batch_size, self._rows)
+            yield take(data, slice(start, end) if order is None else order[start:end])
+
+    def __repr__(self) -> str:
+        return (
+            f"Batches({self._rows} rows, batch_size={self.batch_size}, shuffle={self.shuffle}, "
+            f"drop_last={self.drop_last})"
+        )
+
+
+def batches(
+    *data: Any, batch_size: int = 32, shuffle: bool = False, seed: int | None = None,
+    drop_last: bool = False,
+) -> Batches:  # fmt: skip
+    """Batches of data that lies in memory.
+
+    Parameters
+    ----------
+    *data : array, Tensor, list, or dict or tuple of them
+        With equally many rows along the first axis. Arrays give arrays, which jitted functions
+        take as they are, and tensors give tensors.
+    batch_size : int
+        Rows of a batch.
+    shuffle : bool
+        Whether each epoch has an order of its own.
+    seed : int, optional
+        Where the orders come from; else they follow :func:`kernelrt.manual_seed`.
+    drop_last : bool
+        Whether to leave out a last batch with less rows, which would be another shape to compile.
+
+    Returns
+    -------
+    Batches
+        It is iterated once for each epoch, and ``len`` is the number of batches of one. A batch is
+        what was given, with less rows: of several arguments it is a tuple.
+
+    Raises
+    ------
+    ShapeError
+        Numbers of rows differ, or `batch_size` is below 1.
+    DTypeError
+        Something has no rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelrt.data import batches
+    >>> epoch = batches(np.arange(5), {"twice": np.arange(5) * 2}, batch_size=2)
+    >>> len(epoch)
+    3
+    >>> [(x.tolist(), y["twice"].tolist()) for x, y in epoch]
+    [([0, 1], [0, 2]), ([2, 3], [4, 6]), ([4], [8])]
+    """
+    if not data:
+        raise ShapeError("data: expected at least one array")
+    return Batches(data[0] if len(data) == 1 else data, batch_size, shuffle=shuffle, seed=seed,
+                   drop_last=drop_last)  # fmt: skip

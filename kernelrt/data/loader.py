@@ -1,0 +1,327 @@
+"""Loading any data set in batches, ahead of what needs them."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any
+
+import numpy as np
+
+from kernelrt.data.collate import default_collate
+from kernelrt.data.rows import size_option
+from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSampler
+from kernelrt.data.sets import TensorDataset
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import tensor
+
+__all__ = ["DataLoader"]
+
+Collate = Callable[[list[Any]], Any]
+
+
+class DataLoader:
+    """Batches of a data set, as by ``torch.utils.data.DataLoader``, as Tensors.
+
+    Parameters
+    ----------
+    dataset : object
+        With ``__getitem__`` and ``__len__``, or with ``__iter__`` only: data sets of PyTorch and
+        Hugging Face, lists, and classes of one's own.
+    batch_size : int, optional
+        Samples of a batch; None gives samples, one by one, as they are.
+    shuffle : bool, optional
+        Whether each epoch has an order of its own.
+    sampler : iterable of int, optional
+        The numbers of samples, in place of `shuffle`.
+    batch_sampler : iterable of list of int, optional
+        The numbers of each batch, in place of all these.
+    num_workers : int
+        How many threads load ahead; 0 loads when a batch is asked for. Reading files, NumPy and
+        kernelrt let threads run side by side, plain Python does not.
+    collate_fn : callable, optional
+        Makes a batch of a list of samples; :func:`default_collate` by default.
+    pin_memory, persistent_workers : bool
+        Accepted, and without a meaning for CPUs and threads.
+    drop_last : bool
+        Whether to leave out a last batch with less samples.
+    timeout : float
+        Seconds after which waiting for a batch is an error; 0 waits for ever.
+    worker_init_fn : callable, optional
+        Called in each thread with its number.
+    multiprocessing_context : object
+        Accepted; there are no processes.
+    generator : numpy.random.Generator, optional
+        Draws the orders.
+    prefetch_factor : int, optional
+        How many batches each thread loads ahead, 2 by default.
+    seed : int, optional
+        Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.
+
+    Raises
+    ------
+    ShapeError
+        Options exclude each other, or a number is too small.
+    DTypeError
+        `dataset` gives no samples, or an option is something else.
+
+    Examples
+    --------
+    >>> from kernelrt.data import DataLoader
+    >>> for x, name in DataLoader([(1.0, "a"), (2.0, "b"), (3.0, "c")], batch_size=2):
+    ...     print(x.tolist(), name)
+    [1.0, 2.0] ['a', 'b']
+    [3.0] ['c']
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None, batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0, collate_fn: Collate | None = None, pin_memory: bool = False,
+        drop_last: bool = False, timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: object = None, generator: Any = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False,
+        seed: int | None = None,
+    ) -> None:  # fmt: skip
+        del pin_memory, persistent_workers, multiprocessing_context
+        self._check(num_workers, timeout, shuffle, drop_last)
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.timeout = timeout
+        self._start = _function(worker_init_fn, "worker_init_fn")
+        self._ahead = 2 if prefetch_factor is None else size_option(
+            prefetch_factor, "prefetch_factor")  # fmt: skip
+        self.collate_fn = _function(collate_fn, "collate_fn")
+        self.drop_last = drop_last
+        self.batch_size = None if batch_size is None else size_option(batch_size, "batch_size")
+        self._streams = _is_stream(dataset)
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        if self._streams:
+            if shuffle or sampler is not None or batch_sampler is not None:
+                raise ShapeError(
+                    "shuffle: samples that come one by one have no other order; shuffle where "
+                    "they come from"
+                )
+            return
+        self._choose(shuffle, generator, seed)
+
+    @staticmethod
+    def _check(workers: object, timeout: object, shuffle: object, drop_last: object) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int):
+            raise DTypeError(f"num_workers: expected an int, not {type(workers).__name__}")
+        if workers < 0:
+            raise ShapeError(f"num_workers: expected at least 0, not {workers}")
+        if not isinstance(timeout, int | float) or not timeout >= 0:
+            raise ShapeError(f"timeout: expected seconds of at least 0, not {timeout!r}")
+        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
+            if value is not None and not isinstance(value, bool):
+                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+
+    def _choose(self, shuffle: bool | None, generator: Any, seed: int | None) -> None:
+        """Set the samplers."""
+        if self.batch_sampler is not None:
+            if self.batch_size != 1 or shuffle or self.sampler is not None or self.drop_last:
+                raise ShapeError(
+                    "batch_sampler: it says which samples make a batch; leave out batch_size, "
+                    "shuffle, sampler and drop_last"
+                )
+            self.batch_size = None
+            return
+        if self.sampler is not None and shuffle:
+            raise ShapeError("sampler: it says the order; leave out shuffle")
+        if self.sampler is None:
+            self.sampler = (
+                RandomSampler(self.dataset, generator=generator, seed=seed) if shuffle
+                else SequentialSampler(self.dataset)
+            )  # fmt: skip
+        if self.batch_size is None:
+            if self.drop_last:
+                raise ShapeError("drop_last: there are no batches without a batch_size")
+            return
+        self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
+
+    def __len__(self) -> int:
+        """How many batches an epoch has; TypeError where the data set has no length."""
+        plan = self.batch_sampler if self.batch_sampler is not None else self.sampler
+        if plan is not None:
+            if not isinstance(plan, Sized):
+                raise TypeError(f"object of type {type(plan).__name__!r} has no len()")
+            return len(plan)
+        total = len(self.dataset)
+        if self.batch_size is None:
+            return total
+        whole, rest = divmod(total, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._streams:
+            tasks = self._stream()
+            if self.num_workers == 0:
+                return (task() for task in tasks)
+            return _ahead_of(_one_thread(tasks), self, 1)
+        tasks = self._tasks()
+        if self.num_workers == 0:
+            return (task() for task in tasks)
+        return _ahead_of(tasks, self, self.num_workers)
+
+    def _tasks(self) -> Iterator[Callable[[], Any]]:
+        if self.batch_sampler is not None:
+            for places in self.batch_sampler:
+                yield lambda places=places: self._batch(list(places))  # type: ignore[misc]
+            return
+        assert self.sampler is not None
+        for place in self.sampler:
+            yield lambda place=place: self._single(self.dataset[place])  # type: ignore[misc]
+
+    def _batch(self, places: list[int]) -> Any:
+        held = self.dataset
+        if self.collate_fn is None and type(held) is TensorDataset:
+            return tuple(t if isinstance(t, Tensor) else tensor(t) for t in held.take(places))
+        if hasattr(held, "__getitems__"):
+            samples = held.__getitems__(places)
+        else:
+            samples = [held[i] for i in places]
+        return (self.collate_fn or default_collate)(samples)
+
+    def _single(self, sample: Any) -> Any:
+        if self.collate_fn is not None:
+            return self.collate_fn(sample)
+        return tensor(sample) if isinstance(sample, np.ndarray) else sample
+
+    def _stream(self) -> Iterator[Callable[[], Any]]:
+        samples = iter(self.dataset)
+        if self.batch_size is None:
+            for sample in samples:
+                yield lambda sample=sample: self._single(sample)  # type: ignore[misc]
+            return
+        while batch := list(itertools.islice(samples, self.batch_size)):
+            if len(batch) < self.batch_size and self.drop_last:
+                return
+            yield lambda batch=batch: (self.collate_fn or default_collate)(batch)  # type: ignore[misc]
+
+
+def _function(value: Any, name: str) -> Any:
+    if value is not None and not callable(value):
+        raise DTypeError(f"{name}: expected a function, not {type(value).__name__}")
+    return value
+
+
+def _is_stream(dataset: Any) -> bool:
+    """Whether samples come one by one only."""
+    kinds = type(dataset).__mro__
+    # PyTorch's class of that name inherits a __getitem__ that raises.
+    if any(kind.__name__ == "IterableDataset" for kind in kinds):
+        return True
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        return False
+    if hasattr(dataset, "__iter__"):
+        return True
+    raise DTypeError(
+        "dataset: expected samples by number, by __getitem__ and __len__, or one by one, by "
+        f"__iter__, not {type(dataset).__name__}"
+    )
+
+
+class _Slot:
+    """A batch to come."""
+
+    __slots__ = ("done", "error", "task", "value")
+
+    def __init__(self, task: Callable[[], Any]) -> None:
+        self.task = task
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def fill(self) -> None:
+        """Do the task."""
+        try:
+            self.value = self.task()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+def _work(
+    tasks: queue.SimpleQueue[_Slot | None], ends: threading.Event, number: int,
+    start: Callable[[int], object] | None,
+) -> None:  # fmt: skip
+    failed: BaseException | None = None
+    try:
+        if start is not None:
+            start(number)
+    except BaseException as error:
+        failed = error
+    while (slot := tasks.get()) is not None:
+        if ends.is_set():
+            slot.done.set()
+        elif failed is not None:
+            slot.error = failed
+            slot.done.set()
+        else:
+            slot.fill()
+
+
+def _ahead_of(
+    tasks: Iterator[Callable[[], Any]], loader: DataLoader, workers: int
+) -> Iterator[Any]:
+    """What tasks give, in order, done by threads ahead of whoever asks.
+
+    The threads end with the iterator: when it is through, closed or forgotten, or when an error or
+    Ctrl-C passes it. They are daemons, so that one which waits for data keeps no program from its
+    end.
+    """
+    todo: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
+    ends = threading.Event()
+    waiting: deque[_Slot] = deque()
+    threads = [
+        threading.Thread(
+            target=_work, args=(todo, ends, i, loader._start), daemon=True,  # noqa: SLF001
+            name=f"kernelrt-loader-{i}",
+        )
+        for i in range(workers)
+    ]  # fmt: skip
+    try:
+        for thread in threads:
+            thread.start()
+        for task in itertools.islice(tasks, workers * loader._ahead):  # noqa: SLF001
+            waiting.append(_Slot(task))
+            todo.put(waiting[-1])
+        while waiting:
+            slot = waiting.popleft()
+            if not slot.done.wait(loader.timeout or None):
+                raise TimeoutError(f"DataLoader: no batch came within {loader.timeout} s")
+            if slot.error is not None:
+                if isinstance(slot.error, _End):
+                    return
+                raise slot.error
+            for task in itertools.islice(tasks, 1):
+                waiting.append(_Slot(task))
+                todo.put(waiting[-1])
+            yield slot.value
+    finally:
+        ends.set()
+        for _ in threads:
+            todo.put(None)
+
+
+class _End(Exception):  # noqa: N818 - no error: samples are over
+    """A stream has no more samples."""
+
+
+def _one_thread(tasks: Iterator[Callable[[], Any]]) -> Iterator[Callable[[], Any]]:
+    """Tasks that take the next of a stream where they are done, which is in one thread."""
+
+    def take() -> Any:
+        for task in tasks:
+            return task()
+        raise _End
+
+    return itertools.repeat(take)

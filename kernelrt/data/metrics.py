@@ -1,0 +1,123 @@
+"""How good predictions are, as Python numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernelrt.data.rows import as_array
+from kernelrt.errors import DTypeError, ShapeError
+
+__all__ = ["accuracy", "confusion_matrix", "mean_absolute_error", "mean_squared_error", "r2_score"]
+
+Array = np.ndarray[Any, Any]
+
+
+def accuracy(predicted: Any, target: Any) -> float:
+    """The share of labels that are predicted.
+
+    Parameters
+    ----------
+    predicted : array or Tensor
+        Labels in the shape of `target`, or a score for each class along one more, last axis, of
+        which the greatest counts.
+    target : array or Tensor
+        Labels, or texts.
+
+    Examples
+    --------
+    >>> from kernelrt.data import accuracy
+    >>> accuracy([[0.1, 0.9], [0.8, 0.2]], [1, 1])
+    0.5
+    """
+    found, wanted = _labels(predicted, target)
+    if not found.size:
+        raise ShapeError("predicted: expected at least one label")
+    return float((found == wanted).mean())
+
+
+def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
+    found, wanted = as_array(predicted, "predicted"), as_array(target, "target")
+    if found.ndim == wanted.ndim + 1 and found.shape[-1:] != (0,):
+        found = found.argmax(-1)
+    if found.shape != wanted.shape:
+        raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
+    return found, wanted
+
+
+def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) -> Array:
+    """How often a class, by row, was taken for another, by column; int64 of (classes, classes).
+
+    Parameters
+    ----------
+    predicted : array or Tensor
+        Labels in the shape of `target`, or scores along one more axis; see :func:`accuracy`.
+    target : array or Tensor
+        Labels: integers of at least 0.
+    classes : int, optional
+        How many there are; those up to the greatest label by default.
+
+    Examples
+    --------
+    >>> from kernelrt.data import confusion_matrix
+    >>> confusion_matrix([0, 1, 1], [0, 0, 1]).tolist()
+    [[1, 1], [0, 1]]
+    """
+    found, wanted = _labels(predicted, target)
+    for name, labels in (("predicted", found), ("target", wanted)):
+        if labels.dtype.kind not in "iub":
+            raise DTypeError(f"{name}: expected integers, not {labels.dtype}")
+        if labels.size and labels.min() < 0:
+            raise ShapeError(f"{name}: expected labels of at least 0, not {labels.min()}")
+    most = max((int(v.max()) + 1 for v in (found, wanted) if v.size), default=0)
+    size = most if classes is None else classes
+    if most > size:
+        raise ShapeError(f"classes: {size} are less than the labels, which go up to {most - 1}")
+    places = wanted.astype(np.int64).reshape(-1) * size + found.reshape(-1)
+    return np.bincount(places, minlength=size * size).reshape(size, size).astype(np.int64)
+
+
+def _pair(predicted: Any, target: Any) -> tuple[Array, Array]:
+    found, wanted = as_array(predicted, "predicted"), as_array(target, "target")
+    if found.shape != wanted.shape:
+        raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
+    if not found.size:
+        raise ShapeError("predicted: expected at least one number")
+    return found.astype(np.float64), wanted.astype(np.float64)
+
+
+def mean_squared_error(predicted: Any, target: Any) -> float:
+    """The mean of squared differences."""
+    found, wanted = _pair(predicted, target)
+    return float(((found - wanted) ** 2).mean())
+
+
+def mean_absolute_error(predicted: Any, target: Any) -> float:
+    """The mean size of differences."""
+    found, wanted = _pair(predicted, target)
+    return float(np.abs(found - wanted).mean())
+
+
+def r2_score(predicted: Any, target: Any) -> float:
+    """The share of the variance that is predicted; 1 is all of it, and it may be below 0.
+
+    Parameters
+    ----------
+    predicted, target : array or Tensor
+        Of one shape, (n,) or (n, features): the mean of the features' scores. A feature that never
+        varies scores 1 where it is predicted and 0 elsewhere.
+
+    Examples
+    --------
+    >>> from kernelrt.data import r2_score
+    >>> r2_score([1.0, 2.0, 4.0], [1.0, 2.0, 3.0])
+    0.5
+    """
+    found, wanted = _pair(predicted, target)
+    found, wanted = (v.reshape(len(v), -1) if v.ndim else v.reshape(1, 1) for v in (found, wanted))
+    left = ((found - wanted) ** 2).sum(0)
+    spread = ((wanted - wanted.mean(0)) ** 2).sum(0)
+    flat = spread == 0
+    score = 1 - left / np.where(flat, 1, spread)
+    return float(np.where(flat, np.where(left == 0, 1.0, 0.0), score).mean())

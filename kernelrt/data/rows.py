@@ -1,0 +1,144 @@
+"""Rows of what holds data: arrays, tensors, and dicts, lists and tuples of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.drawing import randperm
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+
+__all__ = ["as_array", "count_of", "fresh_seed", "generator_of", "held", "leaves", "seed_of", "size_option",
+           "take"]  # fmt: skip
+
+Array = np.ndarray[Any, Any]
+
+
+def leaves(data: object, name: str) -> list[tuple[str, Any]]:
+    """The arrays and tensors in `data`, each with what it is called."""
+    if isinstance(data, Mapping):
+        return [leaf for k, v in data.items() for leaf in leaves(v, f"{name}[{k!r}]")]
+    if isinstance(data, tuple):
+        return [leaf for i, v in enumerate(data) for leaf in leaves(v, f"{name}[{i}]")]
+    return [(name, data)]
+
+
+def count_of(data: object, name: str) -> int:
+    """How many rows all arrays in `data` have.
+
+    Raises
+    ------
+    ShapeError
+        They have not equally many, or one of them is a scalar, or there are none.
+    DTypeError
+        Something has no rows.
+    """
+    counts: dict[str, int] = {}
+    for path, leaf in leaves(data, name):
+        counts[path] = _rows(leaf, path)
+    if not counts:
+        raise ShapeError(f"{name}: expected at least one array")
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{path} has {n}" for path, n in counts.items())
+        raise ShapeError(f"{name}: expected equally many rows, but {told}")
+    return next(iter(counts.values()))
+
+
+def _rows(leaf: Any, path: str) -> int:
+    shape = getattr(leaf, "shape", None)
+    if shape is not None:
+        if len(shape) == 0:
+            raise ShapeError(f"{path}: expected rows along a first axis, not a scalar")
+        if not isinstance(shape[0], int | np.integer):
+            raise ShapeError(f"{path}: its number of rows is known at run time only")
+        return int(shape[0])
+    if isinstance(leaf, list):
+        return len(leaf)
+    raise DTypeError(
+        f"{path}: expected an array, a Tensor, a list, or a dict or tuple of them, not "
+        f"{type(leaf).__name__}"
+    )
+
+
+def take(data: Any, rows: Array | slice) -> Any:
+    """These rows of everything in `data`, in the same structure."""
+    if isinstance(data, _Held):
+        return tensor(data.array[rows], dtype=data.dtype)
+    if isinstance(data, Mapping):
+        return {k: take(v, rows) for k, v in data.items()}
+    if isinstance(data, tuple):
+        parts = [take(v, rows) for v in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+    if isinstance(data, list):
+        return data[rows] if isinstance(rows, slice) else [data[i] for i in rows]
+    return take(held(data), rows) if isinstance(data, Tensor) else data[rows]
+
+
+class _Held(NamedTuple):
+    """The values of a tensor, which NumPy picks rows from without a plan for each count."""
+
+    array: Array
+    dtype: DType
+
+
+def held(data: Any) -> Any:
+    """`data` with the values that its tensors have now."""
+    if isinstance(data, Mapping):
+        return {k: held(v) for k, v in data.items()}
+    if isinstance(data, tuple):
+        parts = [held(v) for v in data]
+        return type(data)(*parts) if hasattr(data, "_fields") else tuple(parts)
+    return _Held(as_array(data, "data"), data.dtype) if isinstance(data, Tensor) else data
+
+
+def as_array(value: Any, name: str) -> Array:
+    """`value` as an array; tensors of kernelrt and of PyTorch, too."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+    if isinstance(value, Tensor):
+        return np.asarray((value.float() if value.dtype.name == "bfloat16" else value).numpy())
+    found = np.asarray(value)
+    if found.dtype == object:
+        raise DTypeError(f"{name}: expected numbers, not {type(value).__name__}")
+    return found
+
+
+def seed_of(seed: object, name: str = "seed") -> int | None:
+    """A checked seed."""
+    if seed is None:
+        return None
+    number = whole(seed)
+    if number is None:
+        raise DTypeError(f"{name}: expected an int or None, not {type(seed).__name__}")
+    if number < 0:
+        raise ShapeError(f"{name}: expected at least 0, not {number}")
+    return number
+
+
+def fresh_seed() -> int:
+    """A number from kernelrt's stream, which follows :func:`kernelrt.manual_seed`."""
+    order = randperm(16).numpy().astype(np.uint64)
+    return int((order << np.arange(0, 64, 4, dtype=np.uint64)).sum() & np.uint64((1 << 62) - 1))
+
+
+def generator_of(seed: int, epoch: int) -> np.random.Generator:
+    """The generator of an epoch."""
+    return np.random.default_rng([seed, epoch])
+
+
+def size_option(value: object, name: str) -> int:
+    """A checked size of at least 1."""
+    number = whole(value)
+    if number is None:
+        raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
+    if number < 1:
+        raise ShapeError(f"{name}: expected at least 1, not {number}")
+    return number

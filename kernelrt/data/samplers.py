@@ -1,0 +1,124 @@
+"""The order in which samples are taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from kernelrt.data.rows import fresh_seed, seed_of, size_option
+from kernelrt.data.sets import order_of
+from kernelrt.errors import DTypeError, ShapeError
+
+__all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
+
+
+class Sampler:
+    """Gives numbers of samples; whatever is iterable can stand for one."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
+
+
+class SequentialSampler(Sampler):
+    """All samples in order.
+
+    Parameters
+    ----------
+    data_source : object
+        With ``__len__``.
+    """
+
+    def __init__(self, data_source: Sized) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """Samples in another random order each time.
+
+    Parameters
+    ----------
+    data_source : object
+        With ``__len__``.
+    replacement : bool
+        Whether a sample can come again.
+    num_samples : int, optional
+        How many; as many as there are by default.
+    generator : numpy.random.Generator, optional
+        Draws the order.
+    seed : int, optional
+        Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.
+    """
+
+    def __init__(
+        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
+        generator: Any = None, *, seed: int | None = None,
+    ) -> None:  # fmt: skip
+        self.data_source = data_source
+        self.replacement = replacement
+        self._count = None if num_samples is None else size_option(num_samples, "num_samples")
+        self._generator = generator
+        self._seed = seed_of(seed)
+        #: How often it was iterated.
+        self.epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        if self._seed is None and self._generator is None:
+            self._seed = fresh_seed()
+        rng = order_of(self._generator, self._seed, self.epoch)
+        self.epoch += 1
+        total, count = len(self.data_source), len(self)
+        if self.replacement:
+            yield from rng.integers(0, total, count).tolist()
+            return
+        while count > 0:
+            order = rng.permutation(total).tolist()[:count]
+            yield from order
+            count -= len(order)
+
+    def __len__(self) -> int:
+        return len(self.data_source) if self._count is None else self._count
+
+
+class BatchSampler(Sampler):
+    """Lists of the numbers that a sampler gives.
+
+    Parameters
+    ----------
+    sampler : iterable of int
+        The numbers.
+    batch_size : int
+        How many make a list.
+    drop_last : bool
+        Whether to leave out a last list with less.
+    """
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        if not isinstance(sampler, Iterable):
+            raise DTypeError(f"sampler: expected an iterable, not {type(sampler).__name__}")
+        self.sampler = sampler
+        self.batch_size = size_option(batch_size, "batch_size")
+        if not isinstance(drop_last, bool):
+            raise DTypeError(f"drop_last: expected a bool, not {type(drop_last).__name__}")
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        if not isinstance(self.sampler, Sized):
+            raise ShapeError("sampler: it has no length")
+        whole, rest = divmod(len(self.sampler), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)

@@ -1,0 +1,97 @@
+"""Scaling features to mean 0 and deviation 1."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from kernelrt.data.rows import as_array
+from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.tensor import Tensor
+
+__all__ = ["Standardizer"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Standardizer:
+    """Scale the last axis to mean 0 and deviation 1, and back.
+
+    Parameters
+    ----------
+    axis : int or tuple of int, optional
+        Axes to take means over; all but the last by default.
+
+    Attributes
+    ----------
+    mean, std : ndarray
+        What :meth:`fit` found, in float64 for float64 data, else in float32. Features that never
+        vary have the deviation 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernelrt.data import Standardizer
+    >>> x = np.array([[1.0, 5.0], [3.0, 5.0]])
+    >>> scale = Standardizer().fit(x)
+    >>> scale.transform(x).tolist()
+    [[-1.0, 0.0], [1.0, 0.0]]
+    >>> scale.inverse(scale.transform(x)).tolist()
+    [[1.0, 5.0], [3.0, 5.0]]
+    """
+
+    mean: Array
+    std: Array
+
+    def __init__(self, axis: int | tuple[int, ...] | None = None) -> None:
+        self.axis = axis
+
+    def fit(self, x: Any) -> Self:
+        """Find the mean and the deviation of an array or a tensor of numbers."""
+        found = as_array(x, "x")
+        if found.dtype.kind not in "fiub":
+            raise DTypeError(f"x: expected numbers, not {found.dtype}")
+        if found.ndim == 0 or found.size == 0:
+            raise ShapeError(f"x: expected at least one row, not shape {found.shape}")
+        axes = self.axis
+        if axes is None:
+            axes = tuple(range(found.ndim - 1)) or (0,)
+        # Means of float32 are taken in float64, or digits of long columns get lost.
+        wide = found.astype(np.float64)
+        mean = wide.mean(axes, keepdims=True)
+        spread = np.sqrt(((wide - mean) ** 2).mean(axes, keepdims=True))
+        # What is left of a column of one number is rounding.
+        flat = spread <= 10 * np.finfo(np.float64).eps * np.abs(mean)
+        kind = np.float64 if found.dtype == np.float64 else np.float32
+        shape = mean.shape[1:] if found.ndim > 1 and mean.shape[0] == 1 else mean.shape
+        self.mean = mean.reshape(shape).astype(kind)
+        self.std = np.where(flat, 1.0, spread).reshape(shape).astype(kind)
+        return self
+
+    def transform(self, x: Any) -> Any:
+        """``(x - mean) / std``: an array of arrays, a Tensor of tensors."""
+        mean, std = self._parts(x)
+        return (x - mean) / std
+
+    def fit_transform(self, x: Any) -> Any:
+        """:meth:`fit`, then :meth:`transform`."""
+        return self.fit(x).transform(x)
+
+    def inverse(self, x: Any) -> Any:
+        """``x * std + mean``, which takes :meth:`transform` back."""
+        mean, std = self._parts(x)
+        return x * std + mean
+
+    inverse_transform = inverse
+
+    def _parts(self, x: Any) -> tuple[Any, Any]:
+        if "mean" not in self.__dict__:
+            raise StateError("Standardizer: it knows no mean yet; call fit(x) first")
+        if isinstance(x, Tensor):
+            kind = x.dtype if x.dtype.is_float else None
+            return tuple(Tensor(v, dtype=kind) for v in (self.mean, self.std))  # type: ignore[return-value]
+        return self.mean, self.std
+
+    def __repr__(self) -> str:
+        return f"Standardizer(axis={self.axis})"

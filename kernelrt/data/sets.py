@@ -1,0 +1,183 @@
+"""Data sets: what has a length and samples by number, or gives samples one by one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor.arguments import whole
+
+__all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset",
+           "random_split"]  # fmt: skip
+
+
+class Dataset:
+    """A data set: a subclass defines ``__len__`` and ``__getitem__``.
+
+    It need not be one: whatever has both can be loaded.
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} defines no __getitem__")
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__} defines no __len__")
+
+
+class IterableDataset:
+    """A data set that gives samples one by one: a subclass defines ``__iter__``."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
+
+
+class TensorDataset(Dataset):
+    """Rows of arrays and tensors: a sample is a tuple of one row of each.
+
+    Parameters
+    ----------
+    *tensors : Tensor or array
+        With equally many rows along the first axis. A loader reads tensors once.
+    """
+
+    def __init__(self, *tensors: Any) -> None:
+        if not tensors:
+            raise ShapeError("tensors: expected at least one")
+        self._count = count_of(tensors, "tensors")
+        self.tensors = tensors
+        self._held: Any = None
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        number = whole(index)
+        if number is None:
+            return tuple(take(t, index if isinstance(index, slice) else np.asarray(index))
+                         for t in self.tensors)  # fmt: skip
+        place = _position(number, self._count)
+        return tuple(t[place] for t in self.tensors)
+
+    def take(self, rows: Sequence[int]) -> tuple[Any, ...]:
+        """These samples as a batch."""
+        if self._held is None:
+            self._held = held(self.tensors)
+        found: tuple[Any, ...] = take(self._held, np.asarray(rows, np.int64))
+        return found
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def _position(index: int, count: int) -> int:
+    """A checked position, from the front."""
+    if not -count <= index < count:
+        raise IndexError(f"index {index} is out of range for {count} samples")
+    return index % count
+
+
+class Subset(Dataset):
+    """Some samples of a data set.
+
+    Parameters
+    ----------
+    dataset : object
+        With ``__getitem__``.
+    indices : sequence of int
+        Which ones.
+    """
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        if not hasattr(dataset, "__getitem__"):
+            raise DTypeError(
+                f"dataset: expected samples by number, by __getitem__, not {type(dataset).__name__}"
+            )
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list | tuple | np.ndarray):
+            return [self.dataset[self.indices[int(i)]] for i in index]
+        return self.dataset[self.indices[_position(int(index), len(self.indices))]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class ConcatDataset(Dataset):
+    """Data sets one behind the other.
+
+    Parameters
+    ----------
+    datasets : sequence of object
+        With ``__getitem__`` and ``__len__``.
+    """
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        if not datasets:
+            raise ShapeError("datasets: expected at least one")
+        self.datasets = list(datasets)
+        self._ends = np.cumsum([len(d) for d in self.datasets]).tolist()
+
+    def __getitem__(self, index: int) -> Any:
+        place = _position(int(index), len(self))
+        which = bisect_right(self._ends, place)
+        return self.datasets[which][place - (self._ends[which - 1] if which else 0)]
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[float], generator: Any = None, *, seed: int | None = None
+) -> list[Subset]:
+    """Split a data set into parts that are drawn.
+
+    Parameters
+    ----------
+    dataset : object
+        With ``__getitem__`` and ``__len__``.
+    lengths : sequence of int or float
+        How many samples each part has; or shares that sum to 1, rounded down, with what is left
+        given to the first parts, one each.
+    generator : numpy.random.Generator, optional
+        Draws the order.
+    seed : int, optional
+        Where the order comes from else; by default it follows :func:`kernelrt.manual_seed`.
+    """
+    total = len(dataset)
+    sizes = _lengths(lengths, total)
+    order = order_of(generator, seed_of(seed)).permutation(total).tolist()
+    ends = np.cumsum(sizes).tolist()
+    return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _lengths(lengths: Sequence[float], total: int) -> list[int]:
+    if any(isinstance(v, bool) or not isinstance(v, int | float | np.number) for v in lengths):
+        raise DTypeError(f"lengths: expected numbers, not {lengths!r}")
+    if any(v < 0 for v in lengths):
+        raise ShapeError(f"lengths: expected numbers of at least 0, not {lengths}")
+    if any(isinstance(v, float | np.floating) for v in lengths):
+        if abs(sum(lengths) - 1) > 1e-6:
+            raise ShapeError(f"lengths: expected shares that sum to 1, not {lengths}")
+        sizes = [int(total * v) for v in lengths]
+        for i in range(total - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+        return sizes
+    if sum(lengths) != total:
+        raise ShapeError(f"lengths: expected numbers that sum to {total}, not {lengths}")
+    return [int(v) for v in lengths]
+
+
+def order_of(generator: Any, seed: int | None, epoch: int = 0) -> np.random.Generator:
+    """What draws an order: a generator that was given, or that of a seed."""
+    if generator is None:
+        return generator_of(fresh_seed() if seed is None else seed, epoch)
+    if not isinstance(generator, np.random.Generator):
+        raise DTypeError(
+            f"generator: expected a numpy.random.Generator, not {type(generator).__name__}; pass "
+            "seed= for a number"
+        )
+    return generator

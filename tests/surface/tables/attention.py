@@ -1,0 +1,32 @@
+"""Scaled dot-product attention."""
+
+from surface.rows import Bool, Row
+
+from kernelrt.tensor.attention import scaled_dot_product_attention
+
+
+def row(name, shapes, **options):
+    def call(k, q, key, value, *mask):
+        f = k.nn.functional.scaled_dot_product_attention if k.__name__ == "torch" else (
+            scaled_dot_product_attention
+        )
+        return f(q, key, value, *mask, **options)
+
+    return Row(name, call, shapes, tol=8, special=False,
+               why="in torch what becomes of NaN depends on the shapes")
+
+
+PLAIN = ("n h q d", "n h k d", "n h k v")
+
+ROWS = [
+    row("plain", PLAIN),
+    row("two_axes", ("q d", "k d", "k v")),
+    row("causal", PLAIN, is_causal=True),
+    row("scale", PLAIN, scale=0.3),
+    row("bool_mask", (*PLAIN, Bool("q k"))),
+    row("bool_mask_heads", (*PLAIN, Bool("n 1 q k"))),
+    row("float_mask", (*PLAIN, "q k")),
+    row("grouped", ("n 4 q d", "n 2 k d", "n 2 k v"), enable_gqa=True),
+    row("grouped_causal", ("n 4 q d", "n 2 k d", "n 2 k v"), enable_gqa=True, is_causal=True),
+    row("grouped_mask", ("n 4 q d", "n 2 k d", "n 2 k v", Bool("n 4 q k")), enable_gqa=True),
+]

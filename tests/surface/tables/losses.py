@@ -1,0 +1,131 @@
+"""Losses, with what they can be told."""
+
+from surface.rows import In, Index, Pos, Row
+
+UNIT = In("a b", 0.05, 0.95)
+PROBABILITIES = In("a c d", 0.05, 0.95)
+
+
+def row(name, shapes, label="", sign=False, before=None, **options):
+    """A loss in the three reductions; `sign` makes -1 and 1 of the last operand."""
+    told = {k: options.pop(k) for k in list(options) if k not in FIELDS}
+
+    def prepared(x, rest):
+        if sign:
+            *rest, last = rest
+            rest = [*rest, last * 2 - 1]
+        return (before(x) if before else x), rest
+
+    def call(_k, x, *rest):
+        x, rest = prepared(x, rest)
+        kinds = ("none", "sum", "mean")
+        return tuple(getattr(x, name)(*rest, reduction=r, **told) for r in kinds)
+
+    def peer(t, x, *rest):
+        x, rest = prepared(x, rest)
+        loss = getattr(t.nn.functional, name)
+        return tuple(loss(x, *rest, reduction=r, **told) for r in ("none", "sum", "mean"))
+
+    return Row(name + label, call, shapes, torch=peer, **options)
+
+
+FIELDS = {"tol", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
+SIGNS = Index("a b", "2")
+CLASSES = ("a c", Index("a", "c"))
+REFUSED = {"special": False, "why": "torch refuses numbers that are no probabilities"}
+
+
+def weighted(name, shapes, label, **options):
+    """A loss of scores, class numbers and weights of classes."""
+
+    def call(_k, x, y, w):
+        return tuple(getattr(x, name)(y, weight=w, reduction=r, **options)
+                     for r in ("none", "sum", "mean"))
+
+    def peer(t, x, y, w):
+        return tuple(getattr(t.nn.functional, name)(x, y, weight=w.detach(), reduction=r, **options)
+                     for r in ("none", "sum", "mean"))
+
+    return Row(name + label, call, shapes, torch=peer, tol=4, zero=False, grad=False,
+               special=False, why="weights of classes have no gradient")
+
+
+ROWS = [
+    row("mse_loss", ("a b", "a b")),
+    row("l1_loss", ("a b", "a b")),
+    row("smooth_l1_loss", ("a b", "a b"), beta=0.5),
+    row("huber_loss", ("a b", "a b"), delta=0.75),
+    row("cross_entropy", CLASSES, tol=4),
+    row("cross_entropy", ("a c d e", Index("a d e", "c")), "_images", tol=4),
+    row("cross_entropy", CLASSES, "_ignored", ignore_index=1, tol=4),
+    row("cross_entropy", CLASSES, "_smooth", label_smoothing=0.2, tol=4),
+    row("cross_entropy", ("a c d", PROBABILITIES), "_probabilities", tol=4),
+    row("cross_entropy", ("a c", In("a c", 0, 1)), "_smooth_probabilities", label_smoothing=0.1,
+        tol=4),
+    row("cross_entropy", ("c", Index("", "c")), "_one", tol=4),
+    weighted("cross_entropy", (*CLASSES, Pos("c")), "_weighted"),
+    weighted("cross_entropy", (*CLASSES, Pos("c")), "_all", label_smoothing=0.3, ignore_index=0),
+    weighted("cross_entropy", ("a c", In("a c", 0, 1), Pos("c")), "_weighted_probabilities",
+             label_smoothing=0.3),
+    row("nll_loss", CLASSES),
+    row("nll_loss", ("a c d e", Index("a d e", "c")), "_images"),
+    row("nll_loss", CLASSES, "_ignored", ignore_index=0),
+    weighted("nll_loss", ("a c d", Index("a d", "c"), Pos("c")), "_weighted"),
+    row("kl_div", ("a b", In("a b", 0, 1))),
+    row("kl_div", ("a b", "a b"), "_log_target", log_target=True),
+    Row("kl_div_batchmean", lambda k, x, y: x.kl_div(y, reduction="batchmean"),
+        ("a b", In("a b", 0, 1)),
+        torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean")),
+    row("binary_cross_entropy", (UNIT, UNIT), **REFUSED),
+    Row("binary_cross_entropy_weight", lambda k, x, y, w: x.binary_cross_entropy(y, w),
+        (UNIT, UNIT, Pos("b")), second=False, grad=False, **REFUSED,
+        torch=lambda t, x, y, w: t.nn.functional.binary_cross_entropy(x, y, w)),
+    row("binary_cross_entropy_with_logits", ("a b", UNIT)),
+    Row("binary_cross_entropy_with_logits_weights",
+        lambda k, x, y, w, p: x.binary_cross_entropy_with_logits(y, w, pos_weight=p),
+        ("a b", UNIT, Pos("a 1"), Pos("b")), special=False,
+        why="infinities times weights of 0 are NaN in torch",
+        torch=lambda t, x, y, w, p: t.nn.functional.binary_cross_entropy_with_logits(
+            x, y, w, pos_weight=p)),
+    row("soft_margin_loss", ("a b", SIGNS), sign=True, special=False,
+        why="torch's exponential overflows"),
+    row("hinge_embedding_loss", ("a b", SIGNS), sign=True, margin=0.5),
+    row("margin_ranking_loss", ("a b", "a b", SIGNS), sign=True, margin=0.25),
+    row("margin_ranking_loss", ("a b", "1 b", Index("a 1", "2")), "_broadcast", sign=True),
+    row("cosine_embedding_loss", ("a b", "a b", Index("a", "2")), sign=True, margin=0.1, tol=4),
+    row("cosine_embedding_loss", ("b", "b", Index("", "2")), "_one", sign=True, tol=4),
+    row("triplet_margin_loss", ("a b", "a b", "a b"), tol=4),
+    row("triplet_margin_loss", ("a b", "a b", "a b"), "_swap", swap=True, p=1.0, margin=2.0,
+        eps=0.01, tol=4),
+    row("triplet_margin_with_distance_loss", ("a b", "a b", "a b"), tol=4,
+        distance_function=lambda x, y: (x - y).abs().amax(-1)),
+    row("multi_margin_loss", CLASSES),
+    row("multi_margin_loss", CLASSES, "_squares", p=2, margin=0.5),
+    row("multi_margin_loss", ("c", Index("", "c")), "_one"),
+    weighted("multi_margin_loss", (*CLASSES, Pos("c")), "_weighted", p=2),
+    row("multilabel_margin_loss", ("a c", Index("a c", "c", -1)), tol=4),
+    row("multilabel_margin_loss", ("c", Index("c", "c", -1)), "_one", tol=4),
+    row("multilabel_soft_margin_loss", ("a b", In("a b", 0, 1))),
+    row("poisson_nll_loss", ("a b", Pos("a b"))),
+    row("poisson_nll_loss", (Pos("a b"), Pos("a b")), "_counts", log_input=False, full=True, tol=4),
+    row("gaussian_nll_loss", ("a b", "a b", Pos("a b")), special=False,
+        why="torch refuses variances below 0"),
+    row("gaussian_nll_loss", ("a b", "a b", Pos("a 1")), "_one_each", full=True, special=False,
+        why="torch refuses variances below 0"),
+    row("gaussian_nll_loss", ("a b", "a b", Pos("a")), "_without_axis", special=False,
+        why="torch refuses variances below 0", sizes={"a": 3, "b": 4}),
+    Row("ctc_loss", lambda k, x, y: tuple(
+            x.log_softmax(2).ctc_loss(y + 1, (6, 5), (3, 1), reduction=r)
+            for r in ("none", "sum", "mean")),
+        ("6 2 5", Index("2 3", "4")), tol=8, special=False, half=False,
+        torch=lambda t, x, y: tuple(
+            t.nn.functional.ctc_loss(x.log_softmax(2), y + 1, (6, 5), (3, 1), reduction=r)
+            for r in ("none", "sum", "mean")),
+        why="torch takes no half types, and what is never seen is minus infinity there"),
+    Row("ctc_loss_joined", lambda k, x, y: x.log_softmax(2).ctc_loss(
+            y, k.tensor([6, 6]), k.tensor([3, 0]), blank=4),
+        ("6 2 5", Index("3", "4")), tol=8, special=False, half=False,
+        torch=lambda t, x, y: t.nn.functional.ctc_loss(
+            x.log_softmax(2), y, t.tensor([6, 6]), t.tensor([3, 0]), blank=4),
+        why="torch takes no half types, and what is never seen is minus infinity there"),
+]
