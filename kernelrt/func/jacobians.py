@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.errors import GradientError, VariableError
 from kernelrt.func.levels import Level, called, floats_of
-from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.func.transforms import Argnums, entering, push
+from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import Tensor, build
 from kernelrt.tensor.batching import batched
@@ -162,9 +162,7 @@ def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
     if count == 0:
         return [build.full(0, p.dtype, s) for p, s in zip(points, whole, strict=True)]
     if count == 1:
-        nodes = level.zeros(
-            level.flowing([output], [build.full(1, output.dtype, shape)]), points
-        )
+        nodes = level.zeros(level.flowing([output], [build.full(1, output.dtype, shape)]), points)
         return [build.reshape(n, s) for n, s in zip(nodes, whole, strict=True)]
     seed = mark(build.full(0, output.dtype, shape), Leaf())
     flown = level.zeros(level.flowing([output], [seed]), points)
@@ -176,9 +174,7 @@ def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
     return [build.reshape(n, s) for n, s in zip(nodes, whole, strict=True)]
 
 
-def _one_by_one(
-    level: Level, output: Tensor, points: Sequence[Tensor], units: UOp
-) -> list[UOp]:
+def _one_by_one(level: Level, output: Tensor, points: Sequence[Tensor], units: UOp) -> list[UOp]:
     """As rows of a batch, each with a backward pass of its own."""
     lines: list[list[UOp]] = [[] for _ in points]
     for i in range(math.prod(_shape(output, "jacrev"))):
@@ -190,9 +186,7 @@ def _one_by_one(
     return [build.cat(line, 0) for line in lines]
 
 
-def _columns(
-    level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]
-) -> list[list[UOp]]:
+def _columns(level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]) -> list[list[UOp]]:
     """For each of `points` the derivatives of all outputs by it."""
     tangents_of = push(level, outputs)
     found = []

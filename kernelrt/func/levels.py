@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import UOp
 
-__all__ = ["Level", "called", "floats_of"]
+__all__ = ["Level", "called", "check_like", "floats_of"]
 
 
 @contextlib.contextmanager
@@ -102,10 +102,13 @@ class Level:
         self._bare: dict[UOp, UOp] = {}
         self._marks: list[Leaf] = []
 
-    @property
-    def size(self) -> int:
-        """How many tensors entered."""
-        return len(self._marks)
+    @classmethod
+    def of(cls, name: str, nodes: Sequence[UOp]) -> Level:
+        """One by nodes that bear their marks already."""
+        level = cls(name)
+        level._marks += [node.arg for node in nodes]
+        level._bare.update((node, node.src[0]) for node in nodes)
+        return level
 
     def entered(self, tree: Any, what: str) -> Any:
         """Nested data of tensors, each under a mark."""
@@ -127,22 +130,23 @@ class Level:
             return tree
         with state.enable_grad():
             nodes = [t.uop for t in tensors]
-        new = iter(self.tensors(nodes))
-        pairs = iter(zip(tensors, nodes, strict=True))
+        new = iter(zip(tensors, nodes, self.bare(nodes), strict=True))
 
         def bare(leaf: object) -> object:
             if not isinstance(leaf, Tensor):
                 return leaf
-            fresh = next(new)
-            tensor, node = next(pairs)
-            # One that has no part in it stays itself.
-            return tensor if fresh._entered() is node and state.is_grad_enabled() else fresh
+            tensor, node, without = next(new)
+            return tensor if node is without else Tensor._of(without)
 
         return mapped(bare, tree)
 
+    def bare(self, nodes: Sequence[UOp]) -> list[UOp]:
+        """Nodes without the marks."""
+        return rewritten(nodes, self._bare)
+
     def tensors(self, nodes: Sequence[UOp]) -> list[Tensor]:
         """Tensors of nodes without the marks."""
-        return [Tensor._of(node) for node in rewritten(nodes, self._bare)]
+        return [Tensor._of(node) for node in self.bare(nodes)]
 
     def flowing(self, outputs: Sequence[Tensor], seeds: Sequence[UOp]) -> list[UOp | None]:
         """The gradient of each tensor that entered, still with the marks; None where it is zero."""

@@ -11,7 +11,6 @@ from kernelrt.func.trees import flatten, leaves_of, rebuilt
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.marks import Leaf, mark
-from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,9 +115,7 @@ def value_and_grad(
     return value_and_gradient
 
 
-def grad(
-    f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
-) -> Callable[..., Any]:
+def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
     """A function that gives the gradient of `f`.
 
     As :func:`grad_and_value`, without the value: the gradient, or ``(gradient, aux)``.
@@ -192,18 +189,16 @@ def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], l
     The product of the Jacobian with a vector is the slope of the products of vectors with the
     Jacobian, by these vectors: the gradient for `outputs` with any gradient is linear in that.
     """
-    sources = [mark(build.zeros_like(o._entered()), Leaf()) for o in outputs]
+    sources = [mark(build.full(0, o.dtype, o.dims), Leaf()) for o in outputs]
     flown = level.flowing(outputs, sources)
 
     def tangents_of(tangents: Sequence[UOp]) -> list[UOp]:
-        second = Level("jvp")
+        second = Level.of("jvp", sources)
         pairs = [(n, t) for n, t in zip(flown, tangents, strict=True) if n is not None]
-        second._marks.extend(s.arg for s in sources)
-        second._bare.update((s, s.src[0]) for s in sources)
         with state.enable_grad():
             roots = [Tensor._of(n) for n, _ in pairs]
         found = second.flowing(roots, [t for _, t in pairs])
-        return rewritten(second.zeros(found, outputs), second._bare)
+        return second.bare(second.zeros(found, outputs))
 
     return tangents_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 

@@ -184,9 +184,9 @@ def _gather(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
     return UOp(Op.GATHER, u.dtype, (x, _own(places[0].shape), *places))
 
 
-def _scatter_add(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+def _scatter(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
     base, values, *places = src
-    return UOp(Op.SCATTER_ADD, u.dtype, (base, values, _own(values.shape), *places))
+    return u.replace(src=(base, values, _own(values.shape), *places))
 
 
 def _bound(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
@@ -202,6 +202,6 @@ _LIFTED = ALU | {Op.CONTIGUOUS}
 _RULES: dict[Op, Callable[[UOp, tuple[UOp, ...], Dim], UOp]] = {
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.SHRINK: _shrink,
     Op.PAD: _pad, Op.FLIP: _flip, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
-    Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.SCATTER_ADD: _scatter_add, Op.CAT: _cat,
+    Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.CAT: _cat,
     Op.BOUND: _bound,
 }  # fmt: skip

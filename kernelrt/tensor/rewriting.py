@@ -11,6 +11,8 @@ from kernelrt.tensor.marks import Custom
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from kernelrt.tensor.marks import CustomRule
+
 __all__ = ["Rule", "below", "rewritten"]
 
 
@@ -31,7 +33,8 @@ def _reads(node: UOp) -> tuple[UOp, ...]:
     if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
         return node.src
     mark = node.arg
-    inner = mark.rule.nodes if isinstance(mark.rule, Rule) else ()
+    rule: object = mark.rule
+    inner = rule.nodes if isinstance(rule, Rule) else ()
     return (*node.src, *mark.inputs, *mark.parts, *inner)
 
 
@@ -70,8 +73,9 @@ def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
     if len(reads) == len(node.src):
         return node.replace(src=src)
     mark = cast("Custom", node.arg)
-    rule = mark.rule
+    rule: object = mark.rule
     if isinstance(rule, Rule):
-        rule = cast("Callable[[UOp, UOp, int], UOp | None]", rule.put(done.__getitem__))
+        rule = rule.put(done.__getitem__)
     inputs, parts = (tuple(done[s] for s in nodes) for nodes in (mark.inputs, mark.parts))
-    return node.replace(src=src, arg=replace(mark, rule=rule, inputs=inputs, parts=parts))
+    arg = replace(mark, rule=cast("CustomRule", rule), inputs=inputs, parts=parts)
+    return node.replace(src=src, arg=arg)

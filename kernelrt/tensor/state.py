@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.written import Written
 
-__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
-           "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip
+__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes",
+           "is_grad_enabled", "leaves", "local", "lock", "no_grad", "pending", "steady", "units",
+           "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
