@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
+from kernelrt.nn import modes
 from kernelrt.nn.tree import children, named_tensors
 from kernelrt.tensor import Tensor, build
 
@@ -116,6 +117,9 @@ def _slots(root: object) -> Iterator[tuple[Callable[[Tensor], None], Tensor]]:
         for name, child in children(holder):
             stack.append(child)
             if isinstance(child, Tensor):
+                if name in getattr(holder, "__dict__", {}):
+                    # A trace that reads it meanwhile depends on the module's own.
+                    modes.note(holder, name, child)
                 yield _setter(holder, name), child
 
 

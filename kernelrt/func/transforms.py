@@ -82,7 +82,12 @@ def grad_and_value(
         level = Level("grad")
         given, chosen = entering(level, args, argnums, "the function")
         out, aux = called(f, given, kwargs, "grad", has_aux)
-        (value,) = floats_of([out], "the function's result")
+        if not isinstance(out, Tensor):
+            raise DTypeError(
+                f"grad: the function returns a {type(out).__name__}; expected a Tensor of shape "
+                "(), and with has_aux=True a pair of it and something else"
+            )
+        (value,) = floats_of(out, "the function's result")
         if value.ndim:
             raise GradientError(
                 f"grad: the function returns shape {format_shape(value.dims)}; it has to return a "
