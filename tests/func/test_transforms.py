@@ -306,3 +306,27 @@ def test_trees():
     assert list(trees.leaves_of(tree)) == [1, 2, 3, 4]
     assert trees.rebuilt(tree, [5, 6, 7, 8]) == {"b": [5, (6, 7)], "a": Pair(8, {})}
     assert trees.flatten({"a": (4, {}), "b": (1, [2, 3])}, tree, "t") == [1, 2, 3, 4]
+
+
+def test_operations_without_a_batched_form(monkeypatch):
+    """Then each row has a backward pass of its own."""
+    from kernelrt.ir import Op
+    from kernelrt.tensor import batching
+
+    given = [krt.tensor(a) for a in (X, W, B)]
+    expected = [f(layer, (0, 1))(*given) for f in (func.jacrev, func.jacfwd)]
+    expected = [[m.numpy() for m in pair] for pair in expected]
+    asked = []
+
+    class Rules(dict):
+        def get(self, op):
+            asked.append(op)
+            return None if op is Op.REDUCE_AXIS else super().get(op)
+
+    monkeypatch.setattr(batching, "_RULES", Rules(batching._RULES))
+    for f, pair in zip((func.jacrev, func.jacfwd), expected, strict=True):
+        asked.clear()
+        found = f(layer, (0, 1))(*given)
+        assert Op.REDUCE_AXIS in asked
+        for a, b in zip(found, pair, strict=True):
+            np.testing.assert_allclose(a.numpy(), b, rtol=1e-12)
