@@ -148,6 +148,7 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "get_num_threads",
     "grad",
     "int8",
@@ -198,7 +199,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, optim
+    from kernelrt import data, distributions, func, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
     from kernelrt.dtype import float16 as half  # noqa: A004, F401
@@ -211,7 +212,7 @@ else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "optim"),
+            "kernelrt", ("data", "distributions", "func", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
         _DTYPES,
