@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["INIT", "IN_PLACE", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
-           "in_place", "install", "of_module"]  # fmt: skip
+__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
+           "install", "of_module"]  # fmt: skip
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -171,15 +171,6 @@ nextafter positive_ put put_ rad2deg record_stream renorm resize resize_as signb
 sum_to_size values indices
 """)
 
-#: Operations of PyTorch that also write their result to the tensor, by a name with an underscore.
-IN_PLACE: Final = """
-abs acos acosh add addcmul asin asinh atan atan2 atanh ceil clamp clip cos cosh cumsum digamma
-div eq erf erfc exp exp2 expm1 floor floor_divide fmod ge gt le lerp lgamma log log10 log1p log2
-logical_and logical_not logical_or lt masked_fill mul ne neg polygamma pow reciprocal relu
-remainder round rsqrt scatter_add sigmoid sign sin sinh sqrt square squeeze sub t tan tanh
-transpose tril triu trunc unsqueeze
-"""  # fmt: skip
-
 #: Of modules.
 MODULE: Final = _pairs("""
 to cuda cpu xpu = dtype= of each layer for a type; there are no other devices than CPUs
@@ -329,14 +320,6 @@ def install(
     for name, instead in table.items():
         if not hasattr(kind, name):
             setattr(kind, name, make(owner, name, instead))
-
-
-def in_place(kind: type) -> dict[str, str]:
-    """What to write for names such as ``relu_``."""
-    return {
-        f"{name}_": f"x = x.{name}(...), or x.assign(x.{name}(...)) to write to its memory"
-        for name in IN_PLACE.split() if hasattr(kind, name)
-    }  # fmt: skip
 
 
 def of_module(
