@@ -83,7 +83,7 @@ class PoolingMethods(_Below):
         for axis, (count, factor) in enumerate(_upsampling(size, scale_factor, n), 2):
             times = whole(factor)
             if count is None and times is not None:
-                out = out.repeat_interleave(times, axis)
+                out = out._spread_out(times, axis)
             else:
                 old = self._static_size(axis, "interpolate")
                 out = out._picked(axis, old, count or math.floor(old * factor), factor)
@@ -94,7 +94,7 @@ class PoolingMethods(_Below):
         if not old or not count:
             raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {count}")
         if count % old == 0 and factor in (1, count // old):
-            return self.repeat_interleave(count // old, axis)
+            return self._spread_out(count // old, axis)
         number = build.iota(count)
         if factor == 1:
             place = build.mul(number, old).alu(Op.IDIV, _like(number, count))
