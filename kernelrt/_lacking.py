@@ -173,25 +173,16 @@ sum_to_size values indices
 
 #: Of modules.
 MODULE: Final = _pairs("""
-to cuda cpu xpu = dtype= of each layer for a type; there are no other devices than CPUs
-float double half bfloat16 type = dtype= of each layer
-buffers named_buffers = kernelrt.nn.state_dict(module), which has every tensor of the module
-children named_children = module.named_modules()
-apply = a loop over module.modules()
-add_module register_module = module.name = layer: what is reachable belongs to the module
-register_parameter = module.name = kernelrt.tensor(data, requires_grad=True)
-get_parameter get_buffer get_submodule set_submodule = the attribute itself, as module.layers[0].weight
+cuda xpu = the module itself: kernelrt computes on CPUs
+set_submodule = the attribute itself, as module.layers[0] = layer
 compile = kernelrt.jit(module)
-register_forward_hook register_forward_pre_hook register_full_backward_hook register_backward_hook = a forward that calls what the hook would
+register_full_backward_hook register_backward_hook = near: kernelrt.grad(loss, x), which gives gradients of any tensor
 register_state_dict_pre_hook register_load_state_dict_pre_hook = a dict of your own from state_dict()
 get_extra_state set_extra_state = a tensor as an attribute, which is part of the state
 """)  # noqa: E501
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
-Parameter = kernelrt.tensor(data, requires_grad=True)
-Buffer = a tensor that requires no gradient, as an attribute
-ParameterList ModuleDict ParameterDict = a plain list or dict of them as an attribute
 BatchNorm1d BatchNorm2d BatchNorm3d = x.batch_norm(mean, variance, weight, bias, training)
 SyncBatchNorm = near: x.batch_norm(mean, variance, weight, bias, training)
 GroupNorm = x.group_norm(groups, weight, bias)

@@ -4,6 +4,15 @@ from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
 from kernelrt.nn import functional, init, optim, utils
+from kernelrt.nn.containers import (
+    Buffer,
+    ModuleDict,
+    ModuleList,
+    Parameter,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
 from kernelrt.nn.files import load, save
 from kernelrt.nn.layers import (
     GELU,
@@ -24,7 +33,7 @@ from kernelrt.nn.layers import (
     Tanh,
     Unflatten,
 )
-from kernelrt.nn.module import Module, ModuleList, Sequential
+from kernelrt.nn.module import Module
 from kernelrt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from kernelrt.nn.spatial import (
     AvgPool2d,
@@ -48,6 +57,7 @@ __all__ = [
     "RNN",
     "AvgPool2d",
     "BCELoss",
+    "Buffer",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -67,7 +77,11 @@ __all__ = [
     "LogSoftmax",
     "MaxPool2d",
     "Module",
+    "ModuleDict",
     "ModuleList",
+    "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "RNNCell",
     "ReLU",
     "Sequential",

@@ -1,25 +1,30 @@
-"""Module, the base class of layers, and the containers made of modules."""
+"""Module, the base class of layers."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from kernelrt._lacking import MODULE, install
 from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError, GradientError, StateError
+from kernelrt.errors import DTypeError, GradientError, StateError, UnknownNameError
 from kernelrt.nn import modes, state, tree
+from kernelrt.nn.convert import converted
+from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.state import local
 
-__all__ = ["Module", "ModuleList", "Sequential"]
+__all__ = ["Module"]
 
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
 class _Forward(Protocol[P, R_co]):
@@ -52,6 +57,9 @@ class Module(Observed):
         outer = local.scope
         local.scope = Scope(outer, self)
         try:
+            hooks = hooks_of(self)
+            if hooks:
+                return cast("R_co", called(cast("Any", self).forward, self, hooks, args, kwargs))
             return self.forward(*args, **kwargs)
         except AttributeError as error:
             complaint = _not_a_tensor(self, error, args, kwargs)
@@ -62,6 +70,14 @@ class Module(Observed):
             local.scope = outer
 
     def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, Tensor) and not is_parameter(value):
+            before = self.__dict__.get(name)
+            if isinstance(before, Tensor) and is_parameter(before):
+                raise DTypeError(
+                    f"{name}: the attribute is a parameter of {type(self).__name__}, which would "
+                    "be lost; write to it with .assign(value), or set a tensor that requires a "
+                    "gradient, as nn.Parameter makes one, or delete the attribute first"
+                )
         object.__setattr__(self, name, value)
         if modes.is_watched(self, name):
             modes.changed()
@@ -123,10 +139,13 @@ class Module(Observed):
         """(dotted name, tensor) for each parameter once, frozen or not."""
         return tree.named_parameters(self, prefix)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters; or set them to zeros."""
         for tensor in self.parameters():
-            tensor.grad = None
+            if set_to_none or tensor.grad is None:
+                tensor.grad = None
+            else:
+                tensor.grad.zero_()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Freeze the parameters of this module, or let gradients be collected for them again.
@@ -144,6 +163,15 @@ class Module(Observed):
         A tensor that requires no gradient is part of the state and no parameter, however it became
         an attribute.
 
+        Parameters
+        ----------
+        name : str
+            Of the attribute.
+        tensor : Tensor or None
+            Its value.
+        persistent : bool
+            Whether :meth:`state_dict` has it.
+
         Raises
         ------
         DTypeError
@@ -151,10 +179,9 @@ class Module(Observed):
         GradientError
             `tensor` requires a gradient, so that it would be a parameter.
         StateError
-            There is such an attribute, or `persistent` is False: what a module reaches is saved.
+            There is such an attribute.
         """
-        if not str(name).isidentifier():
-            raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
+        self._check_new(name)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise DTypeError(f"tensor: expected a Tensor or None, not {kind_name(tensor)}")
         if tensor is not None and tensor.requires_grad:
@@ -162,20 +189,173 @@ class Module(Observed):
                 "tensor: requires a gradient and would be a parameter; give tensor.detach(), or "
                 f"set self.{name} = tensor"
             )
+        if not persistent:
+            self.__dict__[tree.TRANSIENT] = (*self.__dict__.get(tree.TRANSIENT, ()), name)
+        setattr(self, name, tensor)
+
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
+        """Set an attribute to a parameter, or to None: ``self.name = param``.
+
+        Raises
+        ------
+        DTypeError
+            `name` is no name of an attribute, or `param` is no parameter.
+        StateError
+            There is such an attribute.
+        """
+        self._check_new(name)
+        if param is not None and not (isinstance(param, Tensor) and is_parameter(param)):
+            raise DTypeError(
+                f"param: expected a parameter or None, not {kind_name(param)}; make one with "
+                "nn.Parameter"
+            )
+        setattr(self, name, param)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Set an attribute to a module, or to None: ``self.name = module``."""
+        self._check_new(name)
+        if module is not None and not isinstance(module, Module):
+            raise DTypeError(f"module: expected a Module or None, not {kind_name(module)}")
+        setattr(self, name, module)
+
+    register_module = add_module
+
+    def _check_new(self, name: str) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
         if hasattr(self, name):
             raise StateError(f"name: {type(self).__name__} has {name!r} already")
-        if not persistent:
-            raise StateError(
-                "persistent: every tensor that a module reaches is saved with it; keep one that "
-                "is not outside, as a global or in a closure"
-            )
-        setattr(self, name, tensor)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) for each module directly in this one, each once."""
+        seen: set[int] = set()
+        for name, module in _direct_modules(self):
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """Yield each module directly in this one once."""
+        for _, module in self.named_children():
+            yield module
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) for each tensor in this module that is no parameter, once."""
+        seen: set[int] = set()
+        for name, tensor in tree.named_tensors(self, prefix):
+            if id(tensor) not in seen and not is_parameter(tensor):
+                seen.add(id(tensor))
+                yield name, tensor
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Yield each tensor in this module that is no parameter once."""
+        for _, tensor in self.named_buffers():
+            yield tensor
+
+    def get_submodule(self, target: str) -> Module:
+        """Give the module of a dotted name; this one for an empty name."""
+        return _found(self, dict(self.named_modules()), target, "module")
+
+    def get_parameter(self, target: str) -> Tensor:
+        """Give the parameter of a dotted name."""
+        return _found(self, dict(self.named_parameters()), target, "parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """Give the tensor of a dotted name that is no parameter."""
+        return _found(self, dict(self.named_buffers()), target, "buffer")
+
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Call `fn` with every module in this one, each once, and last with this one."""
+        for module in reversed(list(self.modules())):
+            fn(module)
+        return self
+
+    # ---- hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Let ``hook(module, args)`` be called before :meth:`forward`; what it gives replaces args.
+
+        Parameters
+        ----------
+        hook : callable
+            Gives None, an argument or a tuple of them; with `with_kwargs` it is called with
+            ``(module, args, kwargs)`` and gives None or both.
+        prepend : bool
+            Whether it comes before the hooks that are there.
+        with_kwargs : bool
+            Whether it sees keyword arguments.
+
+        Returns
+        -------
+        Handle
+            Its ``remove()`` takes the hook away.
+        """
+        return added(self, Hook(hook, True, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Let ``hook(module, args, result)`` be called after :meth:`forward`.
+
+        What it gives, unless None, is the result. A jitted function is traced again where hooks
+        changed, and its traces hold what they computed.
+        """
+        return added(self, Hook(hook, False, with_kwargs), prepend)
+
+    # ---- types
+
+    def to(self, *args: object, dtype: object = None, device: object = None) -> Self:
+        """Convert the floating-point tensors of this module to another type.
+
+        They become other tensors: do it before an optimizer takes them.
+
+        Parameters
+        ----------
+        *args : DType, str
+            A type, or "cpu".
+        dtype, device : optional
+            The same by name.
+        """
+        wanted = dtype
+        for arg in args:
+            if isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda", "mps"):
+                device = arg
+            elif arg is not None and not isinstance(arg, bool):
+                wanted = arg
+        check_device(device)
+        return self if wanted is None else converted(self, wanted)
+
+    def float(self) -> Self:
+        """Convert to float32; see :meth:`to`."""
+        return converted(self, "float32")
+
+    def double(self) -> Self:
+        """Convert to float64; see :meth:`to`."""
+        return converted(self, "float64")
+
+    def half(self) -> Self:
+        """Convert to float16; see :meth:`to`."""
+        return converted(self, "float16")
+
+    def bfloat16(self) -> Self:
+        """Convert to bfloat16; see :meth:`to`."""
+        return converted(self, "bfloat16")
+
+    def type(self, dst_type: object) -> Self:
+        """Convert to `dst_type`; see :meth:`to`."""
+        return converted(self, dst_type)
+
+    def cpu(self) -> Self:
+        """Give this module, which is on the CPU."""
+        return self
 
     # ---- state
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
         """Every tensor in this module by its dotted name; the tensors themselves, no copies."""
-        return state.state_dict(self)
+        return state.state_dict(self, prefix)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
@@ -204,6 +384,15 @@ class Module(Observed):
 install(Module, "a Module of kernelrt", MODULE)
 
 
+def _found(module: Module, known: Mapping[str, R], target: str, kind: str) -> R:
+    if target not in known:
+        raise UnknownNameError(
+            f"target: {type(module).__name__} has no {kind} {target!r}; it has "
+            f"{', '.join(repr(n) for n in list(known)[:8] if n) or 'none'}"
+        )
+    return known[target]
+
+
 def _direct_modules(module: Module) -> Iterator[tuple[str, Module]]:
     for name, value in tree.children(module):
         if isinstance(value, Module):
@@ -212,100 +401,6 @@ def _direct_modules(module: Module) -> Iterator[tuple[str, Module]]:
             for key, child in tree.children(value):
                 if isinstance(child, Module):
                     yield f"{name}.{key}", child
-
-
-Layer = Callable[..., Any]
-
-
-class Sequential(Module):
-    """Modules, or any functions of one tensor, applied one after the other.
-
-    Parameters
-    ----------
-    *layers : Module or callable, or one mapping of names to them
-        Applied in the order given.
-
-    Examples
-    --------
-    >>> from kernelrt import nn
-    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> len(model), model[0]
-    (3, Linear(4, 8))
-    """
-
-    def __init__(self, *layers: Layer | Mapping[str, Layer]) -> None:
-        named: Mapping[str, object]
-        if len(layers) == 1 and isinstance(layers[0], Mapping):
-            named = layers[0]
-        else:
-            named = {str(i): layer for i, layer in enumerate(layers)}
-        self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
-
-    def forward(self, x: Any) -> Tensor:
-        """Apply all layers to `x`."""
-        result = x
-        for layer in self._layers.values():
-            result = layer(result)
-        return cast("Tensor", result)
-
-    def append(self, layer: Layer) -> Self:
-        """Add a layer at the end."""
-        name = str(len(self._layers))
-        self._layers = {**self._layers, name: _check_layer(name, layer)}  # traces see another one
-        return self
-
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(name, layer) in order; the names are the positions unless a mapping was given."""
-        return self._layers.items()
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __iter__(self) -> Iterator[Layer]:
-        return iter(self._layers.values())
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequential: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        layers = list(self._layers.values())
-        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
-
-
-class ModuleList(Module):
-    """A list of modules with torch's names for their parameters; a plain list does as well.
-
-    Parameters
-    ----------
-    modules : iterable of Module
-        Its items.
-    """
-
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
-        self._items: tuple[Module, ...] = ()
-        for module in modules:
-            self.append(module)
-
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        if not isinstance(module, Module):
-            raise DTypeError(f"module: expected a Module, not {type(module).__name__}")
-        self._items = (*self._items, module)
-        return self
-
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(position, module) in order."""
-        return ((str(i), module) for i, module in enumerate(self._items))
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._items)
-
-    def __getitem__(self, index: int) -> Any:
-        return self._items[index]
 
 
 def _not_a_tensor(
@@ -325,12 +420,3 @@ def _not_a_tensor(
                 f"one with kernelrt.tensor{way}"
             )
     return None
-
-
-def _check_layer(name: str, layer: object) -> Layer:
-    if not callable(layer):
-        raise DTypeError(
-            f"layer {name}: expected a Module or a function of one tensor, not "
-            f"{type(layer).__name__}"
-        )
-    return layer

@@ -10,8 +10,11 @@ from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
-__all__ = ["Branch", "children", "named_objects", "named_parameters", "named_tensors",
+__all__ = ["TRANSIENT", "Branch", "children", "named_objects", "named_parameters", "named_tensors",
            "parameters", "tensors_by_name"]  # fmt: skip
+
+#: The attribute of a module that names those that are not saved with it.
+TRANSIENT = "_transient"
 
 _LEAVES = (
     Tensor, types.NoneType, str, int, float, bytes, bytearray, complex, range,
@@ -75,7 +78,7 @@ def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]
 
 
 def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
-    """Every tensor reachable from `root` by its dotted name.
+    """Every tensor reachable from `root` by its dotted name, but for those that are not saved.
 
     Raises
     ------
@@ -83,7 +86,14 @@ def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
         Two tensors have one name.
     """
     found: dict[str, Tensor] = {}
+    left_out = {
+        f"{name}.{key}" if name else key
+        for name, value in named_objects(root, prefix)
+        for key in getattr(value, "__dict__", {}).get(TRANSIENT, ())
+    }
     for name, tensor in named_tensors(root, prefix):
+        if name in left_out:
+            continue
         if found.setdefault(name, tensor) is not tensor:
             raise StateError(
                 f"state: two tensors are called {name!r}; names join keys by dots, as texts: "

@@ -1,0 +1,349 @@
+"""Containers of modules and of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Self, cast, overload
+
+from kernelrt.device.dlpack import kind_name
+from kernelrt.errors import DTypeError
+from kernelrt.nn.module import Module
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.creation import tensor
+
+__all__ = ["Buffer", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList",
+           "Sequential"]  # fmt: skip
+
+Layer = Callable[..., Any]
+
+
+class Sequential(Module):
+    """Modules, or any functions of one tensor, applied one after the other.
+
+    Parameters
+    ----------
+    *layers : Module or callable, or one mapping of names to them
+        Applied in the order given.
+
+    Examples
+    --------
+    >>> from kernelrt import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> len(model), model[0]
+    (3, Linear(4, 8))
+    """
+
+    def __init__(self, *layers: Layer | Mapping[str, Layer]) -> None:
+        named: Mapping[str, object]
+        if len(layers) == 1 and isinstance(layers[0], Mapping):
+            named = layers[0]
+        else:
+            named = {str(i): layer for i, layer in enumerate(layers)}
+        self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
+
+    def forward(self, x: Any) -> Tensor:
+        """Apply all layers to `x`."""
+        result = x
+        for layer in self._layers.values():
+            result = layer(result)
+        return cast("Tensor", result)
+
+    def append(self, layer: Layer) -> Self:
+        """Add a layer at the end."""
+        name = str(len(self._layers))
+        self._layers = {**self._layers, name: _check_layer(name, layer)}  # traces see another one
+        return self
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(name, layer) in order; the names are the positions unless a mapping was given."""
+        return self._layers.items()
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._layers.values())
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        layers = list(self._layers.values())
+        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+
+
+def _check_module(module: object, name: str = "module") -> Module:
+    if not isinstance(module, Module):
+        raise DTypeError(f"{name}: expected a Module, not {kind_name(module)}")
+    return module
+
+
+class ModuleList(Module):
+    """A list of modules with torch's names for their parameters; a plain list does as well.
+
+    Parameters
+    ----------
+    modules : iterable of Module
+        Its items.
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__()
+        self._items: tuple[Module, ...] = ()  # another one after each change: traces see it
+        self.extend(modules)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self._items = (*self._items, _check_module(module))
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Add modules at the end."""
+        self._items = (*self._items, *(_check_module(m, "modules") for m in modules))
+        return self
+
+    def insert(self, index: int, module: Module) -> None:
+        """Put a module before position `index`."""
+        items = list(self._items)
+        items.insert(index, _check_module(module))
+        self._items = tuple(items)
+
+    def pop(self, index: int = -1) -> Module:
+        """Take a module out."""
+        items = list(self._items)
+        module = items.pop(index)
+        self._items = tuple(items)
+        return module
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(position, module) in order."""
+        return ((str(i), module) for i, module in enumerate(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        found = self._items[index]
+        return ModuleList(cast("tuple[Module, ...]", found)) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        items = list(self._items)
+        items[index] = _check_module(module)
+        self._items = tuple(items)
+
+    def __delitem__(self, index: int | slice) -> None:
+        items = list(self._items)
+        del items[index]
+        self._items = tuple(items)
+
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
+        return ModuleList((*self._items, *other))
+
+    __iadd__ = extend
+
+
+class _Named(Module):
+    """What containers with keys share."""
+
+    def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        super().__init__()
+        self._named: dict[str, Any] = {}
+        if items is not None:
+            self.update(items)
+
+    def _check(self, name: str, value: object) -> Any:
+        raise NotImplementedError
+
+    def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add items, or put them in the place of others."""
+        pairs = items.items() if isinstance(items, Mapping) else items
+        new = dict(self._named)
+        for key, value in pairs:
+            if not isinstance(key, str):
+                raise DTypeError(f"key: expected a str, not {kind_name(key)}")
+            new[key] = self._check(key, value)
+        self._named = new  # another one: traces see it
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(name, item) in order."""
+        return self._named.items()
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._named.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The items."""
+        return self._named.values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Names and items."""
+        return self._named.items()
+
+    def pop(self, key: str) -> Any:
+        """Take an item out."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def clear(self) -> None:
+        """Take all items out."""
+        self._named = {}
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._named
+
+    def __getitem__(self, key: str) -> Any:
+        return self._named[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.update({key: value})
+
+    def __delitem__(self, key: str) -> None:
+        self._named = {k: v for k, v in self._named.items() if k != key}
+
+
+class ModuleDict(_Named):
+    """A dict of modules with torch's names for their parameters; a plain dict does as well.
+
+    Parameters
+    ----------
+    items : mapping of str to Module, or iterable of pairs
+        Its items.
+    """
+
+    def _check(self, name: str, value: object) -> Module:
+        return _check_module(value, name)
+
+
+class ParameterDict(_Named):
+    """A dict of parameters; tensors that are none become some.
+
+    Parameters
+    ----------
+    items : mapping of str to Tensor, or iterable of pairs
+        Its items.
+    """
+
+    def _check(self, name: str, value: object) -> Tensor:
+        return _as_parameter(value, name)
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors that are none become some.
+
+    Parameters
+    ----------
+    values : iterable of Tensor
+        Its items.
+    """
+
+    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self._items: tuple[Tensor, ...] = ()
+        self.extend(values)
+
+    def append(self, value: Tensor) -> Self:
+        """Add a parameter at the end."""
+        self._items = (*self._items, _as_parameter(value, "value"))
+        return self
+
+    def extend(self, values: Iterable[Tensor]) -> Self:
+        """Add parameters at the end."""
+        self._items = (*self._items, *(_as_parameter(v, "values") for v in values))
+        return self
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(position, parameter) in order."""
+        return ((str(i), value) for i, value in enumerate(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._items)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self._items[index]
+
+    def __setitem__(self, index: int, value: Tensor) -> None:
+        place = own_axis(index, len(self._items), "index")
+        new = _as_parameter(value, "value")
+        self._items = (*self._items[:place], new, *self._items[place + 1 :])
+
+
+def _as_parameter(value: object, name: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}")
+    return value if is_parameter(value) else Parameter(value)
+
+
+class _Parameters(type):
+    """Lets ``isinstance(x, nn.Parameter)`` say whether a tensor is a parameter."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor) and is_parameter(instance)
+
+    def __call__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        if data is None:
+            data = tensor([])
+        value = data.detach() if isinstance(data, Tensor) else data
+        made = tensor(value, requires_grad=True)
+        return made if requires_grad else made.requires_grad_(False)
+
+
+class Parameter(Tensor, metaclass=_Parameters):
+    """Makes a parameter: a tensor of its own with the values of `data`.
+
+    Every tensor that requires a gradient, or did until it was frozen, is a parameter, and an
+    instance of this class; ``krt.tensor(data, requires_grad=True)`` makes one, too.
+
+    Parameters
+    ----------
+    data : Tensor or array_like
+        Copied.
+    requires_grad : bool
+        False freezes it.
+    """
+
+    __slots__ = ()
+
+
+def Buffer(data: Tensor | None = None, *, persistent: bool = True) -> Tensor:  # noqa: N802
+    """Make a tensor that is part of a module's state and no parameter, as all that require no
+    gradient are.
+
+    Parameters
+    ----------
+    data : Tensor
+        Copied.
+    persistent : bool
+        Only True: :meth:`Module.register_buffer` has buffers that are not saved.
+    """  # noqa: D205
+    if not persistent:
+        raise DTypeError(
+            "persistent: a tensor does not know whether it is saved; use "
+            "module.register_buffer(name, tensor, persistent=False)"
+        )
+    return tensor([]) if data is None else data.detach().clone()
+
+
+def _check_layer(name: str, layer: object) -> Layer:
+    if not callable(layer):
+        raise DTypeError(
+            f"layer {name}: expected a Module or a function of one tensor, not "
+            f"{type(layer).__name__}"
+        )
+    return layer

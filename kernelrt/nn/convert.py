@@ -1,0 +1,77 @@
+"""Modules in another floating type."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, StateError
+from kernelrt.nn import tree
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.trace import forbid
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+
+__all__ = ["converted"]
+
+_M = TypeVar("_M")
+
+
+def converted(root: _M, dtype: object) -> _M:
+    """`root`, with other tensors of type `dtype` in the place of its floating-point ones.
+
+    Raises
+    ------
+    DTypeError
+        `dtype` is no floating type.
+    StateError
+        A tensor lies in a tuple or another object that cannot be changed.
+    """
+    wanted = dt.parse(dtype)
+    if not wanted.is_float:
+        raise DTypeError(f"dtype: modules are of floating types, not {wanted.name}")
+    forbid("converting a module")
+    made: dict[int, Tensor] = {}
+    places = [
+        (owner, key, value)
+        for _, owner in tree.named_objects(root)
+        for key, value in _held(owner)
+        if isinstance(value, Tensor) and value.dtype.is_float and value.dtype is not wanted
+    ]
+    for owner, key, _ in places:
+        if not isinstance(owner, list | MutableMapping) and not hasattr(owner, "__dict__"):
+            raise StateError(
+                f"to: a tensor lies in a {type(owner).__name__} (at {key!r}), which cannot be "
+                "changed; keep it in a list or a dict, or as an attribute"
+            )
+    for owner, key, value in places:
+        if id(value) not in made:
+            made[id(value)] = _in_type(value, wanted)
+        if isinstance(owner, list | MutableMapping):
+            owner[key] = made[id(value)]  # type: ignore[index]
+        else:
+            object.__setattr__(owner, str(key), made[id(value)])
+    return root
+
+
+def _held(owner: object) -> list[tuple[Any, Any]]:
+    """What lies directly in an object, with where it is to be put."""
+    if isinstance(owner, Tensor):
+        return []
+    if isinstance(owner, list | tuple):
+        return list(enumerate(owner))
+    if isinstance(owner, MutableMapping):
+        return list(owner.items())
+    return list(getattr(owner, "__dict__", {}).items())
+
+
+def _in_type(value: Tensor, dtype: DType) -> Tensor:
+    if not is_parameter(value):
+        return value.detach().cast(dtype).clone().realize()
+    trained = value.requires_grad
+    new = tensor(value.detach().cast(dtype), requires_grad=True)
+    return new if trained else new.requires_grad_(False)
