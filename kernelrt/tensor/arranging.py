@@ -130,15 +130,7 @@ class ArrangingMethods(_Below):
             A shape, or a type as wide as this tensor's. No gradient passes a change of type.
         """
         if len(shape) == 1 and isinstance(shape[0], dt.DType | str | np.dtype | type):
-            wanted = dt.parse(shape[0])
-            if wanted is self.dtype:
-                return self._of(self.uop)
-            if wanted.itemsize != self.dtype.itemsize or wanted.is_bool or self.dtype.is_bool:
-                raise DTypeError(
-                    f"dtype: the bits of {self.dtype.name} cannot be read as {wanted.name}; the "
-                    "types must have one width, and not be bool"
-                )
-            return self._of(UOp(Op.BITCAST, wanted, (detach(self.uop),)))
+            return self.detach().bitcast(shape[0])
         return self.reshape(*shape)
 
     def ravel(self) -> Self:
