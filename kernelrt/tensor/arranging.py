@@ -165,9 +165,9 @@ class ArrangingMethods(_Below):
         IndexBoundsError
             At run time, where the sum of `repeats` is less than `output_size`.
         """
-        source = self.reshape(-1) if dim is None or self.ndim == 0 else self
-        axis = 0 if dim is None else axis_of(dim, source.ndim)
-        if not isinstance(repeats, TensorBase | np.ndarray | list | tuple):
+        source = self.reshape(-1) if dim is None else self
+        axis = 0 if dim is None else own_axis(dim, self.ndim)
+        if not isinstance(repeats, TensorBase | np.ndarray):
             return source._spread_out(repeats, axis)
         counts = self._lift(repeats, "repeats")
         size = source._static_size(axis, "repeat_interleave")

@@ -65,7 +65,7 @@ class InPlaceMethods(_Below):
         if not build.same_shape(new.dims, self.dims):
             raise ShapeError(
                 f"{name}: the result has shape {format_shape(new.dims)}, and the tensor keeps its "
-                f"{format_shape(self.dims)}; give the result a name, as in y = x.{name[:-1]}(...)"
+                f"{format_shape(self.dims)}; give the result another name, as in y = x + 1"
             )
         if new.dtype is not self.dtype:
             if new.dtype.kind > self.dtype.kind:
