@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from kernelrt.tensor.window import window
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.reduction import ReductionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
@@ -157,7 +158,7 @@ class IndexingMethods(_Below):
                 "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
                 "mask.nonzero(size=n), which have a size"
             )
-        held = np.atleast_1d(mask.detach().numpy())
+        held = np.atleast_1d(cast("Tensor", mask).detach().numpy())
         return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:

@@ -106,11 +106,13 @@ class InPlaceMethods(_Below):
 
         materialize([new])
         buffer, node = new._buffer, new._entered()
+        shape = new._shape
         assert buffer is not None
+        assert shape is not None
         state.births[0] += 1
         self._plain = False
         self._severed = new._severed
-        self._bind(buffer, buffer.keep(), buffer.dtype.code, new._shape, node)
+        self._bind(buffer, buffer.keep(), buffer.dtype.code, shape, node)
         state.watched.add(self)
         state.births[0] += 1
 

@@ -92,8 +92,6 @@ class PartMethods(_Below):
         order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
         selected = order[index]
         fitted = value._into(selected.dims, _SELECTED)
-        if build.has_zero(selected.dims):
-            return self._of(self.uop)
         line = build.reshape(selected.uop, (prod(selected.dims),))
         flat = build.reshape(self.uop, (prod(self.dims),))
         new = build.reshape(fitted.uop, line.shape)
@@ -160,9 +158,9 @@ class PartMethods(_Below):
         held = mask.reshape(-1)
         if build.has_zero(held.dims):
             return self._of(self.uop)
-        rank = held.long().cumsum(0) - 1
+        rank = held.cast(dt.int64).cumsum(0) - 1
         # Where another number of places is selected than there are values, no rank is one.
-        fits = held.long().sum().eq(rows).expand(held.dims)
+        fits = held.cast(dt.int64).sum().eq(rows).expand(held.dims)
         place = build.where(fits.uop, build.where(held.uop, rank.uop, 0), -1)
         index = self._of(build.bound(place, rows))
         picked = values._take([(0, index)]) if not build.has_zero(values.dims) else self

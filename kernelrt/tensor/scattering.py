@@ -32,10 +32,17 @@ _REDUCERS: Final = {
 }  # fmt: skip
 
 
+def _beside(base: UOp, nothing: UOp) -> UOp:
+    """`base`, of which `nothing`, without elements, is a part: its gradient is zero, not none."""
+    part = build.reshape(nothing, (0,))
+    flat = build.reshape(base, (prod(base.shape),))
+    return build.reshape(build.cat([flat, part], 0), base.shape)
+
+
 def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
     """`base` with `values` at `places`; the last in row-major order counts of equal places."""
     if build.has_zero(values.shape):
-        return base
+        return _beside(base, values)
     count = prod(values.shape)
     order = build.reshape(build.iota(count), values.shape)
     nobody = build.full(-1, dt.int64, base.shape)
@@ -54,7 +61,7 @@ def taken_in(
     Without `include_self` what stood at these places does not count.
     """
     if build.has_zero(values.shape):
-        return base
+        return _beside(base, values)
     reducer, dtype = _REDUCERS[reduce], base.dtype
     wide = dtype.accumulator if reducer in (Op.ADD, Op.MUL) else dtype
     base, values = base.cast(wide), values.cast(wide)
@@ -117,7 +124,7 @@ class ScatteringMethods(_Below):
         how = "sum" if reduce == "add" else "prod"
         return self._scattered(
             dim, index, given, "scatter",
-            lambda *nodes: taken_in(*nodes, how, include_self=True),
+            lambda base, values, places: taken_in(base, values, places, how, include_self=True),
         )  # fmt: skip
 
     def scatter_reduce(
@@ -145,7 +152,9 @@ class ScatteringMethods(_Below):
         include_self = flag(include_self, "include_self")
         return self._scattered(
             dim, index, src, "scatter_reduce",
-            lambda *nodes: taken_in(*nodes, reduce, include_self=include_self),
+            lambda base, values, places: taken_in(
+                base, values, places, reduce, include_self=include_self
+            ),
         )  # fmt: skip
 
     def _scattered(
@@ -210,7 +219,9 @@ class ScatteringMethods(_Below):
         include_self = flag(include_self, "include_self")
         return self._by_slices(
             dim, index, source,
-            lambda *nodes: taken_in(*nodes, reduce, include_self=include_self),
+            lambda base, values, places: taken_in(
+                base, values, places, reduce, include_self=include_self
+            ),
         )  # fmt: skip
 
     def index_fill(self, dim: int, index: TensorBase, value: Operand) -> Self:

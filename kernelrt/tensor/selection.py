@@ -67,7 +67,7 @@ class SelectionMethods(_Below):
 
     __slots__ = ()
 
-    def _known(self) -> np.ndarray[Any, Any]:
+    def _as_array(self) -> np.ndarray[Any, Any]:
         """The elements, which are computed."""
         held = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return np.asarray(held.detach().numpy())
@@ -129,7 +129,7 @@ class SelectionMethods(_Below):
         holds = self._true() if self.ndim else self._true().reshape(1)
         if size is None:
             _check_known(name, "pass size=")
-            return [self._made(c.astype(np.int64)) for c in np.nonzero(holds._known())]
+            return [self._made(c.astype(np.int64)) for c in np.nonzero(holds._as_array())]
         count, fill = integer(size, "size", 0), integer(fill, "fill_value")
         place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
         missing, columns, below = place < 0, [], 1
@@ -163,7 +163,7 @@ class SelectionMethods(_Below):
         flags = self._of(build.reshape(chosen, (prod(x.shape),)))
         if size is None:
             _check_known("masked_select", "pass size=, or use where(mask, x, other)")
-            return self._of(flat)[self._made(np.flatnonzero(flags._known()))]
+            return self._of(flat)[self._made(np.flatnonzero(flags._as_array()))]
         place = _first(flags.uop, integer(size, "size", 0))
         return self._of(self._or_fill(flat, place, fill_value))
 
@@ -213,7 +213,7 @@ class SelectionMethods(_Below):
             return _given(self._distinct_of(size, fill_value, dim, ordered=False), asked)
         _check_known("unique", "pass size=")
         if dim is None:
-            data = self._known().ravel()
+            data = self._as_array().ravel()
             _, first, inverse, counts = np.unique(
                 data, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
             )
@@ -221,7 +221,7 @@ class SelectionMethods(_Below):
             inverse = inverse.reshape(self.shape)
         else:
             axis = axis_of(dim, self.ndim)
-            rows = np.moveaxis(self._known(), axis, 0)
+            rows = np.moveaxis(self._as_array(), axis, 0)
             first, inverse, counts = _distinct_rows(rows)
             found = self.index_select(axis, self._made(first))
         return _given((found, self._made(inverse), self._made(counts)), asked)
@@ -237,7 +237,7 @@ class SelectionMethods(_Below):
         _check_known("unique_consecutive", "pass size=")
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
-        rows = np.moveaxis(source._known(), axis, 0) if source.ndim else source._known()[None]
+        rows = np.moveaxis(source._as_array(), axis, 0) if source.ndim else source._as_array()[None]
         rows = rows.reshape(len(rows), -1)
         fresh = np.ones(len(rows), bool)
         fresh[1:] = (rows[1:] != rows[:-1]).any(1)
@@ -318,7 +318,7 @@ class SelectionMethods(_Below):
         least = integer(minlength, "minlength", 0)
         if size is None:
             _check_known("bincount", "pass size=")
-            data = self._known()
+            data = self._as_array()
             count = max(least, int(data.max()) + 1 if data.size else 0)
         else:
             count = max(least, integer(size, "size", 0))

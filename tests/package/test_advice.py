@@ -37,7 +37,7 @@ TENSOR: dict[str, tuple[str, dict[str, object]]] = {
     "arccosh": ("", {"x": np.array([1.5, 3.0], F32)}),
     **{n: (f"x.{n}(y)", {}) for n in (
         "arctan2", "multiply", "divide", "true_divide", "subtract", "greater", "greater_equal",
-        "less", "less_equal", "not_equal", "reshape_as")},
+        "less", "less_equal", "not_equal")},
     **{n: (f"x.{n}(y)", INTS) for n in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor")},
     "bitwise_not": ("", INTS),
     "bitwise_left_shift": ("x.bitwise_left_shift(n)", INTS),
@@ -73,7 +73,6 @@ TENSOR: dict[str, tuple[str, dict[str, object]]] = {
     "hypot": ("x.hypot(y)", {}),
     "prelu": ("x.prelu(torch.tensor([slope]))", {"slope": 0.3}),
     "hardshrink": ("x.hardshrink(a)", {"x": SPECIAL}),
-    **{f"{n}split": (f"x.{n}split(n)", CUBE) for n in "hvd"},
     "new_zeros": ("x.new_zeros(shape)", MADE), "new_ones": ("x.new_ones(shape)", MADE),
     "new_full": ("x.new_full(shape, value)", MADE),
     "new_empty": ("x.new_empty(shape)", MADE), "new_tensor": ("x.new_tensor(data)", MADE),
