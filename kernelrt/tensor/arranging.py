@@ -141,11 +141,6 @@ class ArrangingMethods(_Below):
         """This tensor in the shape of `other`."""
         return self.reshape(other.dims)
 
-    def tile(self, *dims: Any) -> Self:
-        """Each axis laid out `dims` times; fewer numbers than axes are for the last ones."""
-        counts = shape_of(dims, "dims")
-        return self.repeat((1,) * (self.ndim - len(counts)) + counts)
-
     def repeat_interleave(
         self, repeats: int | TensorBase, dim: int | None = None, *, output_size: int | None = None
     ) -> Self:

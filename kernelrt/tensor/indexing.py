@@ -75,8 +75,12 @@ class IndexingMethods(_Below):
                 tensors += list(enumerate(found, axis))
                 axis += len(found)
             elif is_array(item):
-                tensors.append((axis, self._index_tensor(item)))
-                axis += 1
+                places = self._index_tensor(item)
+                if places.ndim:
+                    tensors.append((axis, places))
+                    axis += 1
+                else:  # as a number does, it drops its axis where it stands
+                    out = out._take([(axis, places)])
             else:
                 out = out._pick(axis, item)
         if not tensors:
