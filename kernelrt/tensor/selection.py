@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -238,7 +239,7 @@ class SelectionMethods(_Below):
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
         rows = np.moveaxis(source._as_array(), axis, 0) if source.ndim else source._as_array()[None]
-        rows = rows.reshape(len(rows), -1)
+        rows = _flat_rows(rows)
         fresh = np.ones(len(rows), bool)
         fresh[1:] = (rows[1:] != rows[:-1]).any(1)
         first = np.flatnonzero(fresh)
@@ -332,9 +333,9 @@ class SelectionMethods(_Below):
                     f"weights: expected the shape {format_shape(self.dims)}, not "
                     f"{format_shape(each.shape)}"
                 )
+        if build.has_zero(self.dims):  # as PyTorch, whatever the weights are
+            return self._of(build.full(0, dt.int64, (count,)))
         zeros = build.full(0, each.dtype, (count,))
-        if build.has_zero(self.dims):
-            return self._of(zeros)
         return self._of(build.scatter_add(zeros, each, checked(self.uop, count)))
 
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:  # noqa: A002
@@ -380,9 +381,13 @@ def _given(found: tuple[Any, Any, Any], asked: tuple[bool, bool]) -> Any:
     return (value, *more) if more else value
 
 
+def _flat_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
+
+
 def _distinct_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
     """Where each row that differs is first, in order, which of them each row is, and counts."""
-    flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
+    flat = _flat_rows(rows)
     order = np.lexsort(flat.T[::-1]) if flat.shape[1] else np.arange(len(flat))
     ordered = flat[order]
     fresh = np.ones(len(flat), bool)

@@ -43,7 +43,7 @@ ROWS = [
         ("5 b c", Index("3", "5", distinct=True), Index("3", "c"), "3 b"), zero="b",
         why="there must be three places"),
     Row("set_tensor_and_step", lambda k, x, i, y: _set(k, x, (i, slice(1, None, 2), None), y),
-        ("5 4", Index("3", "5", distinct=True), "3 1 2")),
+        ("5 4", Index("3", "5", distinct=True), "3 2 1")),
     Row("set_tensor_number", lambda k, x, i: _set(k, x, (Ellipsis, i), 1.5), ("a b", Index("m", "b"))),
     Row("set_list", lambda k, x, y: _set(k, x, [2, 0], y), ("3 b", "b"), ints=True),
     Row("set_mask", lambda k, x, m, y: _set(k, x, m, y), ("a b", Bool("a b"), ""), ints=True),
