@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
-from kernelrt.nn import functional, init, optim, utils
+from kernelrt._late import submodules
+from kernelrt.nn import functional, init, optim
 from kernelrt.nn.containers import (
     Buffer,
     ModuleDict,
@@ -34,29 +35,71 @@ from kernelrt.nn.layers import (
     Unflatten,
 )
 from kernelrt.nn.module import Module
+from kernelrt.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LocalResponseNorm,
+    RMSNorm,
+)
+from kernelrt.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 from kernelrt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from kernelrt.nn.spatial import (
-    AvgPool2d,
     Conv1d,
     Conv2d,
     Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
-    MaxPool2d,
-    Upsample,
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.tree import named_parameters, parameters
 from kernelrt.tensor import Tensor as _Tensor
+
+if TYPE_CHECKING:
+    from kernelrt.nn import utils
 
 __all__ = [
     "GELU",
     "GRU",
     "LSTM",
     "RNN",
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BCELoss",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
     "Buffer",
     "Conv1d",
     "Conv2d",
@@ -68,20 +111,31 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GRUCell",
+    "GroupNorm",
     "Identity",
     "IncompatibleKeys",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
     "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LocalResponseNorm",
     "LogSoftmax",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Module",
     "ModuleDict",
     "ModuleList",
     "Parameter",
     "ParameterDict",
     "ParameterList",
+    "RMSNorm",
     "RNNCell",
     "ReLU",
     "Sequential",
@@ -92,6 +146,8 @@ __all__ = [
     "Tanh",
     "Unflatten",
     "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
     "functional",
     "init",
     "load",
@@ -105,4 +161,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = of_module("kernelrt.nn", NN, __all__, _Tensor)
+    __getattr__ = submodules(
+        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor)
+    )

@@ -187,6 +187,41 @@ def test_state_of_groups_round_trips(name):
         assert (x.numpy() == y.numpy()).all()
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    *((n, {}) for n in KINDS), ("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}),
+    ("SGD", {"momentum": 0.5, "dampening": 0.5}), ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("ASGD", {"t0": 2.0}),
+])  # fmt: skip
+def test_a_checkpoint_of_torch_is_gone_on_from(name, options):
+    a, b = leaves()
+    peer = getattr(torch.optim, name)([{"params": b[:2], "lr": 0.05}, {"params": b[2:]}],
+                                      lr=0.02, **options)  # fmt: skip
+    opt = getattr(nn.optim, name)([{"params": a[:2]}, {"params": a[2:]}], **options)
+
+    def other(rounds):
+        for k in range(rounds):
+            peer.zero_grad()
+            step(b[:2] if k == 0 else b)
+            peer.step()
+
+    other(1)
+    for _ in range(2):
+        opt.load_state_dict(peer.state_dict())
+        with krt.no_grad():
+            for x, y in zip(a, b, strict=True):
+                x.assign(y.detach().numpy().copy())
+        assert opt.param_groups[0]["lr"] == 0.05
+        for k in range(3):
+            opt.zero_grad()
+            step(a[:2] if k == 0 else a)
+            opt.step()
+        other(3)
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
+    with pytest.raises(krt.errors.StateError, match=r"\[1\].*\[2, 1\]"):
+        opt.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
+
+
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])  # noqa: S301
 def test_copies_have_groups_of_their_own(way):
     a, _ = leaves()
@@ -232,8 +267,10 @@ def test_zero_grad_makes_none_or_zeros():
 
 def test_bad_groups_are_named():
     a, _ = leaves()
+    bfgs = nn.optim.LBFGS(a)
     bad = [
-        (krt.UnknownNameError, "no 'momentun'", lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
+        (krt.UnknownNameError, "no 'momentun'",
+         lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
         (krt.DTypeError, r"params\[1\]: expected a dict with 'params'",
          lambda: nn.optim.SGD([{"params": a}, {"param": a}])),
         (krt.ShapeError, r"params\[1\]\['params'\]\[0\]: the same",
@@ -255,8 +292,7 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
         (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
-        (krt.JitError, "LBFGS", lambda bfgs=nn.optim.LBFGS(a): krt.jit(
-            lambda: bfgs.step(lambda: 1.0))()),
+        (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
         (krt.ShapeError, r"lr: expected.*not float32 of shape \(2,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip

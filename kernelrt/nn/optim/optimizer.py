@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state
+from kernelrt.nn.optim import foreign
 from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
 from kernelrt.nn.optim.hyper import Hyper, rules_of
 from kernelrt.nn.optim.steps import Steps
@@ -253,7 +254,13 @@ class Optimizer(Hyper):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state.IncompatibleKeys:
-        """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`."""
+        """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`.
+
+        A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.
+        """
+        given: object = state_dict
+        if isinstance(given, Mapping) and {"state", "param_groups"} <= set(given):
+            state_dict = foreign.read(self.param_groups, state_dict)
         return state.load_state_dict(self, state_dict, strict=strict)
 
     def __getstate__(self) -> dict[str, Any]:
