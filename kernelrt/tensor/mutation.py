@@ -43,7 +43,9 @@ class InPlaceMethods(_Below):
     """Operations that assign their result to the tensor.
 
     ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. Other tensors
-    stay what they are: a tensor is a value, and views do not share memory.
+    stay what they are: a tensor is a value, and views do not share memory. Storage keeps no
+    history: where gradients flow into a value that is stored already, ``x += y`` gives the name x
+    to another tensor, and methods raise GradientError.
 
     Raises
     ------
@@ -52,8 +54,7 @@ class InPlaceMethods(_Below):
     DTypeError
         The result is of another kind, as floats for integers.
     GradientError
-        Gradients are recorded, and the tensor is a parameter, or is stored where a traced function
-        writes to it.
+        Gradients are recorded, and the tensor is a parameter, or is stored already.
     JitError
         A function that is traced assigns to its argument.
     """
@@ -74,12 +75,14 @@ class InPlaceMethods(_Below):
                     f"{self.dtype.name} without loss; cast the tensor first, as in x.float()"
                 )
             new = new.cast(self.dtype)
-        if not self._gets_history(new, name):
-            self._become_value(new, new, history=False)
-        elif self.is_realized:
-            self._take_over(new)
-        else:
-            self._become_value(new, new, history=True)
+        history = self._gets_history(new, name)
+        if history and self.is_realized:
+            raise GradientError(
+                f"{name}: gradients flow into the tensor, whose value is stored already, and "
+                "writing to storage keeps no history; write another name on the left, as in "
+                "y = x + 1, or x += y, which gives the name to another tensor then"
+            )
+        self._become_value(new, new, history=history)
         return self
 
     def _gets_history(self, new: Self, name: str) -> bool:
@@ -100,31 +103,23 @@ class InPlaceMethods(_Below):
             )
         return True
 
-    def _take_over(self, new: Self) -> None:
-        """Go on with the memory and the history of `new`."""
-        from kernelrt.tensor.realize import materialize
-
-        materialize([new])
-        buffer, node = new._buffer, new._entered()
-        shape = new._shape
-        assert buffer is not None
-        assert shape is not None
-        state.births[0] += 1
-        self._plain = False
-        self._severed = new._severed
-        self._bind(buffer, buffer.keep(), buffer.dtype.code, shape, node)
-        state.watched.add(self)
-        state.births[0] += 1
-
     def _in_place(
         self, rule: Callable[[Self, Operand], Self], other: Operand, sign: str
     ) -> Any:
-        """What `sign` makes of this tensor; of a number that a traced function was given a new one.
+        """What `sign` makes of this tensor.
 
+        Numbers that a traced function was given are no tensors, and what is stored cannot take a
+        history: these names go to another tensor.
         """
-        if state.local.trace is not None and is_number(self.uop):
+        traced = state.local.trace is not None
+        if traced and is_number(self.uop):
             return NotImplemented
-        return self._replace(rule(self, other), sign)
+        new = rule(self, other)
+        if not traced and self.is_realized and not self._is_parameter and state.local.grad and (
+            self.requires_grad or new.requires_grad
+        ):  # fmt: skip
+            return new
+        return self._replace(new, sign)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))

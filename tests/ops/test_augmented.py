@@ -73,7 +73,7 @@ def test_results_change_in_place_and_stay_part_of_the_graph(
         before = y
         y = SIGNS[sign](y, 2)
         y *= w
-        assert y is before
+        assert stored or y is before  # storage keeps no history
         return (y * z).sum()
 
     w = krt.tensor(START, requires_grad=True)
@@ -113,6 +113,20 @@ def test_a_stored_tensor_takes_a_history() -> None:
     total.backward()
     assert w.grad is not None
     np.testing.assert_allclose(w.grad.numpy(), 6 * START)
+    with pytest.raises(krt.GradientError, match=r"mul_: .* stored already"):
+        total.mul_(w.sum())
+
+
+def test_stored_state_of_a_function_keeps_its_memory() -> None:
+    state, w = krt.tensor(START), krt.tensor(START, requires_grad=True)
+    scaled = krt.jit(lambda x: x * state)
+    assert scaled(START).tolist() == (START * START).tolist()
+    state.add_(1)
+    assert scaled(START).tolist() == (START * (START + 1)).tolist()
+    before = state
+    state += w  # goes to another tensor, which the function reads from now on
+    assert state is not before
+    assert scaled(START).detach().tolist() == (START * (2 * START + 1)).tolist()
 
 
 def test_a_number_that_is_traced_is_no_tensor() -> None:
