@@ -13,7 +13,6 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.pooling import check_upsampling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,15 +20,12 @@ if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
 __all__ = [
-    "AvgPool2d",
     "Conv1d",
     "Conv2d",
     "Conv3d",
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
-    "MaxPool2d",
-    "Upsample",
 ]
 
 Pair = int | tuple[int, int]
@@ -320,98 +316,3 @@ class ConvTranspose3d(_TransposedConvolution):
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
             self.dilation,
         )  # fmt: skip
-
-
-class MaxPool2d(Module):
-    """Largest value in each window.
-
-    Parameters
-    ----------
-    kernel_size : int or (int, int)
-        Rows and columns of a window.
-    stride : int or (int, int), optional
-        Step of the window; its size if not given.
-    padding, dilation : int or (int, int)
-        Border that never wins, and distance between the elements of a window.
-    """
-
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-    ) -> None:
-        self.kernel_size = pair("kernel_size", kernel_size, 1)
-        self.stride = self.kernel_size if stride is None else pair("stride", stride, 1)
-        self.padding = pair("padding", padding, 0)
-        self.dilation = pair("dilation", dilation, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (..., rows, columns) to (..., rows', columns')."""
-        return x.max_pool2d(self.kernel_size, self.stride, self.padding, self.dilation)
-
-    def extra_repr(self) -> str:
-        """Give the window."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}"
-
-
-class AvgPool2d(Module):
-    """Mean of each window.
-
-    Parameters
-    ----------
-    kernel_size : int or (int, int)
-        Rows and columns of a window.
-    stride : int or (int, int), optional
-        Step of the window; its size if not given.
-    padding : int or (int, int)
-        Zeros added on each side, which count in the mean.
-    """
-
-    def __init__(self, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0) -> None:
-        self.kernel_size = pair("kernel_size", kernel_size, 1)
-        self.stride = self.kernel_size if stride is None else pair("stride", stride, 1)
-        self.padding = pair("padding", padding, 0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (..., rows, columns) to (..., rows', columns')."""
-        return x.avg_pool2d(self.kernel_size, self.stride, self.padding)
-
-    def extra_repr(self) -> str:
-        """Give the window."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}"
-
-
-class Upsample(Module):
-    """More elements along the last axes: those that are there, repeated.
-
-    Parameters
-    ----------
-    size : int or tuple of int, optional
-        Sizes of the axes behind batch and channels.
-    scale_factor : float or tuple of float, optional
-        In the place of sizes, what these are multiplied by.
-    mode : "nearest"
-        Each element is that of the input which lies where it lies, or before it.
-    """
-
-    def __init__(
-        self,
-        size: Sizes | None = None,
-        scale_factor: float | tuple[float, ...] | None = None,
-        mode: str = "nearest",
-    ) -> None:
-        check_upsampling(size, scale_factor, mode)
-        self.size = size
-        self.scale_factor = scale_factor
-        self.mode = mode
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, channels, ...) to the same with other sizes behind the channels."""
-        return x.interpolate(self.size, self.scale_factor, self.mode)
-
-    def extra_repr(self) -> str:
-        """Give the sizes or factors."""
-        given = {"size": self.size, "scale_factor": self.scale_factor}
-        return ", ".join(f"{k}={v}" for k, v in given.items() if v is not None)

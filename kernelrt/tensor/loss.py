@@ -84,9 +84,14 @@ class LossMethods(_Below):
 
     def rms_norm(
         self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
-        eps: float = 1e-6,
+        eps: float | None = None,
     ) -> Self:  # fmt: skip
-        """Unit mean square over the last axes, whose sizes are named, then scaled."""
+        """Unit mean square over the last axes, whose sizes are named, then scaled.
+
+        `eps`, unless given, is the distance from 1 to the next number of this type.
+        """
+        if eps is None:
+            eps = 2.0 ** -{dt.bfloat16: 7, dt.float16: 10, dt.float64: 52}.get(self.dtype, 23)
         sizes = self._last_sizes(normalized_shape)
         x = self._of(self._wide("rms_norm"))
         axes = tuple(range(-len(sizes), 0))

@@ -3,23 +3,111 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import PerAxis, lacking, per_axis, real, whole
+from kernelrt.tensor.arguments import PerAxis, integer, lacking, per_axis, real
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.ordering import flag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.ir import Dim
     from kernelrt.tensor.convolution import ConvolutionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["PoolingMethods", "check_upsampling"]
+__all__ = ["Pooled", "PoolingMethods", "Windows"]
+
+_T = TypeVar("_T")
+#: Behind every position.
+_NOWHERE: Final = (1 << 62) - 1
+
+
+class Pooled(NamedTuple, Generic[_T]):
+    """What max pooling gives with ``return_indices``."""
+
+    values: _T
+    indices: _T
+
+
+class Windows:
+    """Windows over the last axes, as pooling is told of them.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the operation.
+    axes : int
+        How many axes.
+    kernel, stride, padding, dilation : int or sequence of int
+        As of ``max_pool2d``.
+    ceil_mode : bool
+        Whether a last window may reach beyond the end, if it begins before that.
+    """
+
+    def __init__(
+        self, name: str, axes: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis,
+        dilation: PerAxis, ceil_mode: bool,
+    ) -> None:  # fmt: skip
+        self.name, self.axes = name, axes
+        self.kernel = per_axis(kernel, axes, "kernel_size", least=1)
+        self.stride = self.kernel if stride is None else per_axis(stride, axes, "stride", least=1)
+        self.padding = per_axis(padding, axes, "padding")
+        self.dilation = per_axis(dilation, axes, "dilation", least=1)
+        self.ceil_mode = flag(ceil_mode, "ceil_mode")
+        for p, k, d in zip(self.padding, self.kernel, self.dilation, strict=True):
+            if 2 * p > d * (k - 1) + 1:
+                raise ShapeError(f"padding: expected at most half of kernel_size {k}, not {p}")
+
+    def beyond(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        """How far behind the padding the last window of each axis reaches."""
+        if not self.ceil_mode:
+            return (0,) * self.axes
+        found = []
+        for size, k, s, p, d in zip(
+            dims[len(dims) - self.axes :], self.kernel, self.stride, self.padding, self.dilation,
+            strict=True,
+        ):  # fmt: skip
+            if not isinstance(size, int):
+                raise ShapeError(
+                    f"ceil_mode: {self.name} has to know its sizes, not {format_size(size)}; leave "
+                    "ceil_mode out, or pad"
+                )
+            room = size + 2 * p - d * (k - 1) - 1
+            count = -(-room // s) + 1
+            if (count - 1) * s >= size + p:
+                count -= 1
+            found.append(max(0, (count - 1) * s - room))
+        return tuple(found)
+
+    def counts(self, dims: Sequence[Dim], *, padding: bool) -> np.ndarray[Any, Any]:
+        """How many elements each window has, or elements and padding, for known sizes."""
+        out = np.ones((), np.int64)
+        beyond = self.beyond(dims)
+        for k in range(self.axes):
+            size = dims[len(dims) - self.axes + k]
+            assert isinstance(size, int)
+            pad, step = self.padding[k], self.stride[k]
+            reach = self.dilation[k] * (self.kernel[k] - 1)
+            last = size + 2 * pad + beyond[k] - reach - 1
+            starts = np.arange(0, last + 1, step)
+            low, high = (0, size + 2 * pad) if padding else (pad, pad + size)
+            taps = starts[:, None] + np.arange(self.kernel[k]) * self.dilation[k]
+            out = out[..., None] * ((low <= taps) & (taps < high)).sum(1)
+        return out
+
+    def reaches_out(self, dims: Sequence[Dim], *, padding: bool = True) -> bool:
+        """Whether a window has taps behind the input and, unless `padding`, behind its padding."""
+        return any(self.beyond(dims)) or (padding and any(self.padding))
 
 
 @operations()
@@ -28,138 +116,178 @@ class PoolingMethods(_Below):
 
     __slots__ = ()
 
-    def max_pool2d(
-        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-        dilation: PerAxis = 1,
-    ) -> Self:  # fmt: skip
-        """Greatest element of each window over the last two axes.
-
-        The gradient goes to the first greatest element of a window. `stride` is `kernel_size`
-        where it is not given; padding counts as minus infinity.
-        """
-        return self._max_pool(2, kernel_size, stride, padding, dilation)
-
     def max_pool1d(
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-        dilation: PerAxis = 1,
-    ) -> Self:  # fmt: skip
+        dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
         """Greatest element of each window over the last axis; as :meth:`max_pool2d`."""
-        return self._max_pool(1, kernel_size, stride, padding, dilation)
+        w = Windows("max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(w, return_indices)
 
-    def avg_pool2d(
+    def max_pool2d(
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-        count_include_pad: bool = True,
-    ) -> Self:  # fmt: skip
-        """Mean of each window over the last two axes; zeros of the padding count unless told."""
-        return self._avg_pool(2, kernel_size, stride, padding, count_include_pad)
+        dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        """Greatest element of each window over the last two axes.
 
-    def avg_pool1d(
-        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-        count_include_pad: bool = True,
-    ) -> Self:  # fmt: skip
-        """Mean of each window over the last axis; as :meth:`avg_pool2d`."""
-        return self._avg_pool(1, kernel_size, stride, padding, count_include_pad)
-
-    def interpolate(
-        self, size: PerAxis | None = None,
-        scale_factor: float | tuple[float, ...] | None = None, mode: str = "nearest",
-    ) -> Self:  # fmt: skip
-        """Other sizes of the axes behind the first two, by repeating or leaving out elements.
+        The gradient goes to the first greatest element of a window.
 
         Parameters
         ----------
-        size : int or tuple of int, optional
-            The new sizes.
-        scale_factor : float or tuple of float, optional
-            In their place, what the sizes are multiplied by, and rounded down.
-        mode : "nearest"
-            Element i of n is element ``floor(i * old / n)``, or ``floor(i / scale_factor)``.
+        kernel_size : int or (int, int)
+            Of a window.
+        stride : int or (int, int), optional
+            From window to window; `kernel_size` unless given.
+        padding : int or (int, int)
+            Elements of minus infinity around the input.
+        dilation : int or (int, int)
+            From one element of a window to the next.
+        ceil_mode : bool
+            Whether a last window may reach beyond the end.
+        return_indices : bool
+            Whether to give the positions of the greatest elements in the flat image, too.
         """
-        check_upsampling(size, scale_factor, mode)
-        n = self.ndim - 2
-        if n < 1:
-            raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
-        out = self
-        for axis, (count, factor) in enumerate(_upsampling(size, scale_factor, n), 2):
-            times = whole(factor)
-            if count is None and times is not None:
-                out = out.repeat_interleave(times, axis)
-            else:
-                old = self._static_size(axis, "interpolate")
-                out = out._picked(axis, old, count or math.floor(old * factor), factor)
-        return out
+        w = Windows("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(w, return_indices)
 
-    def _picked(self, axis: int, old: int, count: int, factor: float) -> Self:
-        """As many slices along `axis` as `count` says, `factor` apart or as far as that says."""
-        if not old or not count:
-            raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {count}")
-        if count % old == 0 and factor in (1, count // old):
-            return self.repeat_interleave(count // old, axis)
-        number = build.iota(count)
-        if factor == 1:
-            place = build.mul(number, old).alu(Op.IDIV, _like(number, count))
-        else:
-            place = build.div(number.cast(dt.float64), factor).alu(Op.FLOOR).cast(dt.int64)
-            place = place.alu(Op.MIN, _like(number, old - 1))
-        return self.index_select(axis, self._of(place))
+    def max_pool3d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
+    ) -> Any:  # fmt: skip
+        """Greatest element of each window over the last three axes; as :meth:`max_pool2d`."""
+        w = Windows("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode)
+        return self._max_pool(w, return_indices)
 
-    def _max_pool(
-        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
-    ) -> Self:
-        low = self.dtype.min
-        seen, taps = self._windows(n, f"max_pool{n}d", kernel, stride, padding, dilation, low)
+    def avg_pool1d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+    ) -> Self:  # fmt: skip
+        """Mean of each window over the last axis; as :meth:`avg_pool2d`."""
+        w = Windows("avg_pool1d", 1, kernel_size, stride, padding, 1, ceil_mode)
+        return self._avg_pool(w, count_include_pad, None)
+
+    def avg_pool2d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Self:  # fmt: skip
+        """Mean of each window over the last two axes.
+
+        Parameters
+        ----------
+        kernel_size, stride, padding, ceil_mode
+            As of :meth:`max_pool2d`; the padding is zeros.
+        count_include_pad : bool
+            Whether the zeros count. What lies beyond them never does.
+        divisor_override : int, optional
+            What sums are divided by instead of how many count.
+        """
+        w = Windows("avg_pool2d", 2, kernel_size, stride, padding, 1, ceil_mode)
+        return self._avg_pool(w, count_include_pad, divisor_override)
+
+    def avg_pool3d(
+        self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Self:  # fmt: skip
+        """Mean of each window over the last three axes; as :meth:`avg_pool2d`."""
+        w = Windows("avg_pool3d", 3, kernel_size, stride, padding, 1, ceil_mode)
+        return self._avg_pool(w, count_include_pad, divisor_override)
+
+    def lp_pool1d(
+        self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
+        ceil_mode: bool = False,
+    ) -> Self:  # fmt: skip
+        """The root of the sum of powers `norm_type` of each window over the last axis."""
+        return self._power_pool(
+            Windows("lp_pool1d", 1, kernel_size, stride, 0, 1, ceil_mode), norm_type
+        )
+
+    def lp_pool2d(
+        self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
+        ceil_mode: bool = False,
+    ) -> Self:  # fmt: skip
+        """The root of the sum of powers `norm_type` of each window over the last two axes."""
+        return self._power_pool(
+            Windows("lp_pool2d", 2, kernel_size, stride, 0, 1, ceil_mode), norm_type
+        )
+
+    def lp_pool3d(
+        self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
+        ceil_mode: bool = False,
+    ) -> Self:  # fmt: skip
+        """The root of the sum of powers `norm_type` of each window over the last three axes."""
+        return self._power_pool(
+            Windows("lp_pool3d", 3, kernel_size, stride, 0, 1, ceil_mode), norm_type
+        )
+
+    def _max_pool(self, w: Windows, return_indices: bool) -> Any:
+        low = -math.inf if self.dtype.is_float else self.dtype.min
+        seen, taps = self._windows(w, low)
         out = build.reduce(seen, Op.MAX, taps)
         inside: tuple[UOp, ...] = ()
-        if self.dtype.is_float and any(per_axis(padding, n, "padding")):
+        if self.dtype.is_float and w.reaches_out(self.dims):
             # Elements of minus infinity are as great as the padding, which takes no gradient.
-            inside = (self._inside(n, kernel, stride, padding, dilation),)
-        return self._of(custom(out, _first_maximum, seen, parts=inside, arg=taps))
+            ones = self._of(build.full(True, dt.bool_, self.dims))
+            inside = (ones._windows(w, 0)[0],)
+        value = self._of(custom(out, _first_maximum, seen, parts=inside, arg=taps))
+        if not flag(return_indices, "return_indices"):
+            return value
+        sizes = [self._static_size(a, w.name) for a in range(self.ndim - w.axes, self.ndim)]
+        line = (*(1,) * (self.ndim - w.axes), *sizes)
+        flat = build.reshape(build.iota(math.prod(sizes)), line)
+        numbers = self._of(build.expand(flat, self.dims))
+        places, _ = numbers._windows(w, _NOWHERE)
+        top = build.expand(build.reshape(out, build.keep_axes(seen.shape, taps)), seen.shape)
+        hit = seen.eq(top)
+        if seen.dtype.is_float:
+            hit = hit.alu(Op.OR, seen.ne(seen))
+        first = build.reduce(build.where(hit, places, _NOWHERE), Op.MIN, taps)
+        return Pooled(value, self._of(first))
 
-    def _inside(
-        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, dilation: PerAxis
-    ) -> UOp:
-        """Which taps of the windows lie on elements, not on padding."""
-        ones = self._of(build.full(True, dt.bool_, self.dims))
-        return ones._windows(n, "", kernel, stride, padding, dilation, 0)[0]
-
-    def _avg_pool(
-        self, n: int, kernel: PerAxis, stride: PerAxis | None, padding: PerAxis, pad_counts: bool
-    ) -> Self:
-        name = f"avg_pool{n}d"
-        x = self._of(self._floats(name))
-        seen, taps = x._windows(n, name, kernel, stride, padding, 1, 0)
+    def _avg_pool(self, w: Windows, pad_counts: bool, divisor: int | None) -> Self:
+        x = self._of(self._floats(w.name))
+        if divisor is not None and not integer(divisor, "divisor_override"):
+            raise ShapeError("divisor_override: expected another number than 0")
+        seen, taps = x._windows(w, 0)
         total = build.reduce(seen, Op.ADD, taps)
-        if pad_counts or not any(per_axis(padding, n, "padding")):
-            return self._of(build.div(total, math.prod(per_axis(kernel, n, "kernel_size"))))
+        every = math.prod(w.kernel)
+        if divisor is not None:
+            return self._of(build.div(total, divisor))
+        if not w.reaches_out(x.dims, padding=not flag(pad_counts, "count_include_pad")):
+            return self._of(build.div(total, every))
+        if all(isinstance(d, int) for d in x.dims[-w.axes :]):
+            counts = x._lift(w.counts(x.dims, padding=pad_counts), "counts").cast(x.dtype)
+            return self._of(total) / counts
         ones = x._of(build.full(1, x.dtype, x.dims))
-        inside, _ = ones._windows(n, name, kernel, stride, padding, 1, 0)
+        inside, _ = ones._windows(w, 0)
         return self._of(total.alu(Op.DIV, build.reduce(inside, Op.ADD, taps)))
 
-    def _windows(
-        self, n: int, name: str, kernel_size: PerAxis, stride: PerAxis | None, padding: PerAxis,
-        dilation: PerAxis, fill: float,
-    ) -> tuple[UOp, tuple[int, ...]]:  # fmt: skip
-        """The windows over the last `n` axes, and the axes of their taps."""
-        kernel = per_axis(kernel_size, n, "kernel_size", least=1)
-        strides = kernel if stride is None else per_axis(stride, n, "stride", least=1)
-        widths = per_axis(padding, n, "padding")
-        dilations = per_axis(dilation, n, "dilation", least=1)
+    def _power_pool(self, w: Windows, power: float) -> Self:
+        p = real(power, "norm_type")
+        x = self._of(self._floats(w.name))
+        seen, taps = (x.pow(p))._windows(w, 0)
+        total = self._of(build.reduce(seen, Op.ADD, taps))
+        return total.relu().pow(1 / p)
+
+    def _windows(self, w: Windows, fill: float) -> tuple[UOp, tuple[int, ...]]:
+        """The windows over the last axes, and the axes of their taps."""
+        n = w.axes
         if not n < self.ndim <= n + 2:
-            raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
-        for p, k in zip(widths, kernel, strict=True):
-            if 2 * p > k:
-                raise ShapeError(f"padding: expected at most half of kernel_size {k}, not {p}")
+            raise ShapeError(f"{w.name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
         first = self.ndim - n
-        x = self._pad([(0, 0)] * first + [(p, p) for p in widths], fill).uop
-        for size, k, d in zip(x.shape[first:], kernel, dilations, strict=True):
+        ends = [(p, p + e) for p, e in zip(w.padding, w.beyond(self.dims), strict=True)]
+        x = self._pad([(0, 0)] * first + ends, fill).uop
+        for size, k, d in zip(x.shape[first:], w.kernel, w.dilation, strict=True):
             if (end := lacking(size, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
-                    f"{name}: a window of {k} does not fit in {format_size(size)} elements{end}"
+                    f"{w.name}: a window of {k} does not fit in {format_size(size)} elements{end}"
                 )
-        if strides == kernel and all(d == 1 for d in dilations):
-            return _tiles(x, first, kernel)
+        if w.stride == w.kernel and all(d == 1 for d in w.dilation):
+            return _tiles(x, first, w.kernel)
         windows = tuple(
-            (first + i, *w) for i, w in enumerate(zip(kernel, strides, dilations, strict=True))
+            (first + i, *each)
+            for i, each in enumerate(zip(w.kernel, w.stride, w.dilation, strict=True))
         )
         return UOp(Op.WINDOW, x.dtype, (x,), windows), tuple(range(self.ndim, self.ndim + n))
 
@@ -193,31 +321,3 @@ def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     first = build.expand(build.reshape(first, shape), seen.shape)
     spread = build.expand(build.reshape(g, shape), seen.shape)
     return build.where(number.eq(first), spread, 0)
-
-
-def check_upsampling(size: object, scale_factor: object, mode: str) -> None:
-    """Raise ShapeError where one of the two is not given alone, or for another mode."""
-    if mode != "nearest":
-        raise ShapeError(f"mode: expected 'nearest', not {mode!r}")
-    if (size is None) == (scale_factor is None):
-        raise ShapeError("size, scale_factor: expected one of the two")
-
-
-def _upsampling(
-    size: PerAxis | None, scale_factor: float | tuple[float, ...] | None, n: int
-) -> list[tuple[int | None, float]]:
-    """The new size of each axis, or None and by what it is multiplied."""
-    if size is not None:
-        return [(count, 1) for count in per_axis(size, n, "size", least=1)]
-    assert scale_factor is not None
-    each = scale_factor if isinstance(scale_factor, tuple | list) else (scale_factor,) * n
-    if len(each) != n:
-        raise ShapeError(f"scale_factor: expected {n} numbers, not {len(each)}")
-    factors = [real(number, "scale_factor") for number in each]
-    if not all(0 < factor < math.inf for factor in factors):
-        raise ShapeError(f"scale_factor: expected numbers above 0, not {scale_factor}")
-    return [(None, factor) for factor in factors]
-
-
-def _like(node: UOp, value: int) -> UOp:
-    return build.full(value, node.dtype, node.shape)

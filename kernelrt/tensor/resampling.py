@@ -1,17 +1,102 @@
-"""Images at other sizes."""
+"""Images at other sizes: adaptive pooling, interpolation, sampling at given places."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+import math
+from typing import TYPE_CHECKING, Any, Final, Self
 
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import build
+from kernelrt.tensor.arguments import PerAxis, real, whole
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.ordering import flag
+from kernelrt.tensor.pooling import Pooled
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["ResamplingMethods"]
+__all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "cubic_weights",
+           "factors_of"]  # fmt: skip
+
+#: Modes of interpolation -> the number of axes that they are for; 0 for any.
+MODES: Final = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2,
+                "bicubic": 2, "trilinear": 3}  # fmt: skip
+#: Of the convolution that bicubic interpolation is (Keys, IEEE Trans. ASSP 29, 1981), as PyTorch
+#: has it.
+_SHARPNESS: Final = -0.75
+
+
+def coordinates(
+    old: int, new: int, factor: float | None, *, align_corners: bool, exact: bool = True
+) -> np.ndarray[Any, Any]:
+    """Where the elements of an axis of `new` elements lie on one of `old`, in float64.
+
+    Parameters
+    ----------
+    old, new : int
+        Sizes.
+    factor : float, optional
+        By how much an element of the old axis is larger, unless the sizes say it.
+    align_corners : bool
+        Whether the first and the last elements of both lie on each other, not their edges.
+    exact : bool
+        Whether elements lie in their middle, not where they begin.
+    """
+    at = np.arange(new, dtype=np.float64)
+    if align_corners:
+        return at * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    if not exact:
+        return at * old / new if factor is None else at / factor
+    return (at + 0.5) * (old / new) - 0.5 if factor is None else (at + 0.5) / factor - 0.5
+
+
+def cubic_weights(part: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
+    a = _SHARPNESS
+
+    def near(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(part + 1), near(part), near(1 - part), far(2 - part)]
+
+
+@functools.lru_cache(maxsize=256)
+def _taps(
+    mode: str, old: int, new: int, factor: float | None, align_corners: bool
+) -> tuple[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None], ...]:
+    """The elements that each new element is made of, and what they count; None for all."""
+    if mode in ("nearest", "nearest-exact"):
+        exact = mode == "nearest-exact"
+        at = coordinates(old, new, factor, align_corners=False, exact=exact)
+        place = np.floor(at + 0.5 if exact else at)
+        return ((np.clip(place, 0, old - 1).astype(np.int64), None),)
+    at = coordinates(old, new, factor, align_corners=align_corners)
+    if mode == "bicubic":
+        low = np.floor(at)
+        weights = cubic_weights(at - low)
+        steps = (-1, 0, 1, 2)
+    else:
+        at = np.maximum(at, 0)
+        low = np.minimum(np.floor(at), old - 1)
+        weights = [1 - (at - low), at - low]
+        steps = (0, 1)
+    return tuple(
+        (np.clip(low + step, 0, old - 1).astype(np.int64), weight)
+        for step, weight in zip(steps, weights, strict=True)
+    )
 
 
 @operations()
@@ -19,3 +104,325 @@ class ResamplingMethods(_Below):
     """Images at other sizes."""
 
     __slots__ = ()
+
+    # ---- adaptive pooling
+
+    def adaptive_avg_pool1d(self, output_size: PerAxis | None) -> Self:
+        """As :meth:`adaptive_avg_pool2d`, over the last axis."""
+        return self._adaptive_mean(1, output_size)
+
+    def adaptive_avg_pool2d(self, output_size: Any) -> Self:
+        """Means over as many windows of the last two axes as the result has elements.
+
+        Window i of n goes from ``floor(i * size / n)`` to ``ceil((i + 1) * size / n)``.
+
+        Parameters
+        ----------
+        output_size : int, or pair of int or None
+            None leaves an axis as it is.
+        """
+        return self._adaptive_mean(2, output_size)
+
+    def adaptive_avg_pool3d(self, output_size: Any) -> Self:
+        """As :meth:`adaptive_avg_pool2d`, over the last three axes."""
+        return self._adaptive_mean(3, output_size)
+
+    def adaptive_max_pool1d(self, output_size: PerAxis, return_indices: bool = False) -> Any:
+        """As :meth:`adaptive_max_pool2d`, over the last axis."""
+        return self._adaptive_max(1, output_size, return_indices)
+
+    def adaptive_max_pool2d(self, output_size: Any, return_indices: bool = False) -> Any:
+        """Greatest elements of the windows of :meth:`adaptive_avg_pool2d`.
+
+        With `return_indices` their positions in the flat image come, too.
+        """
+        return self._adaptive_max(2, output_size, return_indices)
+
+    def adaptive_max_pool3d(self, output_size: Any, return_indices: bool = False) -> Any:
+        """As :meth:`adaptive_max_pool2d`, over the last three axes."""
+        return self._adaptive_max(3, output_size, return_indices)
+
+    def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[int, int]]:
+        """Old and new size of each of the last `n` axes."""
+        if not n < self.ndim <= n + 2:
+            raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
+        given = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
+        if len(given) != n:
+            raise ShapeError(f"output_size: expected {n} numbers, not {output_size!r}")
+        found = []
+        for k, wanted in enumerate(given):
+            old = self._static_size(self.ndim - n + k, name)
+            new = old if wanted is None else whole(wanted)
+            if new is None or new < 0:
+                raise ShapeError(f"output_size: expected sizes or None, not {output_size!r}")
+            if not old and new:
+                raise ShapeError(f"{name}: there are no elements in {format_shape(self.dims)}")
+            found.append((old, new))
+        return found
+
+    def _adaptive_mean(self, n: int, output_size: object) -> Self:
+        name = f"adaptive_avg_pool{n}d"
+        out = self._of(self._floats(name))
+        for k, (old, new) in enumerate(self._adaptive_sizes(n, output_size, name)):
+            axis = self.ndim - n + k
+            if new == old:
+                continue
+            if new and old % new == 0:
+                out = out.unflatten(axis, (new, old // new)).mean(axis + 1)
+            else:
+                seen, inside = out._parts_of(axis, old, new)
+                count = inside.sum(1, keepdim=True).squeeze(1).cast(out.dtype)
+                out = seen.where(inside, 0).sum(axis + 1) / count
+        return out
+
+    def _parts_of(self, axis: int, old: int, new: int) -> tuple[Self, Self]:
+        """Windows of different lengths in a new axis behind `axis`, and which of it they are."""
+        starts = np.arange(new) * old // max(new, 1)
+        ends = -((np.arange(new) + 1) * -old // max(new, 1))
+        width = int((ends - starts).max(initial=1))
+        places = starts[:, None] + np.arange(width)
+        inside = self._lift(places < ends[:, None], "windows")
+        index = self._lift(np.minimum(places, old - 1).reshape(-1), "windows")
+        seen = self.index_select(axis, index).unflatten(axis, (new, width))
+        return seen, inside.reshape(new, width, *(1,) * (self.ndim - axis - 1))
+
+    def _adaptive_max(self, n: int, output_size: object, return_indices: bool) -> Any:
+        name = f"adaptive_max_pool{n}d"
+        sizes = self._adaptive_sizes(n, output_size, name)
+        first = self.ndim - n
+        if all(new and old % new == 0 for old, new in sizes):
+            kernel = tuple(old // new for old, new in sizes)
+            pool = (self.max_pool1d, self.max_pool2d, self.max_pool3d)[n - 1]
+            return pool(kernel, return_indices=return_indices)
+        count = math.prod(old for old, _ in sizes)
+        flat = build.reshape(build.iota(count), tuple(old for old, _ in sizes))
+        seen, places = self, self._of(flat)
+        low = -math.inf if self.dtype.is_float else self.dtype.min
+        for k, (old, new) in enumerate(sizes):
+            axis = first + 2 * k
+            seen, inside = seen._parts_of(axis, old, new)
+            places, _ = places._parts_of(2 * k, old, new)
+            seen = seen.where(inside, low)
+        taps = [first + 2 * k + 1 for k in range(n)]
+        kept = [a for a in range(seen.ndim) if a not in taps]
+        seen = seen.permute(*kept, *taps).flatten(self.ndim)
+        places = places.permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2)).flatten(n)
+        values, chosen = seen.max(-1)
+        if not flag(return_indices, "return_indices"):
+            return values
+        wide = places.expand(*seen.dims)
+        return Pooled(values, wide.gather(-1, chosen.unsqueeze(-1)).squeeze(-1))
+
+    # ---- interpolation
+
+    def interpolate(
+        self, size: PerAxis | None = None,
+        scale_factor: float | tuple[float, ...] | None = None, mode: str = "nearest",
+        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
+    ) -> Self:  # fmt: skip
+        """Other sizes of the axes behind the first two.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            The new sizes.
+        scale_factor : float or tuple of float, optional
+            In their place, what the sizes are multiplied by, and rounded down.
+        mode : str
+            "nearest": element i of n is element ``floor(i * old / n)``, or
+            ``floor(i / scale_factor)``; "nearest-exact": the one in whose middle it lies; "linear",
+            "bilinear" and "trilinear" interpolate along 1, 2 and 3 axes, "bicubic" along 2;
+            "area" is :meth:`adaptive_avg_pool2d`.
+        align_corners : bool, optional
+            Of the modes that interpolate: whether the outermost elements lie on each other.
+        recompute_scale_factor : bool, optional
+            Whether the sizes say where elements lie, and not `scale_factor`.
+        antialias : bool
+            Only False.
+        """
+        n = self.ndim - 2
+        if n < 1:
+            raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
+        check_interpolation(mode, align_corners, antialias)
+        sizes = factors_of(size, scale_factor, n)
+        if MODES[mode] not in (0, n):
+            raise ShapeError(
+                f"mode: {mode!r} is for inputs of {MODES[mode] + 2} axes, not {self.ndim}"
+            )
+        if recompute_scale_factor or mode == "area":
+            old = [self._static_size(a, "interpolate") for a in range(2, self.ndim)]
+            sizes = [
+                (math.floor(size * (f or 1)) if c is None else c, None)
+                for size, (c, f) in zip(old, sizes, strict=True)
+            ]
+        if mode == "area":
+            return self._adaptive_mean(n, [count for count, _ in sizes])
+        if mode == "nearest" and all(
+            f is not None and f == int(f) for _, f in sizes
+        ):
+            out = self
+            for axis, (_, factor) in enumerate(sizes, 2):
+                out = out.repeat_interleave(int(factor or 1), axis)
+            return out
+        return self._interpolated(sizes, mode, bool(align_corners))
+
+    def _interpolated(
+        self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool
+    ) -> Self:
+        """With new sizes of the axes behind the first two, or by factors, which then say more."""
+        if mode not in ("nearest", "nearest-exact"):
+            out = self._of(self._wide("interpolate"))
+        else:
+            out = self
+        for axis, (size, factor) in enumerate(sizes, 2):
+            old = self._static_size(axis, "interpolate")
+            new = math.floor(old * (factor or 1)) if size is None else size
+            if not old or not new:
+                raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {new}")
+            if new == old and (factor is None or mode == "nearest"):
+                continue
+            parts = [
+                out._weighted(axis, place, weight)
+                for place, weight in _taps(mode, old, new, factor, align_corners)
+            ]
+            out = functools.reduce(lambda a, b: a + b, parts)
+        return out.cast(self.dtype)
+
+    def _weighted(
+        self, axis: int, place: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
+    ) -> Self:
+        part = self.index_select(axis, self._lift(place, "places"))
+        if weight is None:
+            return part
+        line = weight.reshape(-1, *(1,) * (self.ndim - axis - 1)).astype(dt.to_numpy(self.dtype))
+        return part * self._lift(line, "weights")
+
+    # ---- sampling
+
+    def grid_sample(
+        self, grid: TensorBase, mode: str = "bilinear", padding_mode: str = "zeros",
+        align_corners: bool = False,
+    ) -> Self:  # fmt: skip
+        """The image at given places, of shape (batch, channels, ...) as the grid's.
+
+        Parameters
+        ----------
+        grid : Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
+            Places from -1 to 1, the last axis of the image first.
+        mode : "bilinear" or "nearest"
+            Between elements, or of the nearest one.
+        padding_mode : "zeros", "border" or "reflection"
+            What lies outside.
+        align_corners : bool
+            Whether -1 and 1 are the middles of the outermost elements, not their edges.
+        """
+        if mode not in ("bilinear", "nearest"):
+            raise ShapeError(f"mode: expected 'bilinear' or 'nearest', not {mode!r}")
+        if padding_mode not in ("zeros", "border", "reflection"):
+            raise ShapeError(
+                f"padding_mode: expected 'zeros', 'border' or 'reflection', not {padding_mode!r}"
+            )
+        flag(align_corners, "align_corners")
+        at = self._lift(grid, "grid")
+        n = self.ndim - 2
+        if n not in (2, 3) or at.ndim != self.ndim or at.dims[-1] != n:
+            raise ShapeError(
+                f"grid: expected (batch, ..., {n}) of {self.ndim} axes beside "
+                f"{format_shape(self.dims)}, not {format_shape(at.dims)}"
+            )
+        if not self.dtype.is_float or at.dtype is not self.dtype:
+            raise DTypeError(
+                f"grid: expected the type {self.dtype.name} of the input, not {at.dtype.name}"
+            )
+        sizes = [self._static_size(a, "grid_sample") for a in range(2, self.ndim)]
+        ends = [
+            _unnormalized(at[..., n - 1 - k], size, padding_mode, align_corners)
+            for k, size in enumerate(sizes)
+        ]
+        if mode == "nearest":
+            return self._at_corner([e.round() for e in ends], sizes)
+        lows = [e.floor() for e in ends]
+        out: Self | None = None
+        for corner in range(1 << n):
+            ups = [corner >> k & 1 for k in range(n)]
+            share: Any = None
+            for up, end, low in zip(ups, ends, lows, strict=True):
+                part = end - low if up else 1 - (end - low)
+                share = part if share is None else share * part
+            seen = self._at_corner(
+                [low + up for up, low in zip(ups, lows, strict=True)], sizes
+            ) * share.unsqueeze(1)
+            out = seen if out is None else out + seen
+        assert out is not None
+        return out
+
+    def _at_corner(self, places: list[Self], sizes: list[int]) -> Self:
+        """Elements at whole places, zeros outside, channels behind the batch."""
+        inside: Any = None
+        index: Any = None
+        for place, size in zip(places, sizes, strict=True):
+            within = (place >= 0) & (place <= size - 1)
+            inside = within if inside is None else inside & within
+            clipped = place.detach().clamp(0, size - 1).where(within, 0).long()
+            index = clipped if index is None else index * size + clipped
+        shape = index.dims
+        flat = self.flatten(2)
+        wide = index.reshape(shape[0], 1, -1).expand(-1, flat.dims[1], -1)
+        seen = flat.gather(2, wide).reshape(*flat.dims[:2], *shape[1:])
+        return seen.where(inside.unsqueeze(1), 0)
+
+
+def _unnormalized(at: Any, size: int, padding: str, align: bool) -> Any:
+    """A coordinate from -1 to 1 in elements, as the padding has it."""
+    place = (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
+    if padding == "zeros":
+        return place
+    if padding == "reflection":
+        low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
+        if span == 0:
+            return place * 0
+        place = (place - low).abs()
+        turns = (place / span).floor()
+        rest = place - turns * span
+        odd = (turns - 2 * (turns / 2).floor()) == 1
+        place = (span - rest).where(odd, rest) + low
+    return place.clamp(0, size - 1)
+
+
+def check_interpolation(mode: str, align_corners: object, antialias: object) -> None:
+    """Raise ShapeError for a mode that there is not, and for options that it does not have."""
+    if mode not in MODES:
+        raise ShapeError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    if antialias:
+        raise ShapeError("antialias: there is no such filter; make the image smoother before")
+    if align_corners is not None:
+        flag(align_corners, "align_corners")
+        if mode in ("nearest", "nearest-exact", "area"):
+            raise ShapeError(f"align_corners: mode {mode!r} has no such option; leave it out")
+
+
+def factors_of(
+    size: object, scale_factor: object, n: int
+) -> list[tuple[int | None, float | None]]:
+    """The new size of each axis, or None and by what it is multiplied."""
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("size, scale_factor: expected one of the two")
+    given: Any = size if scale_factor is None else scale_factor
+    each = tuple(given) if isinstance(given, tuple | list) else (given,) * n
+    name = "size" if scale_factor is None else "scale_factor"
+    if len(each) != n:
+        raise ShapeError(f"{name}: expected {n} numbers, not {len(each)}")
+    if scale_factor is None:
+        counts = [whole(count) for count in each]
+        if any(count is None for count in counts):
+            raise DTypeError(f"size: expected ints, not {size!r}")
+        if any(count is not None and count < 1 for count in counts):
+            raise ShapeError(f"size: expected numbers of at least 1, not {size!r}")
+        return [(count, None) for count in counts]
+    factors = [real(number, "scale_factor") for number in each]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise ShapeError(f"scale_factor: expected numbers above 0, not {scale_factor}")
+    return [(None, factor) for factor in factors]
+
+

@@ -1,0 +1,339 @@
+"""Layers that normalize: over batches, instances, groups of channels, root mean squares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape, same
+from kernelrt.nn.layers import parameter, positive
+from kernelrt.nn.module import Module
+from kernelrt.tensor.creation import ones, tensor, zeros
+from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d",
+           "InstanceNorm2d", "InstanceNorm3d", "LocalResponseNorm", "RMSNorm"]  # fmt: skip
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+    return value
+
+
+class _Statistics(Module):
+    """What layers with running statistics of channels share."""
+
+    _ndims: ClassVar[tuple[int, ...]]
+    _affine = True
+    _tracks = True
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+        affine: bool | None = None, track_running_stats: bool | None = None, *,
+        dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_features = positive("num_features", num_features)
+        self.eps = eps
+        if momentum is not None and not isinstance(momentum, int | float):
+            raise DTypeError(f"momentum: expected a float or None, not {type(momentum).__name__}")
+        self.momentum = momentum
+        self.affine = self._affine if affine is None else _flag(affine, "affine")
+        tracks = self._tracks if track_running_stats is None else track_running_stats
+        self.track_running_stats = _flag(tracks, "track_running_stats")
+        shape = (num_features,)
+        self.weight = parameter(shape, dtype) if self.affine else None
+        self.bias = parameter(shape, dtype) if self.affine else None
+        kept = self.track_running_stats
+        self.running_mean = zeros(*shape, dtype=dtype).realize() if kept else None
+        self.running_var = ones(*shape, dtype=dtype).realize() if kept else None
+        self.num_batches_tracked = tensor(np.array(0)) if kept else None
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget what was seen: a mean of 0 and a variance of 1."""
+        if self.running_mean is not None and self.running_var is not None:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Set scales to 1 and shifts to 0, and forget what was seen."""
+        self.reset_running_stats()
+        if self.weight is not None and self.bias is not None:
+            with no_grad():
+                self.weight.fill_(1)
+                self.bias.zero_()
+
+    def _check(self, x: Tensor, axis: int) -> None:
+        if x.ndim not in self._ndims or not same(x.dims[axis], self.num_features):
+            axes = " or ".join(map(str, self._ndims))
+            raise ShapeError(
+                f"input: {type(self).__name__}({self.num_features}) expects {axes} axes with "
+                f"{self.num_features} channels in axis {axis}, not {format_shape(x.dims)}"
+            )
+
+    def _share(self) -> float | Tensor:
+        """How much of the statistics this batch makes; counts it."""
+        if self.num_batches_tracked is None:
+            return 0.0 if self.momentum is None else self.momentum
+        count = self.num_batches_tracked + 1
+        with no_grad():
+            self.num_batches_tracked.assign(count)
+        return 1.0 / count.double() if self.momentum is None else self.momentum
+
+    def extra_repr(self) -> str:
+        """Give the channels and what is not as usual."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Statistics):
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize each channel of (batch, channels, ...) over all other axes."""
+        self._check(x, 1)
+        of_batch = self.training or self.running_mean is None
+        learns = self.training and self.running_mean is not None
+        share = self._share() if learns else 0.0
+        mean = self.running_mean if learns or not of_batch else None
+        var = self.running_var if learns or not of_batch else None
+        return x.batch_norm(mean, var, self.weight, self.bias, of_batch, share, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization (Ioffe and Szegedy, arXiv:1502.03167) of (batch, channels[, length]).
+
+    In training the statistics are those of the batch, and are mixed into the running ones; in
+    evaluation the running ones are used.
+
+    Parameters
+    ----------
+    num_features : int
+        Channels.
+    eps : float
+        Added to the variance.
+    momentum : float or None
+        The share of the new batch in the running statistics; None for their plain average.
+    affine : bool
+        Whether there are scales and shifts.
+    track_running_stats : bool
+        Whether there are running statistics; without, those of the batch are always used.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight, bias : Tensor of shape (num_features,), or None
+        Scales, 1 at first, and shifts, 0 at first.
+    running_mean, running_var : Tensor of shape (num_features,), or None
+        0 and 1 at first.
+    num_batches_tracked : Tensor of shape () in int64, or None
+        Batches seen in training.
+    """
+
+    _ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of (batch, channels, rows, columns); see :class:`BatchNorm1d`."""
+
+    _ndims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalization of (batch, channels, depth, rows, columns); see :class:`BatchNorm1d`."""
+
+    _ndims = (5,)
+
+
+class _InstanceNorm(_Statistics):
+    _affine = False
+    _tracks = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize each channel of each instance over its other axes."""
+        single = x.ndim == self._ndims[0]
+        self._check(x, 0 if single else 1)
+        x = x.unsqueeze(0) if single else x
+        if self.running_mean is not None and not self.training:
+            out = x.batch_norm(
+                self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            )
+        else:
+            if self.running_mean is not None:
+                self._learn(x)
+            out = x.group_norm(self.num_features, self.weight, self.bias, self.eps)
+        return out.squeeze(0) if single else out
+
+    def _learn(self, x: Tensor) -> None:
+        """Mix the statistics of the instances, averaged, into the running ones."""
+        share = self._share()
+        axes = tuple(range(2, x.ndim))
+        with no_grad():
+            for kept, new in (
+                (self.running_mean, x.mean(axes)), (self.running_var, x.var(axes))
+            ):  # fmt: skip
+                assert kept is not None
+                mixed = kept * (1 - share) + new.mean(0) * share
+                kept.assign(mixed.cast(kept.dtype))
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalization (Ulyanov et al., arXiv:1607.08022) of ([batch, ]channels, length).
+
+    As batch normalization of each instance alone. There are scales and shifts with `affine`, and
+    running statistics with `track_running_stats`; see :class:`BatchNorm1d` for the parameters.
+    """
+
+    _ndims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalization of ([batch, ]channels, rows, columns); see :class:`InstanceNorm1d`."""
+
+    _ndims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalization of volumes; see :class:`InstanceNorm1d`."""
+
+    _ndims = (4, 5)
+
+
+class GroupNorm(Module):
+    """Normalization of groups of channels (Wu and He, arXiv:1803.08494).
+
+    Parameters
+    ----------
+    num_groups, num_channels : int
+        Groups, which share the channels equally.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether there are scales and shifts of shape (num_channels,).
+    dtype : DType or str
+        Floating type of the parameters.
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
+        dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.num_groups = positive("num_groups", num_groups)
+        self.num_channels = positive("num_channels", num_channels)
+        if num_channels % num_groups:
+            raise ShapeError(
+                f"num_channels: {num_channels} channels do not divide into {num_groups} groups"
+            )
+        self.eps = eps
+        self.affine = _flag(affine, "affine")
+        self.weight = parameter((num_channels,), dtype) if affine else None
+        self.bias = parameter((num_channels,), dtype) if affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set scales to 1 and shifts to 0."""
+        if self.weight is not None and self.bias is not None:
+            with no_grad():
+                self.weight.fill_(1)
+                self.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (batch, channels, ...)."""
+        if x.ndim < 2 or not same(x.dims[1], self.num_channels):
+            raise ShapeError(
+                f"input: GroupNorm({self.num_groups}, {self.num_channels}) expects "
+                f"{self.num_channels} channels in axis 1, not {format_shape(x.dims)}"
+            )
+        return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class RMSNorm(Module):
+    """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes (arXiv:1910.07467).
+
+    Parameters
+    ----------
+    normalized_shape : int or sequence of int
+        Sizes of the last axes, over which the mean is taken.
+    eps : float, optional
+        The distance from 1 to the next number of the input's type unless given.
+    elementwise_affine : bool
+        Whether there is a weight of that shape.
+    dtype : DType or str
+        Floating type of the weight.
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None,
+        elementwise_affine: bool = True, *, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        given = normalized_shape if isinstance(normalized_shape, tuple | list) else (
+            normalized_shape,
+        )
+        self.normalized_shape = tuple(positive("normalized_shape", size) for size in given)
+        self.eps = eps
+        self.elementwise_affine = _flag(elementwise_affine, "elementwise_affine")
+        self.weight = parameter(self.normalized_shape, dtype) if elementwise_affine else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1."""
+        if self.weight is not None:
+            with no_grad():
+                self.weight.fill_(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize the last axes."""
+        return x.rms_norm(self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class LocalResponseNorm(Module):
+    """Normalization by neighbouring channels; see ``Tensor.local_response_norm``.
+
+    Parameters
+    ----------
+    size : int
+        Channels that count.
+    alpha, beta, k : float
+        Factor, exponent, and what is added.
+    """
+
+    def __init__(
+        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.size = positive("size", size)
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (batch, channels, ...)."""
+        return x.local_response_norm(self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        """Give the numbers."""
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

@@ -1,0 +1,309 @@
+"""Layers that pool, and that give images other sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.errors import DTypeError
+from kernelrt.nn.module import Module
+from kernelrt.tensor.pooling import Windows
+from kernelrt.tensor.resampling import check_interpolation, factors_of
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
+
+__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
+           "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
+           "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Upsample",
+           "UpsamplingBilinear2d", "UpsamplingNearest2d"]  # fmt: skip
+
+Sizes = int | tuple[int, ...]
+
+
+class _Pool(Module):
+    """What pooling layers share: they are functions with arguments."""
+
+    _function: ClassVar[str]
+    _axes: ClassVar[int]
+    _shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
+
+    def extra_repr(self) -> str:
+        """Give the windows."""
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
+
+
+class _MaxPool(_Pool):
+    def __init__(
+        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+        dilation: Sizes = 1, return_indices: bool = False, ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        w = Windows(
+            type(self).__name__, self._axes, kernel_size, stride, padding, dilation, ceil_mode
+        )
+        self.kernel_size, self.stride = w.kernel, w.stride
+        self.padding, self.dilation, self.ceil_mode = w.padding, w.dilation, ceil_mode
+        if not isinstance(return_indices, bool):
+            raise DTypeError(
+                f"return_indices: expected a bool, not {type(return_indices).__name__}"
+            )
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        return getattr(x, self._function)(
+            self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
+            self.return_indices,
+        )  # fmt: skip
+
+
+class MaxPool1d(_MaxPool):
+    """Greatest element of each window over the last axis; see :class:`MaxPool2d`."""
+
+    _function, _axes = "max_pool1d", 1
+
+
+class MaxPool2d(_MaxPool):
+    """Greatest element of each window.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    stride : int or (int, int), optional
+        Step of the window; its size if not given.
+    padding, dilation : int or (int, int)
+        Border that never wins, and distance between the elements of a window.
+    return_indices : bool
+        Whether the positions in the flat image come, too.
+    ceil_mode : bool
+        Whether a last window may reach beyond the end.
+    """
+
+    _function, _axes = "max_pool2d", 2
+
+
+class MaxPool3d(_MaxPool):
+    """Greatest element of each window over the last three axes; see :class:`MaxPool2d`."""
+
+    _function, _axes = "max_pool3d", 3
+
+
+class _AvgPool(_Pool):
+    def __init__(
+        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        w = Windows(type(self).__name__, self._axes, kernel_size, stride, padding, 1, ceil_mode)
+        self.kernel_size, self.stride, self.padding = w.kernel, w.stride, w.padding
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        if self._axes == 1 and divisor_override is not None:
+            raise DTypeError("divisor_override: AvgPool1d has none")
+        self.divisor_override = divisor_override
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        given = (
+            self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+        )  # fmt: skip
+        more = (self.divisor_override,) if self._axes > 1 else ()
+        return getattr(x, self._function)(*given, *more)
+
+
+class AvgPool1d(_AvgPool):
+    """Mean of each window over the last axis; see :class:`AvgPool2d`."""
+
+    _function, _axes = "avg_pool1d", 1
+
+
+class AvgPool2d(_AvgPool):
+    """Mean of each window.
+
+    Parameters
+    ----------
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    stride : int or (int, int), optional
+        Step of the window; its size if not given.
+    padding : int or (int, int)
+        Zeros added on each side.
+    ceil_mode : bool
+        Whether a last window may reach beyond the end.
+    count_include_pad : bool
+        Whether the zeros count.
+    divisor_override : int, optional
+        What sums are divided by instead of how many count.
+    """
+
+    _function, _axes = "avg_pool2d", 2
+
+
+class AvgPool3d(_AvgPool):
+    """Mean of each window over the last three axes; see :class:`AvgPool2d`."""
+
+    _function, _axes = "avg_pool3d", 3
+
+
+class _PowerPool(_Pool):
+    _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+    def __init__(
+        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None,
+        ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        w = Windows(type(self).__name__, self._axes, kernel_size, stride, 0, 1, ceil_mode)
+        self.norm_type, self.ceil_mode = norm_type, ceil_mode
+        self.kernel_size, self.stride = w.kernel, w.stride
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        return getattr(x, self._function)(
+            self.norm_type, self.kernel_size, self.stride, self.ceil_mode
+        )
+
+
+class LPPool1d(_PowerPool):
+    """The root of the sum of powers of each window over the last axis; see ``Tensor.lp_pool1d``."""
+
+    _function, _axes = "lp_pool1d", 1
+
+
+class LPPool2d(_PowerPool):
+    """The root of the sum of powers of each window; see ``Tensor.lp_pool2d``."""
+
+    _function, _axes = "lp_pool2d", 2
+
+
+class LPPool3d(_PowerPool):
+    """The same over the last three axes; see ``Tensor.lp_pool3d``."""
+
+    _function, _axes = "lp_pool3d", 3
+
+
+class _AdaptivePool(_Pool):
+    _shown = ("output_size",)
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        return getattr(x, self._function)(self.output_size)
+
+
+class AdaptiveAvgPool1d(_AdaptivePool):
+    """Means over as many windows of the last axis as wanted; see ``adaptive_avg_pool2d``."""
+
+    _function, _axes = "adaptive_avg_pool1d", 1
+
+
+class AdaptiveAvgPool2d(_AdaptivePool):
+    """Means over as many windows as wanted; see ``Tensor.adaptive_avg_pool2d``.
+
+    Parameters
+    ----------
+    output_size : int, or pair of int or None
+        Rows and columns of the result; None leaves an axis as it is.
+    """
+
+    _function, _axes = "adaptive_avg_pool2d", 2
+
+
+class AdaptiveAvgPool3d(_AdaptivePool):
+    """Means over as many windows of the last three axes as wanted."""
+
+    _function, _axes = "adaptive_avg_pool3d", 3
+
+
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        return getattr(x, self._function)(self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Greatest elements of as many windows of the last axis as wanted."""
+
+    _function, _axes = "adaptive_max_pool1d", 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Greatest elements of as many windows as wanted; see ``Tensor.adaptive_max_pool2d``."""
+
+    _function, _axes = "adaptive_max_pool2d", 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Greatest elements of as many windows of the last three axes as wanted."""
+
+    _function, _axes = "adaptive_max_pool3d", 3
+
+
+class Upsample(Module):
+    """Other sizes of the axes behind batch and channels; see ``Tensor.interpolate``.
+
+    Parameters
+    ----------
+    size : int or tuple of int, optional
+        The new sizes.
+    scale_factor : float or tuple of float, optional
+        In their place, what the sizes are multiplied by.
+    mode : str
+        "nearest", "linear", "bilinear", "bicubic" or "trilinear".
+    align_corners : bool, optional
+        Of the modes that interpolate: whether the outermost elements lie on each other.
+    recompute_scale_factor : bool, optional
+        Whether the sizes say where elements lie.
+    """
+
+    def __init__(
+        self, size: Sizes | None = None,
+        scale_factor: float | tuple[float, ...] | None = None, mode: str = "nearest",
+        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        check_interpolation(mode, align_corners, False)
+        given = size if scale_factor is None else scale_factor
+        factors_of(size, scale_factor, len(given) if isinstance(given, tuple | list) else 1)
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.align_corners = align_corners
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, channels, ...) to the same with other sizes behind the channels."""
+        return x.interpolate(
+            self.size, self.scale_factor, self.mode, self.align_corners,
+            self.recompute_scale_factor,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Give the sizes or factors."""
+        given = {"size": self.size, "scale_factor": self.scale_factor}
+        text = ", ".join(f"{k}={v}" for k, v in given.items() if v is not None)
+        return text if self.mode == "nearest" else f"{text}, mode={self.mode!r}"
+
+
+class UpsamplingNearest2d(Upsample):
+    """:class:`Upsample` of images by the nearest element."""
+
+    def __init__(
+        self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor, "nearest")
+
+
+class UpsamplingBilinear2d(Upsample):
+    """:class:`Upsample` of images by bilinear interpolation with aligned corners."""
+
+    def __init__(
+        self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None
+    ) -> None:
+        super().__init__(size, scale_factor, "bilinear", True)
