@@ -23,6 +23,8 @@ from kernelrt.tensor.state import enable_grad, local, no_grad
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from kernelrt.nn.state import IncompatibleKeys
+
 __all__ = ["Active", "Optimizer", "Params", "Ways"]
 
 _T = TypeVar("_T")
@@ -275,7 +277,7 @@ class Optimizer(Hyper):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
-    ) -> state.IncompatibleKeys:
+    ) -> IncompatibleKeys:
         """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`.
 
         A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.
