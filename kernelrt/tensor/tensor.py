@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, random, realize, state
+from kernelrt.tensor import build, gradient, grads, random, realize
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -26,6 +26,7 @@ from kernelrt.tensor.drawing import DrawingMethods
 from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
+from kernelrt.tensor.images import ImageMethods
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.linalg import LinalgMethods
 from kernelrt.tensor.loss import LossMethods
@@ -50,7 +51,6 @@ from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     import numpy as np
 
@@ -61,6 +61,7 @@ __all__ = ["Tensor"]
 
 
 class Tensor(
+    ImageMethods,
     SearchingMethods,
     OrderingMethods,
     ScatteringMethods,
