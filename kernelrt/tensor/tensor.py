@@ -53,7 +53,6 @@ from kernelrt.tensor.unary import FunctionMethods
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
     import numpy as np
 
     from kernelrt.runtime import ExecutionPlan

@@ -1,0 +1,182 @@
+"""Sequences of unequal lengths: padded, packed for recurrent layers, and apart again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn.recurrent import PackedSequence
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import arange, tensor
+from kernelrt.tensor.joining import stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
+           "pad_sequence", "unpad_sequence"]  # fmt: skip
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:  # fmt: skip
+    """Sequences as one tensor of the longest one's length.
+
+    Parameters
+    ----------
+    sequences : sequence of Tensor
+        Each of shape (length, ...), which agree in all but the length.
+    batch_first : bool
+        Whether the result is (batch, steps, ...) instead of (steps, batch, ...).
+    padding_value : float
+        What stands beyond the ends.
+    padding_side : "right" or "left"
+        Whether that is behind sequences or before them.
+    """
+    if padding_side not in ("right", "left"):
+        raise ShapeError(f"padding_side: expected 'right' or 'left', not {padding_side!r}")
+    given = _sequences(sequences)
+    longest = max(_length(x) for x in given)
+    padded = []
+    for x in given:
+        lack = longest - _length(x)
+        ends = (0, lack) if padding_side == "right" else (lack, 0)
+        padded.append(x.pad((*(0, 0) * (x.ndim - 1), *ends), value=padding_value))
+    return stack(padded, 0 if batch_first else 1)
+
+
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
+) -> list[Tensor]:
+    """The sequences of a padded tensor; `lengths` are read.
+
+    Parameters
+    ----------
+    padded_sequences : Tensor, shape (steps, batch, ...), or (batch, steps, ...)
+        As :func:`pad_sequence` gives.
+    lengths : Tensor or sequence of int
+        One for each sequence.
+    batch_first : bool
+        Whether the batch is the first axis.
+    """
+    x = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
+    return [x[i, :n] for i, n in enumerate(_known(lengths))]
+
+
+def pack_padded_sequence(
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False,  # noqa: A002
+    enforce_sorted: bool = True,
+) -> PackedSequence:  # fmt: skip
+    """Padded sequences with their lengths, for recurrent layers, which look at no step beyond.
+
+    Lengths may be data of a jitted function: nothing here has a shape that depends on them.
+
+    Parameters
+    ----------
+    input : Tensor, shape (steps, batch, ...), or (batch, steps, ...)
+        The sequences.
+    lengths : Tensor or sequence of int
+        One for each sequence, from 1 to the steps.
+    batch_first : bool
+        Whether the batch is the first axis.
+    enforce_sorted : bool
+        Whether lengths that are given as numbers have to descend, as in PyTorch; the order is kept
+        either way.
+    """
+    x = input.transpose(0, 1) if batch_first else input
+    if x.ndim < 2:
+        raise ShapeError(
+            f"input: expected shape (steps, batch, ...), not {format_shape(input.dims)}"
+        )
+    steps, batch = x.dims[:2]
+    if isinstance(lengths, Tensor):
+        if not lengths.dtype.is_int:
+            raise DTypeError(f"lengths: expected integers, not {lengths.dtype.name}")
+        found = lengths
+    else:
+        numbers = _known(lengths)
+        if enforce_sorted and numbers != sorted(numbers, reverse=True):
+            raise ShapeError(
+                "lengths: expected them to descend; give enforce_sorted=False, which costs nothing"
+            )
+        if numbers and (min(numbers) < 1 or (isinstance(steps, int) and max(numbers) > steps)):
+            raise ShapeError(f"lengths: expected numbers from 1 to {steps}, not {numbers}")
+        found = tensor(numbers, dtype=dt.int64)
+    if found.ndim != 1 or found.dims[0] != batch:
+        raise ShapeError(
+            f"lengths: expected one for each of {batch} sequences, not shape "
+            f"{format_shape(found.dims)}"
+        )
+    return PackedSequence(x, found)
+
+
+def pad_packed_sequence(
+    sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
+    total_length: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The padded sequences of a packed one, and their lengths.
+
+    Parameters
+    ----------
+    sequence : PackedSequence
+        As :func:`pack_padded_sequence` or a recurrent layer gives.
+    batch_first : bool
+        Whether the result is (batch, steps, ...) instead of (steps, batch, ...).
+    padding_value : float
+        What stands beyond the ends.
+    total_length : int, optional
+        How many steps there are to be, at least as many as were packed. Without it there are as
+        many as were packed, be all sequences shorter or not, where PyTorch leaves steps out: sizes
+        do not depend on data.
+    """
+    if not isinstance(sequence, PackedSequence):
+        raise DTypeError(f"sequence: expected a PackedSequence, not {type(sequence).__name__}")
+    x, lengths = sequence
+    steps = x.dims[0]
+    if total_length is not None:
+        if not isinstance(steps, int) or total_length < steps:
+            raise ShapeError(f"total_length: expected at least {steps}, not {total_length}")
+        x = x.pad((*(0, 0) * (x.ndim - 1), 0, total_length - steps))
+    inside = arange(x.dims[0]).unsqueeze(1) < lengths
+    x = x.where(inside.reshape(*inside.dims, *(1,) * (x.ndim - 2)), padding_value)
+    return (x.transpose(0, 1) if batch_first else x), lengths
+
+
+def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
+    """Sequences, each (length, ...), as one packed one; see :func:`pack_padded_sequence`."""
+    given = _sequences(sequences)
+    return pack_padded_sequence(
+        pad_sequence(given), [_length(x) for x in given], enforce_sorted=enforce_sorted
+    )
+
+
+def _sequences(sequences: Sequence[Tensor]) -> list[Tensor]:
+    given = list(sequences)
+    if not given:
+        raise ShapeError("sequences: expected at least one tensor")
+    for i, x in enumerate(given):
+        if not isinstance(x, Tensor):
+            raise DTypeError(f"sequences[{i}]: expected a Tensor, not {type(x).__name__}")
+        if not x.ndim or x.dims[1:] != given[0].dims[1:]:
+            raise ShapeError(
+                f"sequences[{i}]: expected shape (length, ...) that agrees with "
+                f"{format_shape(given[0].dims)} in all but the length, not {format_shape(x.dims)}"
+            )
+    return given
+
+
+def _length(x: TensorBase) -> int:
+    size = x.dims[0]
+    if not isinstance(size, int):
+        raise ShapeError("sequences: expected lengths that are known, not a Variable")
+    return size
+
+
+def _known(lengths: Tensor | Sequence[int]) -> list[int]:
+    values = lengths.tolist() if isinstance(lengths, Tensor) else lengths
+    return [int(n) for n in values]
