@@ -6,18 +6,22 @@ Each function overwrites the tensor it is given and returns it.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from kernelrt._lacking import INIT, of_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.creation import full
+from kernelrt.tensor.creation import eye, full
+from kernelrt.tensor.creation import tensor as array
 from kernelrt.tensor.random import normal, uniform
 
 __all__ = [
-    "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
-    "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",
+    "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_",
+    "xavier_uniform_", "zeros_",
 ]  # fmt: skip
 
 _GAINS: Final = {
@@ -26,6 +30,9 @@ _GAINS: Final = {
     "sigmoid": 1.0,
     "tanh": 5.0 / 3.0,
     "relu": math.sqrt(2.0),
+    "selu": 0.75,
+    **dict.fromkeys(("conv1d", "conv3d"), 1.0),
+    **dict.fromkeys([f"conv_transpose{n}d" for n in (1, 2, 3)], 1.0),
 }
 
 
@@ -96,13 +103,107 @@ def kaiming_normal_(
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
 
 
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Tensor:
+    """Fill with draws from the normal distribution, of those that lie in [a, b].
+
+    By the inverse of the distribution function, which even draws between its values at the ends
+    are put into.
+    """
+    _check(tensor)
+    low, high = ((1 + math.erf((end - mean) / std / math.sqrt(2))) / 2 for end in (a, b))
+    even = uniform(*tensor.shape, low=2 * low - 1, high=2 * high - 1, dtype=tensor.dtype)
+    return tensor.assign((even.erfinv() * (std * math.sqrt(2)) + mean).clamp(a, b))
+
+
+def eye_(tensor: Tensor) -> Tensor:
+    """Fill a matrix with ones on its diagonal and zeros else."""
+    _check(tensor)
+    if tensor.ndim != 2:
+        raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
+    rows, columns = (int(d) for d in tensor.shape)
+    return tensor.assign(eye(rows, columns, dtype=tensor.dtype))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """Fill filters so that a convolution gives its input, as far as there are channels.
+
+    Parameters
+    ----------
+    tensor : Tensor, shape (out, in, ...)
+        Filters of one, two or three axes.
+    groups : int
+        Of the convolution: in each one the identity begins anew.
+    """
+    _check(tensor)
+    if tensor.ndim not in (3, 4, 5):
+        raise ShapeError(f"tensor: expected 3 to 5 axes, not shape {tensor.shape}")
+    shape = tuple(int(d) for d in tensor.shape)
+    if shape[0] % groups:
+        raise ShapeError(f"groups: {shape[0]} channels do not divide into {groups} groups")
+    filters = np.zeros(shape)
+    each = shape[0] // groups
+    middle = tuple(d // 2 for d in shape[2:])
+    for group in range(groups):
+        for k in range(min(each, shape[1])):
+            filters[(group * each + k, k, *middle)] = 1
+    return _given(tensor, filters)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Fill with rows, or columns if there are fewer, that are orthonormal, times `gain`.
+
+    Saxe et al., arXiv:1312.6120: the first factor of the QR decomposition of a matrix of normal
+    numbers, its signs such that all orthogonal matrices are as likely. Axes from the second on are
+    taken as one.
+    """
+    _check(tensor)
+    if tensor.ndim < 2:
+        raise ShapeError(f"tensor: expected at least two axes, not shape {tensor.shape}")
+    rows = int(tensor.shape[0])
+    columns = math.prod(int(d) for d in tensor.shape[1:])
+    drawn = normal(max(rows, columns), min(rows, columns), dtype="float64").numpy()
+    q, r = np.linalg.qr(drawn)
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    q = q if rows >= columns else q.T
+    return _given(tensor, gain * q.reshape(tensor.shape))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """Fill a matrix with normal numbers, of which a share in each column is zero.
+
+    Martens (2010), "Deep learning via Hessian-free optimization".
+
+    Parameters
+    ----------
+    tensor : Tensor, shape (rows, columns)
+        What to fill.
+    sparsity : float
+        The share of zeros, rounded up to whole rows.
+    std : float
+        Of the normal numbers.
+    """
+    _check(tensor)
+    if tensor.ndim != 2:
+        raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
+    if not 0 <= sparsity <= 1:
+        raise ShapeError(f"sparsity: expected a share from 0 to 1, not {sparsity}")
+    rows, columns = (int(d) for d in tensor.shape)
+    zero = math.ceil(sparsity * rows)
+    order = uniform(rows, columns, dtype="float64").numpy().argsort(0).argsort(0)
+    drawn = normal(rows, columns, std=std, dtype="float64").numpy()
+    return _given(tensor, np.where(order < zero, 0.0, drawn))
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """By how much a nonlinearity shrinks the standard deviation; its inverse keeps the variance.
 
     Parameters
     ----------
     nonlinearity : str
-        "linear", "conv2d", "sigmoid", "tanh", "relu" or "leaky_relu".
+        "linear", "conv1d" to "conv_transpose3d", "sigmoid", "tanh", "relu", "selu" or
+        "leaky_relu".
     param : float, optional
         Negative slope of a leaky ReLU, 0.01 if not given.
     """
@@ -119,6 +220,10 @@ def _check(tensor: Tensor) -> None:
         raise DTypeError(f"tensor: expected a Tensor, not {type(tensor).__name__}")
     if not tensor.dtype.is_float:
         raise DTypeError(f"tensor: expected a floating type, not {tensor.dtype.name}")
+
+
+def _given(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
+    return tensor.assign(array(values, dtype=tensor.dtype))
 
 
 def _fans(tensor: Tensor) -> tuple[int, int]:

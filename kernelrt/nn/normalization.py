@@ -179,7 +179,8 @@ class _InstanceNorm(_Statistics):
 
     def _learn(self, x: Tensor) -> None:
         """Mix the statistics of the instances, averaged, into the running ones."""
-        share = self._share()
+        # As PyTorch's, it does not count batches.
+        share = 0.0 if self.momentum is None else self.momentum
         axes = tuple(range(2, x.ndim))
         with no_grad():
             for kept, new in (

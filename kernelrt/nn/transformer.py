@@ -106,9 +106,9 @@ class MultiheadAttention(Module):
         self.k_proj_weight = None if together else parameter((embed_dim, self.kdim), dtype)
         self.v_proj_weight = None if together else parameter((embed_dim, self.vdim), dtype)
         self.in_proj_bias = parameter((3 * embed_dim,), dtype) if bias else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype)
         self.bias_k = parameter((1, 1, embed_dim), dtype) if add_bias_kv else None
         self.bias_v = parameter((1, 1, embed_dim), dtype) if add_bias_kv else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -268,7 +268,10 @@ class PoolingMethods(_Below):
         x = self._of(self._floats(w.name))
         seen, taps = (x.pow(p))._windows(w, 0)
         total = self._of(build.reduce(seen, Op.ADD, taps))
-        return total.relu().pow(1 / p)
+        if any(w.beyond(self.dims)):  # a window that reaches beyond the end counts as a whole one
+            counts = w.counts(self.dims, padding=True) / math.prod(w.kernel)
+            total = total / self._lift(counts, "counts").cast(total.dtype)
+        return (total.sign() * total.abs().relu()).pow(1 / p)
 
     def _windows(self, w: Windows, fill: float) -> tuple[UOp, tuple[int, ...]]:
         """The windows over the last axes, and the axes of their taps."""

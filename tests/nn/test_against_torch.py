@@ -38,7 +38,7 @@ def _twins(layer: Any) -> tuple[Any, Any]:
 
 
 def _inputs(layer: Any, library: Any) -> list[Any]:
-    row = Row(layer.text, lambda *_: None, layer.inputs)
+    row = Row(layer.text, lambda *_: None, layer.inputs, grad=False)
     made = [library.tensor(a) for a in draw(row, {})]
     for x, spec in zip(made, row.specs, strict=True):
         if isinstance(spec, In) and spec.grad:
