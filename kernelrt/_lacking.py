@@ -155,57 +155,16 @@ get_extra_state set_extra_state = a tensor as an attribute, which is part of the
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
-BatchNorm1d BatchNorm2d BatchNorm3d = x.batch_norm(mean, variance, weight, bias, training)
-SyncBatchNorm = near: x.batch_norm(mean, variance, weight, bias, training)
-GroupNorm = x.group_norm(groups, weight, bias)
-InstanceNorm1d InstanceNorm2d = x.group_norm(x.shape[1])
-RMSNorm = x.rms_norm(shape, weight, eps)
-CrossEntropyLoss = x.cross_entropy(target)
-MSELoss = x.mse_loss(target)
-L1Loss = x.l1_loss(target)
-SmoothL1Loss = x.smooth_l1_loss(target)
-HuberLoss = x.huber_loss(target)
-NLLLoss = x.nll_loss(target)
-KLDivLoss = x.kl_div(target)
-BCEWithLogitsLoss = x.binary_cross_entropy_with_logits(target)
-ELU = x.elu()
-ReLU6 = x.relu6()
-Mish = x.mish()
-Hardtanh = x.hardtanh()
-Hardswish = x.hardswish()
-Hardsigmoid = x.hardsigmoid()
-LogSigmoid = x.logsigmoid()
-Softsign = x.softsign()
-PReLU RReLU = near: nn.LeakyReLU
-CELU = alpha * (x / alpha).elu()
-SELU = 1.0507009873554805 * x.elu(1.6732632423543772)
-MaxPool1d = x.max_pool1d(kernel)
-AvgPool1d = x.avg_pool1d(kernel)
-AdaptiveAvgPool1d = x.mean(2, keepdim=True): for a size of 1
-AdaptiveAvgPool2d = x.mean((2, 3), keepdim=True): for a size of 1
-AdaptiveAvgPool3d = x.mean((2, 3, 4), keepdim=True): for a size of 1
-AdaptiveMaxPool1d = x.amax(2, keepdim=True): for a size of 1
-AdaptiveMaxPool2d = x.amax((2, 3), keepdim=True): for a size of 1
-AdaptiveMaxPool3d = x.amax((2, 3, 4), keepdim=True): for a size of 1
-Dropout1d Dropout2d Dropout3d AlphaDropout = near: nn.Dropout
-UpsamplingNearest2d = nn.Upsample
-UpsamplingBilinear2d = near: nn.Upsample, which knows "nearest"
-ZeroPad1d ZeroPad2d ZeroPad3d = x.pad(widths)
-ConstantPad1d ConstantPad2d = x.pad(widths, value=value)
-MultiheadAttention = nn.Linear layers and (q @ k.mT / d**0.5).softmax(-1) @ v
-Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder = modules of nn.Linear and nn.LayerNorm
-""")  # noqa: E501
+SyncBatchNorm = near: nn.BatchNorm2d
+""")
 
 #: Of kernelrt.nn.optim.
 OPTIM: Final = _pairs("""
 SparseAdam = near: Adam or AdamW
 """)
 
-#: Of kernelrt.nn.init.
-INIT: Final = _pairs("""
-trunc_normal_ = near: normal_
-orthogonal_ sparse_ dirac_ eye_ = near: kaiming_normal_, or tensor.assign(value)
-""")
+#: Of kernelrt.nn.init, which lacks none.
+INIT: Final[dict[str, str]] = {}
 
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
