@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.arguments import own_axis, real
 from kernelrt.tensor.creation import arange, full, zeros
 
 if TYPE_CHECKING:
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["check_lookup", "embedding", "embedding_bag"]
 
 
-def check_lookup(max_norm: object, scale_grad_by_freq: object, sparse: object) -> None:
+def check_lookup(
+    max_norm: object, norm_type: object, scale_grad_by_freq: object, sparse: object
+) -> None:
     """Refuse what tables are not told here, with the way out."""
+    real(norm_type, "norm_type")
     if max_norm is not None:
         raise DTypeError(
             "max_norm: expected None, as looking up changes no table; scale it before, with "
@@ -51,7 +54,7 @@ def embedding(
     max_norm, norm_type, scale_grad_by_freq, sparse : optional
         PyTorch's; anything but their defaults is refused, with what to write in its place.
     """
-    check_lookup(max_norm, scale_grad_by_freq, sparse)
+    check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     rows: Tensor = input.embedding(weight)
     if padding_idx is None:
         return rows
@@ -96,7 +99,7 @@ def embedding_bag(
     IndexBoundsError
         At run time, where an integer names no row, or the first offset is not 0.
     """
-    check_lookup(max_norm, scale_grad_by_freq, sparse)
+    check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode not in ("mean", "sum", "max"):
         raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
     if per_sample_weights is not None:

@@ -35,7 +35,7 @@ class _Dropout(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop parts of `x`; in evaluation mode `x` itself."""
-        return type(self)._function(x, self.p, self.training)
+        return self._function(x, self.p, self.training)
 
     def extra_repr(self) -> str:
         """Give the arguments."""

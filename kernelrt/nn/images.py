@@ -91,7 +91,7 @@ class Unfold(_Function):
         As of the function.
     """
 
-    _arguments = ("kernel_size", "dilation", "padding", "stride")
+    _arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0,
@@ -118,7 +118,7 @@ class Fold(Unfold):
         As of the function.
     """
 
-    _arguments = ("output_size", *Unfold._arguments)
+    _arguments = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self, output_size: PerAxis, kernel_size: PerAxis, dilation: PerAxis = 1,

@@ -92,7 +92,7 @@ class Embedding(_Table):
         max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, *, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
-        check_lookup(max_norm, scale_grad_by_freq, sparse)
+        check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
         self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)
 
     @classmethod
@@ -157,7 +157,7 @@ class EmbeddingBag(_Table):
         sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
         padding_idx: int | None = None, *, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
-        check_lookup(max_norm, scale_grad_by_freq, sparse)
+        check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
         if mode not in ("mean", "sum", "max"):
             raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
         self.mode = mode

@@ -73,7 +73,7 @@ class _Weighted(_Pair):
         What becomes of the losses.
     """
 
-    _arguments = ("weight",)
+    _arguments: ClassVar[tuple[str, ...]] = ("weight",)
     weight: Tensor | None
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
@@ -191,7 +191,8 @@ class NLLLoss(_Weighted):
         What becomes of the losses.
     """
 
-    _method, _arguments = "nll_loss", ("weight", "ignore_index")
+    _method = "nll_loss"
+    _arguments: ClassVar[tuple[str, ...]] = ("weight", "ignore_index")
 
     def __init__(
         self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean"
@@ -282,7 +283,7 @@ class _Margin(_Loss):
         What becomes of the losses.
     """
 
-    _arguments = ("margin",)
+    _arguments: ClassVar[tuple[str, ...]] = ("margin",)
 
     def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)

@@ -161,7 +161,8 @@ class ImageMethods(_Below):
         taps, apart, around, step = _steps(kernel_size, dilation, padding, stride)
         node = self.uop
         k = self.ndim - 2
-        sides: list[tuple[Dim, Dim]] = [(0, 0)] * k + [(p, p) for p in around]
+        sides: list[tuple[Dim, Dim]] = [(0, 0)] * k
+        sides += [(p, p) for p in around]
         node = build.pad(node, sides)
         windows = tuple(zip((k, k + 1), taps, step, apart, strict=True))
         seen = UOp(Op.WINDOW, node.dtype, (node,), windows)

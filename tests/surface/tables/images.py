@@ -12,7 +12,7 @@ def f(k):
 
 
 def padded(name, shape, pad, mode, **options):
-    return Row(f"pad_{name}", lambda k, x: f(k).pad(x, pad, mode), (shape,), ints=mode != "x",
+    return Row(f"pad_{name}", lambda k, x: f(k).pad(x, pad, mode), (shape,),
                why=PADS, **{"zero": "a", **options})  # fmt: skip
 
 
@@ -21,14 +21,14 @@ def squeezed(name, call, shapes, **options):
 
 
 ROWS = [
-    padded("reflect_1d", "a b 5", (3, 4), "reflect", ints=False),
-    padded("reflect_2d", "a b 4 5", (2, 0, 1, 3), "reflect", ints=False),
-    padded("reflect_single", "3 5", (1, 1), "reflect", ints=False, zero=False),
-    padded("reflect_cut", "a b 5", (-1, 3), "reflect", ints=False),
-    padded("replicate_1d", "a b 3", (5, 4), "replicate", ints=False),
-    padded("replicate_2d", "a b 4 1", (2, 7, 0, 1), "replicate", ints=False),
-    padded("replicate_3d", "a b 2 3 4", (1, 0, 0, 2, 3, 1), "replicate", ints=False),
-    padded("circular_1d", "a b 4", (4, 3), "circular"),
+    padded("reflect_1d", "a b 5", (3, 4), "reflect"),
+    padded("reflect_2d", "a b 4 5", (2, 0, 1, 3), "reflect"),
+    padded("reflect_single", "3 5", (1, 1), "reflect", zero=False),
+    padded("reflect_cut", "a b 5", (-1, 3), "reflect"),
+    padded("replicate_1d", "a b 3", (5, 4), "replicate"),
+    padded("replicate_2d", "a b 4 1", (2, 7, 0, 1), "replicate"),
+    padded("replicate_3d", "a b 2 3 4", (1, 0, 0, 2, 3, 1), "replicate"),
+    padded("circular_1d", "a b 4", (4, 3), "circular", ints=True),
     padded("circular_2d", "a b 4 5", (5, 0, 1, 3), "circular"),
     padded("circular_cut", "a b 5", (-2, 3), "circular"),
     squeezed("pixel_shuffle", lambda k, x: f(k).pixel_shuffle(x, 2), ("a 8 b c",), ints=True),
