@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kernelrt.nn import dropping
-from kernelrt.nn.dropping import check_flag, probability
 from kernelrt.nn.module import Module
+from kernelrt.tensor import dropping
+from kernelrt.tensor.dropping import check_flag, probability
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,9 @@ from kernelrt._functions import function as _function
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import of_module as _of_module
 from kernelrt.nn.bags import embedding, embedding_bag
-from kernelrt.nn.dropping import (
+from kernelrt.tensor import Tensor as _Tensor
+from kernelrt.tensor.attention import scaled_dot_product_attention
+from kernelrt.tensor.dropping import (
     alpha_dropout,
     check_flag,
     dropout1d,
@@ -19,15 +21,13 @@ from kernelrt.nn.dropping import (
     dropout3d,
     feature_alpha_dropout,
 )
-from kernelrt.tensor import Tensor as _Tensor
-from kernelrt.tensor.attention import scaled_dot_product_attention
 from kernelrt.tensor.einsum import bilinear
+from kernelrt.tensor.images import fold, unfold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.tensor import Tensor
-    from kernelrt.tensor.arguments import PerAxis
 
 __all__ = ["alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d", "dropout3d",
            "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
@@ -72,56 +72,6 @@ def dropout(
     """
     check_flag(inplace, "inplace")
     return input.dropout(p, check_flag(training, "training"))
-
-
-def unfold(
-    input: Tensor, kernel_size: PerAxis, dilation: PerAxis = 1,  # noqa: A002
-    padding: PerAxis = 0, stride: PerAxis = 1,
-) -> Tensor:  # fmt: skip
-    """The windows over images as columns; ``Tensor.unfold`` is something else.
-
-    Parameters
-    ----------
-    input : Tensor
-        Of shape (N, C, H, W) or (C, H, W).
-    kernel_size : int or (int, int)
-        Rows and columns of a window.
-    dilation : int or (int, int)
-        From one element of a window to the next.
-    padding : int or (int, int)
-        Zeros on each side.
-    stride : int or (int, int)
-        From window to window.
-
-    Returns
-    -------
-    Tensor
-        (N, C * kernel, windows), or the same without N.
-    """
-    return input._im2col(kernel_size, dilation, padding, stride)
-
-
-def fold(
-    input: Tensor, output_size: PerAxis, kernel_size: PerAxis,  # noqa: A002
-    dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1,
-) -> Tensor:  # fmt: skip
-    """Images of which `input` has the windows as columns, added up where they overlap.
-
-    Parameters
-    ----------
-    input : Tensor
-        Of shape (N, C * kernel, windows) or (C * kernel, windows).
-    output_size : int or (int, int)
-        Rows and columns of the images.
-    kernel_size, dilation, padding, stride : int or (int, int)
-        As of :func:`unfold`, of which this is the adjoint.
-
-    Returns
-    -------
-    Tensor
-        (N, C, H, W), or the same without N.
-    """
-    return input._col2im(output_size, kernel_size, dilation, padding, stride)
 
 
 def _activation(name: str) -> Callable[..., Tensor]:

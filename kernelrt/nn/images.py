@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelrt.nn.functional import fold, unfold
 from kernelrt.nn.module import Module
 from kernelrt.tensor.arguments import PerAxis, integer, per_axis
+from kernelrt.tensor.images import fold, unfold
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.bags import check_lookup, embedding, embedding_bag
-from kernelrt.nn.dropping import check_flag
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.creation import arange
+from kernelrt.tensor.dropping import check_flag
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["ImageMethods"]
+__all__ = ["ImageMethods", "fold", "unfold"]
+
+_T = TypeVar("_T", bound="ImageMethods")
 
 
 @operations()
@@ -316,6 +318,56 @@ class ImageMethods(_Below):
         if not build.has_zero(values.shape):
             made = custom(made, _unpool_rule, values, parts=(flat,))
         return self._of(build.reshape(made, (*lead, *sizes)))
+
+
+def unfold(
+    input: _T, kernel_size: PerAxis, dilation: PerAxis = 1,  # noqa: A002
+    padding: PerAxis = 0, stride: PerAxis = 1,
+) -> _T:  # fmt: skip
+    """The windows over images as columns; ``Tensor.unfold`` is something else.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of shape (N, C, H, W) or (C, H, W).
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    dilation : int or (int, int)
+        From one element of a window to the next.
+    padding : int or (int, int)
+        Zeros on each side.
+    stride : int or (int, int)
+        From window to window.
+
+    Returns
+    -------
+    Tensor
+        (N, C * kernel, windows), or the same without N.
+    """
+    return input._im2col(kernel_size, dilation, padding, stride)
+
+
+def fold(
+    input: _T, output_size: PerAxis, kernel_size: PerAxis,  # noqa: A002
+    dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1,
+) -> _T:  # fmt: skip
+    """Images of which `input` has the windows as columns, added up where they overlap.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of shape (N, C * kernel, windows) or (C * kernel, windows).
+    output_size : int or (int, int)
+        Rows and columns of the images.
+    kernel_size, dilation, padding, stride : int or (int, int)
+        As of :func:`unfold`, of which this is the adjoint.
+
+    Returns
+    -------
+    Tensor
+        (N, C, H, W), or the same without N.
+    """
+    return input._col2im(output_size, kernel_size, dilation, padding, stride)
 
 
 def _unpool_rule(node: UOp, g: UOp, _i: int) -> UOp:

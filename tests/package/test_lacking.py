@@ -25,11 +25,10 @@ X = krt.ones(3)
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
     (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
     (lambda: krt.nn.functional, r"module 'kernelrt\.nn' .*; use a method of Tensor"),
-    (lambda: nn.BatchNorm2d(3), r"'BatchNorm2d'; use x\.batch_norm"),
+    (lambda: nn.SyncBatchNorm(3), r"'SyncBatchNorm'; .* near it is nn\.BatchNorm2d"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
     (lambda: nn.optim.SparseAdam, "'SparseAdam'; nothing means the same, near it is Adam"),
-    (lambda: nn.init.orthogonal_, "'orthogonal_'; .* near it is kaiming_normal_"),
 ])  # fmt: skip
 def test_errors_say_what_to_use(look, text):
     with pytest.raises(AttributeError, match=text):

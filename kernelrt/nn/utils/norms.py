@@ -162,7 +162,7 @@ def _derive(
     """Let `name` be computed where it is read: this module gets a class of its own for that."""
     kind = type(module)
 
-    def refused(layer: Any, _value: object) -> NoReturn:
+    def refused(_layer: Any, _value: object) -> NoReturn:
         raise StateError(
             f"{name}: {kind.__name__} computes it from other tensors; assign to those"
         )
