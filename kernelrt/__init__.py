@@ -235,20 +235,20 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, func, optim
+    from kernelrt import data, distributions, func, linalg, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
-    from kernelrt.dtype import float16 as half  # noqa: A004, F401
+    from kernelrt.dtype import float16 as half  # noqa: F401
     from kernelrt.dtype import float32 as float  # noqa: A004, F401
-    from kernelrt.dtype import float64 as double  # noqa: A004, F401
-    from kernelrt.dtype import int16 as short  # noqa: A004, F401
+    from kernelrt.dtype import float64 as double  # noqa: F401
+    from kernelrt.dtype import int16 as short  # noqa: F401
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
-    from kernelrt.dtype import int64 as long  # noqa: A004, F401
+    from kernelrt.dtype import int64 as long  # noqa: F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "func", "optim"),
+            "kernelrt", ("data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
         _DTYPES,

@@ -27,7 +27,7 @@ from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
 from kernelrt.tensor.indexing import IndexingMethods
-from kernelrt.tensor.linalg import LinalgMethods
+from kernelrt.tensor.solving import LinalgMethods
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.margins import MarginMethods
 from kernelrt.tensor.marks import Severed, mark
