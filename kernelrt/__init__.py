@@ -9,6 +9,7 @@ from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
 from kernelrt._late import submodules as _submodules
 from kernelrt._version import __version__
+from kernelrt.dtype import PYTORCH as _DTYPES
 from kernelrt.dtype import (
     DType,
     bfloat16,
@@ -178,6 +179,7 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "get_num_threads",
     "grad",
     "hstack",
@@ -233,15 +235,23 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, optim
+    from kernelrt import data, distributions, func, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
+    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
+    from kernelrt.dtype import float16 as half  # noqa: A004, F401
+    from kernelrt.dtype import float32 as float  # noqa: A004, F401
+    from kernelrt.dtype import float64 as double  # noqa: A004, F401
+    from kernelrt.dtype import int16 as short  # noqa: A004, F401
+    from kernelrt.dtype import int32 as int  # noqa: A004, F401
+    from kernelrt.dtype import int64 as long  # noqa: A004, F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "optim"),
+            "kernelrt", ("data", "distributions", "func", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
+        _DTYPES,
     )  # fmt: skip
 
 check_environment()

@@ -76,6 +76,14 @@ from kernelrt.nn.spatial import (
     ConvTranspose3d,
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
+from kernelrt.nn.transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from kernelrt.nn.tree import named_parameters, parameters
 from kernelrt.tensor import Tensor as _Tensor
 
@@ -132,6 +140,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "Parameter",
     "ParameterDict",
     "ParameterList",
@@ -144,6 +153,11 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
     "Upsample",
     "UpsamplingBilinear2d",
