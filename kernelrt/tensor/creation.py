@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "tril_indices",
-           "triu_indices", "zeros", "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor",
+           "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 

@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, random, realize, state
+from kernelrt.tensor import build, gradient, grads, random, realize
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -50,7 +50,6 @@ from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     import numpy as np
 
