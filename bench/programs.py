@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 Library = Any
 Tensor = Any
 Arrays = list["NDArray[Any]"]
-LR = 1e-3
 #: Steps whose losses must agree.
 STEPS = 50
 
@@ -47,8 +46,8 @@ class Program:
         ``(k, model, *tensors)`` -> scalar.
     aim : float
         As in Case.
-    double : bool
-        Whether it is computed in float64.
+    lr : float
+        Adam's learning rate.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Program:
     batch: Callable[[], Arrays]
     loss: Callable[..., Tensor]
     aim: float = 1.5
-    double: bool = False
+    lr: float = 1e-3
 
 
 def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
@@ -302,7 +301,8 @@ def programs() -> tuple[Program, ...]:
         ),
         Program(
             "resnet", "ResNet-8 with batch norm, 32 x 32, batch 32", _resnet,
-            lambda: [normal(32, 3, 32, 32), labels(10, 32)], _classified,
+            # At 1e-3 torch's float32 is 5e-4 away from its float64 within 50 steps.
+            lambda: [normal(32, 3, 32, 32), labels(10, 32)], _classified, lr=1e-4,
         ),
         Program(
             "vae", "VAE with transposed convolution, 28 x 28, batch 32", _autoencoder,
@@ -323,7 +323,7 @@ def programs() -> tuple[Program, ...]:
         ),
         Program(
             "kalman", "Kalman filter with solve, 4 states, 20 steps, batch 16", _filter,
-            lambda: [normal(16, 20, 2).cumsum(1).astype(np.float64)], _likelihood, double=True,
+            lambda: [normal(16, 20, 2).cumsum(1).astype(np.float64)], _likelihood,
         ),
     )  # fmt: skip
 
@@ -343,7 +343,7 @@ def kernelrt_step(program: Program) -> Call:
 
     model = program.model(krt)
     model.load_state_dict(weights(program))
-    optimizer = optim.Adam(model.parameters(), lr=LR)
+    optimizer = optim.Adam(model.parameters(), lr=program.lr)
 
     @krt.jit
     def step(*batch: krt.Tensor) -> krt.Tensor:
@@ -363,7 +363,7 @@ def torch_step(program: Program) -> Call:
 
     model = program.model(torch)
     model.load_state_dict({n: torch.from_numpy(a) for n, a in weights(program).items()})
-    optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
+    optimizer = torch.optim.Adam(model.parameters(), lr=program.lr, fused=True)
     batch = [torch.from_numpy(array) for array in program.batch()]
 
     def call() -> object:

@@ -9,6 +9,7 @@ from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
 from kernelrt._late import submodules as _submodules
 from kernelrt._version import __version__
+from kernelrt.dtype import PYTORCH as _DTYPES
 from kernelrt.dtype import (
     DType,
     bfloat16,
@@ -67,13 +68,33 @@ from kernelrt.tensor.creation import (
     ones,
     ones_like,
     tensor,
+    tril_indices,
+    triu_indices,
     zeros,
     zeros_like,
 )
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
-from kernelrt.tensor.joining import cat, meshgrid, stack
+from kernelrt.tensor.joining import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_tensors,
+    cartesian_prod,
+    cat,
+    column_stack,
+    combinations,
+    concat,
+    concatenate,
+    dstack,
+    hstack,
+    meshgrid,
+    row_stack,
+    stack,
+    vstack,
+)
 from kernelrt.tensor.random import (
     kaiming_normal,
     kaiming_uniform,
@@ -127,15 +148,26 @@ __all__ = [
     "VariableError",
     "__version__",
     "arange",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
     "autotune",
     "bfloat16",
     "bilinear",
+    "block_diag",
     "bool_",
+    "broadcast_tensors",
+    "cartesian_prod",
     "cat",
     "chain_matmul",
+    "column_stack",
+    "combinations",
+    "concat",
+    "concatenate",
     "cumulative_trapezoid",
     "data",
     "distributions",
+    "dstack",
     "einsum",
     "empty",
     "empty_like",
@@ -150,6 +182,7 @@ __all__ = [
     "func",
     "get_num_threads",
     "grad",
+    "hstack",
     "int8",
     "int16",
     "int32",
@@ -178,18 +211,22 @@ __all__ = [
     "randn_like",
     "randperm",
     "realize",
+    "row_stack",
     "set_num_threads",
     "stack",
     "std_mean",
     "tensor",
     "tensordot",
     "trapezoid",
+    "tril_indices",
+    "triu_indices",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
     "uniform",
     "var_mean",
+    "vstack",
     "where",
     "xavier_normal",
     "xavier_uniform",
@@ -200,6 +237,13 @@ __all__ = [
 if TYPE_CHECKING:
     from kernelrt import data, distributions, func, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
+    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
+    from kernelrt.dtype import float16 as half  # noqa: A004, F401
+    from kernelrt.dtype import float32 as float  # noqa: A004, F401
+    from kernelrt.dtype import float64 as double  # noqa: A004, F401
+    from kernelrt.dtype import int16 as short  # noqa: A004, F401
+    from kernelrt.dtype import int32 as int  # noqa: A004, F401
+    from kernelrt.dtype import int64 as long  # noqa: A004, F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
@@ -207,6 +251,7 @@ else:  # else any name would pass for one that is there
             "kernelrt", ("data", "distributions", "func", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
+        _DTYPES,
     )  # fmt: skip
 
 check_environment()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelrt._handle import ArrayHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["function", "names", "provide"]
 
@@ -86,7 +86,8 @@ def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
 
 
 def provide(
-    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
+    values: Mapping[str, object] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`.
 
@@ -98,17 +99,22 @@ def provide(
         Whose methods they are.
     public : iterable of str or None
         Which of them, all for None; those that are none are left out.
+    values : mapping, optional
+        Other names that it has.
     otherwise : callable
         What the module's ``__getattr__`` does with other names.
     """
     import sys
 
+    given = values or {}
     chosen = None if public is None else frozenset(public)
 
     def wanted() -> frozenset[str]:
         return names(kind) if chosen is None else names(kind) & chosen
 
     def found(name: str) -> Any:
+        if name in given:
+            return given[name]
         if name.startswith("_") or name not in wanted():
             return otherwise(name)
         made = function(kind, name, module)
@@ -117,7 +123,7 @@ def provide(
 
     def listed() -> list[str]:
         own = vars(sys.modules[module])
-        return sorted({*own.get("__all__", own), *wanted()})
+        return sorted({*own.get("__all__", own), *wanted(), *given})
 
     return found, listed
 

@@ -2,7 +2,7 @@
 
 # ruff: noqa
 from collections.abc import Callable
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence
 from kernelrt.ir import Dim
 from kernelrt.ir.size import Size
@@ -28,7 +28,8 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     """The method `name` of `kind` as a function, whose first parameter is called ``input``."""
 
 def provide(
-    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
+    values: Mapping[str, object] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`."""
 

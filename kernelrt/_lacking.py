@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["INIT", "IN_PLACE", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
-           "in_place", "install", "of_module"]  # fmt: skip
+__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
+           "install", "of_module"]  # fmt: skip
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ is_floating_point = x.dtype.is_float
 is_complex is_conj = False, as there are no complex types
 is_signed = not (x.dtype.is_unsigned or x.dtype.is_bool)
 is_contiguous = True, as a tensor is a value, which has no strides
-stride storage_offset as_strided = x.permute, x.reshape or a slice: tensors have no strides
+stride storage_offset = x.permute, x.reshape or a slice: tensors have no strides
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
 nbytes = x.numel() * x.element_size()
 itemsize = x.element_size()
@@ -97,23 +97,7 @@ ndimension = x.ndim
 byte = x.to("uint8")
 char = x.to("int8")
 short = x.to("int16")
-ravel = x.flatten()
-reshape_as = x.view_as(y)
-moveaxis = x.movedim(a, b)
-swapdims = x.transpose(a, b)
 H mH adjoint = x.mT
-fliplr = x.flip(1)
-flipud = x.flip(0)
-rot90 = x.transpose(0, 1).flip(0)
-select = x[:, i]
-take = x.flatten()[i]
-masked_select = near: x.where(mask, 0), which keeps the shape: no size depends on data
-nonzero argwhere unique unique_consecutive bincount = NumPy's on x.numpy(): no size depends on data
-index_add = x.scatter_add(0, index.unsqueeze(1).expand_as(source), source): along dim 0 of two
-scatter_reduce index_put = near: x.scatter_add(dim, index, source)
-scatter index_copy index_fill masked_scatter = near: x.where(mask, y), or scatter_add on zeros
-select_scatter slice_scatter = near: y = x.clone(), then y[part] = value
-diagonal_scatter = near: x.where(mask, y), where mask is kernelrt.eye(n) == 0
 sort argsort topk kthvalue median quantile msort mode = NumPy's on x.numpy()
 cumprod = near: x.log().cumsum(dim).exp(), for elements above 0
 cummax = near: numpy.maximum.accumulate(x.numpy(), dim)
@@ -131,16 +115,6 @@ xlogy = kernelrt.where((x == 0) & ~y.isnan(), 0.0, x * y.log())
 hypot = (x * x + y * y).sqrt(): where squares do not overflow
 prelu = x.leaky_relu(slope)
 hardshrink = x.where(~(x.abs() <= a), 0)
-diag = x.diagonal(): of a vector, x * kernelrt.eye(n)
-diag_embed = x.unsqueeze(-1) * kernelrt.eye(n): of finite elements
-diagflat = x.flatten() * kernelrt.eye(n): of finite elements
-trace = x.diagonal().sum()
-tensor_split = near: x.split(sizes, dim), where sizes are those of the parts
-split_with_sizes unsafe_split = x.split(sizes, dim)
-unsafe_chunk = x.chunk(n, dim)
-hsplit = x.chunk(n, 1): of a vector, x.chunk(n, 0)
-vsplit = x.chunk(n, 0)
-dsplit = x.chunk(n, 2)
 new_zeros = kernelrt.zeros(shape, dtype=x.dtype)
 new_ones = kernelrt.ones(shape, dtype=x.dtype)
 new_full = kernelrt.full(shape, value, dtype=x.dtype)
@@ -150,35 +124,24 @@ inverse pinverse cholesky det logdet slogdet lu qr svd solve lstsq = numpy.linal
 real conj = x itself: there are no complex types
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
 is_sparse = False, as there are no sparse tensors
-scatter_ scatter_reduce_ index_put_ index_add_ = near: x.assign(x.scatter_add(dim, index, source))
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 detach_ = x.detach()
 celu = alpha * (x / alpha).elu()
 selu = 1.0507009873554805 * x.elu(1.6732632423543772)
 glu = x.chunk(2, dim)[0] * x.chunk(2, dim)[1].sigmoid()
 normalize = x / x.norm(2, dim, keepdim=True).clamp(min=1e-12)
-unfold = slices x[i : i + size] joined by kernelrt.stack
 """)
 
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
 angle
 cholesky_inverse cholesky_solve copysign corrcoef cov cross deg2rad erfinv
-fmax fmin fill_diagonal_ float_power frexp gcd heaviside histc histogram i0 igamma
-imag index index_reduce is_nonzero is_same_size isneginf isposinf isreal istft kron lcm ldexp
+fmax fmin float_power frexp gcd heaviside histogram i0 igamma
+imag index is_nonzero is_same_size isneginf isposinf isreal istft kron lcm ldexp
 logaddexp2 matrix_exp matrix_power mvlgamma nanmedian nanquantile narrow_copy
-nextafter positive_ put put_ rad2deg record_stream renorm resize resize_as signbit sinc stft
+nextafter positive_ rad2deg record_stream renorm resize resize_as signbit sinc stft
 sum_to_size values indices
 """)
-
-#: Operations of PyTorch that also write their result to the tensor, by a name with an underscore.
-IN_PLACE: Final = """
-abs acos acosh add addcmul asin asinh atan atan2 atanh ceil clamp clip cos cosh cumsum digamma
-div eq erf erfc exp exp2 expm1 floor floor_divide fmod ge gt le lerp lgamma log log10 log1p log2
-logical_and logical_not logical_or lt masked_fill mul ne neg polygamma pow reciprocal relu
-remainder round rsqrt scatter_add sigmoid sign sin sinh sqrt square squeeze sub t tan tanh
-transpose tril triu trunc unsqueeze
-"""  # fmt: skip
 
 #: Of modules.
 MODULE: Final = _pairs("""
@@ -252,8 +215,6 @@ autograd = near: kernelrt.grad
 vmap = a leading axis, over which operations broadcast
 as_tensor asarray = kernelrt.tensor
 from_dlpack = near: kernelrt.from_numpy
-concat concatenate = kernelrt.cat
-hstack vstack = near: kernelrt.cat
 save = kernelrt.nn.save
 load = kernelrt.nn.load
 float = kernelrt.float32
@@ -320,14 +281,6 @@ def install(
     for name, instead in table.items():
         if not hasattr(kind, name):
             setattr(kind, name, make(owner, name, instead))
-
-
-def in_place(kind: type) -> dict[str, str]:
-    """What to write for names such as ``relu_``."""
-    return {
-        f"{name}_": f"x = x.{name}(...), or x.assign(x.{name}(...)) to write to its memory"
-        for name in IN_PLACE.split() if hasattr(kind, name)
-    }  # fmt: skip
 
 
 def of_module(

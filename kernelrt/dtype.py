@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "PYTORCH",
     "DType",
     "Kind",
     "bfloat16",
@@ -361,3 +362,9 @@ def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:
     if isinstance(value, int):
         return int64 if tensor is None or tensor.is_bool else tensor
     return tensor if tensor is not None and tensor.is_float else float32
+
+#: Names of types that are names of Python's functions, or older ones, in PyTorch.
+PYTORCH: Final = {
+    "bool": bool_, "double": float64, "float": float32, "half": float16, "int": int32,
+    "long": int64, "short": int16,
+}  # fmt: skip

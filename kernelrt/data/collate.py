@@ -41,7 +41,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     --------
     >>> from kernelrt.data import default_collate
     >>> default_collate([{"x": [1, 2.5], "name": "a"}, {"x": [3, 4.5], "name": "b"}])
-    {'x': [tensor([1, 3]), tensor([2.5000, 4.5000], dtype=float64)], 'name': ['a', 'b']}
+    {'x': [tensor([1, 3]), tensor([2.5, 4.5], dtype=float64)], 'name': ['a', 'b']}
     """
     if not batch:
         raise ShapeError("batch: expected at least one sample")

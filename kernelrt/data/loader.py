@@ -243,7 +243,7 @@ class _Slot:
         """Do the task."""
         try:
             self.value = self.task()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised where the batch is due
             self.error = error
         finally:
             self.done.set()
@@ -257,7 +257,7 @@ def _work(
     try:
         if start is not None:
             start(number)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - raised where the batch is due
         failed = error
     while (slot := tasks.get()) is not None:
         if ends.is_set():

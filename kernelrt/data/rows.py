@@ -16,8 +16,8 @@ from kernelrt.tensor.drawing import randperm
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
-__all__ = ["as_array", "count_of", "fresh_seed", "generator_of", "held", "leaves", "seed_of", "size_option",
-           "take"]  # fmt: skip
+__all__ = ["as_array", "count_of", "fresh_seed", "generator_of", "held", "leaves", "seed_of",
+           "size_option", "take"]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 

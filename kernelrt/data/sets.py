@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor.arguments import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDataset",
            "random_split"]  # fmt: skip

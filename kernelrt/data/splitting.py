@@ -50,7 +50,7 @@ def train_test_split(
     >>> from kernelrt.data import train_test_split
     >>> x = np.arange(8)
     >>> train, test, *_ = train_test_split(x, x % 2, stratify=x % 2, seed=0)
-    >>> sorted(test % 2)
+    >>> sorted((test % 2).tolist())
     [0, 1]
     """
     if not data:
@@ -134,9 +134,9 @@ def _stratified(
 
 
 def _shared(counts: np.ndarray[Any, Any], total: int) -> np.ndarray[Any, Any]:
-    """`total` shared out as `counts` are, to whole numbers: the greatest fractions are rounded up."""
+    """`total` shared out as `counts` are, in whole numbers: great fractions are rounded up."""
     exact = counts * (total / counts.sum())
-    found = np.floor(exact).astype(np.int64)
+    found: np.ndarray[Any, Any] = np.floor(exact).astype(np.int64)
     order = np.argsort(found - exact, kind="stable")
     found[order[: total - int(found.sum())]] += 1
     return found

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from kernelrt._lacking import NN, of_module
-from kernelrt.nn import functional, init, optim, utils
+from kernelrt._late import submodules
+from kernelrt.nn import functional, init, optim
 from kernelrt.nn.containers import (
     Buffer,
     ModuleDict,
@@ -75,8 +76,19 @@ from kernelrt.nn.spatial import (
     ConvTranspose3d,
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
+from kernelrt.nn.transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from kernelrt.nn.tree import named_parameters, parameters
 from kernelrt.tensor import Tensor as _Tensor
+
+if TYPE_CHECKING:
+    from kernelrt.nn import utils
 
 __all__ = [
     "GELU",
@@ -128,6 +140,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "Parameter",
     "ParameterDict",
     "ParameterList",
@@ -140,6 +153,11 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Unflatten",
     "Upsample",
     "UpsamplingBilinear2d",
@@ -157,4 +175,6 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    __getattr__ = of_module("kernelrt.nn", NN, __all__, _Tensor)
+    __getattr__ = submodules(
+        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor)
+    )

@@ -12,18 +12,20 @@ from kernelrt._functions import provide as _provide
 from kernelrt._lacking import of_module as _of_module
 from kernelrt.errors import DTypeError
 from kernelrt.tensor import Tensor as _Tensor
+from kernelrt.tensor.attention import scaled_dot_product_attention
+from kernelrt.tensor.einsum import bilinear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.tensor import Tensor
 
-__all__ = ["dropout", "embedding"]
+__all__ = ["bilinear", "dropout", "embedding", "scaled_dot_product_attention"]
 
 #: Those that are methods as they are.
 _METHODS: Final = """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
-adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear
+adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm
 binary_cross_entropy binary_cross_entropy_with_logits channel_shuffle conv1d conv2d conv3d
 conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity
 cross_entropy ctc_loss embedding_bag fold gaussian_nll_loss gelu glu grid_sample group_norm
@@ -32,7 +34,7 @@ layer_norm linear local_response_norm log_softmax logsigmoid lp_pool1d lp_pool2d
 margin_ranking_loss max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d max_unpool3d mse_loss
 multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nll_loss normalize one_hot pad
 pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
-scaled_dot_product_attention sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
+sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
 softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss unfold
 """
 #: Those that PyTorch also does in place.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Dim
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, random
 from kernelrt.tensor.arguments import axis_of, integer, real, whole
@@ -15,6 +14,7 @@ from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
+    from kernelrt.ir import Dim
     from kernelrt.tensor.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
@@ -116,7 +116,7 @@ class DrawingMethods(_Below):
             fine = fine & (most > 0) & (most < math.inf)
             marks = random.uniform((*self.dims[:-1], count), dtype=dt.float64)
             # From (0, 1]: what is not reached before has a part in the sum.
-            drawn = sums.searchsorted((1 - marks) * most)
+            drawn = cast("Any", sums).searchsorted((1 - marks) * most)
         else:
             if isinstance(size, int) and count > size:
                 raise ShapeError(
@@ -124,7 +124,7 @@ class DrawingMethods(_Below):
                 )
             fine = fine & ((chances > 0).sum(-1, keepdim=True) >= count)
             keys = chances / exponentials(self.dims, dt.float64)
-            drawn = keys.topk(count, -1)[1]
+            drawn = cast("Any", keys).topk(count, -1)[1]
         found = drawn.where(fine, -1)
         return self._of(checked(found.uop, size))
 
@@ -162,7 +162,9 @@ class DrawingMethods(_Below):
 
     def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
         """Assign numbers drawn from the normal distribution."""
-        return self._drawn("normal_", mean=mean, std=_not_below(std, "std"))
+        self._needs_floats("normal_")
+        center, spread = real(mean, "mean"), _not_below(std, "std")
+        return self._put(random.normal(self.dims, mean=center, std=spread, dtype=self.dtype))
 
     def uniform_(self, a: float = 0.0, b: float = 1.0) -> Self:
         """Assign numbers drawn evenly from [`a`, `b`)."""
@@ -178,7 +180,8 @@ class DrawingMethods(_Below):
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
         wide = self.dtype.accumulator
-        return self._put(random.normal(self.dims, mean=real(mean, "mean"), std=std, dtype=wide).exp())
+        drawn = random.normal(self.dims, mean=real(mean, "mean"), std=std, dtype=wide)
+        return self._put(drawn.exp())
 
     def exponential_(self, lambd: float = 1.0) -> Self:
         """Assign numbers drawn from the exponential distribution of rate `lambd`."""
@@ -245,13 +248,9 @@ class DrawingMethods(_Below):
         drawn = random.rand(self.dims, dtype=dt.float64) < p
         return cast("Self", drawn.cast(self.dtype))
 
-    def _drawn(self, name: str, **options: float) -> Self:
-        self._needs_floats(name)
-        numbers = {key: real(value, key) for key, value in options.items()}
-        return self._put(random.normal(self.dims, dtype=self.dtype, **numbers))
-
     def _put(self, value: Any) -> Self:
-        return self.assign(value.cast(self.dtype))
+        whole = cast("Any", self)  # assigning comes above this family
+        return cast("Self", whole.assign(value.cast(self.dtype)))
 
 
 def _probability(p: float) -> float:
@@ -269,7 +268,7 @@ def _not_below(value: float, name: str) -> float:
 
 
 def _resolving(dtype: DType) -> DType:
-    """In which type to draw what is compared with probabilities: narrow ones have no small steps."""
+    """In which type to draw what is compared with probabilities, in small steps."""
     return dt.float64 if dtype is dt.float64 else dt.float32
 
 

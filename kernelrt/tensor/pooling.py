@@ -94,7 +94,8 @@ class Windows:
         out = np.ones((), np.int64)
         beyond = self.beyond(dims)
         for k in range(self.axes):
-            size = int(dims[len(dims) - self.axes + k])  # type: ignore[call-overload]
+            size = dims[len(dims) - self.axes + k]
+            assert isinstance(size, int)
             pad, step = self.padding[k], self.stride[k]
             reach = self.dilation[k] * (self.kernel[k] - 1)
             last = size + 2 * pad + beyond[k] - reach - 1

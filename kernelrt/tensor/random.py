@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["bernoulli", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform", "xavier_normal",
-           "xavier_uniform"]  # fmt: skip
+           "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
+           "xavier_normal", "xavier_uniform"]  # fmt: skip
 
 
 def manual_seed(seed: int) -> None:
@@ -150,12 +150,13 @@ def normal(
     if shape:
         raise TypeError(f"normal() got an unexpected keyword argument {next(iter(shape))!r}")
     if len(size) == 3 and isinstance(size[2], tuple | list):
-        size, place = size[:2], size[2]
+        *first, place = size
+        size = tuple(first)
     if size and (place is not None or any(isinstance(v, TensorBase) for v in size)):
-        mean, std = (*size, std)[:2] if len(size) <= 2 else (None, None)
-        if mean is None:
+        if len(size) > 2:
             raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
-        size = ()
+        mean, *rest = size
+        std, size = rest[0] if rest else std, ()
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
         return _normal_around(mean, std, place, dtype, requires_grad=requires_grad)
     taken = check_shape(size if place is None else (tuple(place),))
@@ -169,15 +170,15 @@ def _normal_around(
     """Numbers around tensors, in the shape to which these broadcast."""
     if place is not None:
         raise ShapeError("size: tensors of means or deviations have the size themselves")
-    given = [v.detach() for v in (mean, std) if isinstance(v, TensorBase)]
+    given = [v for v in (mean, std) if isinstance(v, TensorBase)]
     for name, value in (("mean", mean), ("std", std)):
         if isinstance(value, TensorBase) and not value.dtype.is_float:
             raise DTypeError(f"{name}: expected floats, not {value.dtype.name}")
     kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
     size = broadcast(*(v.dims for v in given))
     noise = _draw(size, _normal, kind.accumulator)
-    mean, std = (v.detach() if isinstance(v, TensorBase) else v for v in (mean, std))
-    out = (noise * std + mean).cast(kind)
+    with state.no_grad():
+        out: Tensor = (noise * std + mean).cast(kind)
     return out.requires_grad_() if requires_grad else out
 
 

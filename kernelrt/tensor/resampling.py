@@ -263,7 +263,7 @@ class ResamplingMethods(_Below):
         ):
             out = self
             for axis, (_, factor) in enumerate(sizes, 2):
-                out = out.repeat_interleave(int(factor or 1), axis)
+                out = out._spread_out(int(factor or 1), axis)
             return out
         return self._interpolated(sizes, mode, bool(align_corners))
 

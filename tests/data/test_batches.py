@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,7 +14,11 @@ from kernelrt import data
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
-Pair = collections.namedtuple("Pair", "a b")
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
 
 
 def test_batches_of_one_array():
@@ -52,7 +57,7 @@ def test_structures_stay_and_rows_stay_together():
 
 def test_orders_come_from_the_seed():
     def orders(epoch, count=3):
-        return [np.concatenate([b for b in epoch]).tolist() for _ in range(count)]
+        return [np.concatenate(list(epoch)).tolist() for _ in range(count)]
 
     make = lambda seed: data.batches(Y, batch_size=3, shuffle=True, seed=seed)  # noqa: E731
     first, second = orders(make(1)), orders(make(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -237,6 +236,7 @@ def test_bad_arguments_are_named():
         with pytest.raises(kind, match=text):
             call()
     schedule = ours.OneCycleLR(opt, 0.1, 3)
-    with warnings.catch_warnings(), pytest.raises(krt.ShapeError, match="OneCycleLR: step 4"):
-        for _ in range(5):
-            schedule.step()
+    for _ in range(3):
+        schedule.step()
+    with pytest.raises(krt.ShapeError, match="OneCycleLR: step 4"):
+        schedule.step()

@@ -187,6 +187,41 @@ def test_state_of_groups_round_trips(name):
         assert (x.numpy() == y.numpy()).all()
 
 
+@pytest.mark.parametrize(("name", "options"), [
+    *((n, {}) for n in KINDS), ("SGD", {"momentum": 0.9}), ("Adam", {"amsgrad": True}),
+    ("SGD", {"momentum": 0.5, "dampening": 0.5}), ("RMSprop", {"centered": True, "momentum": 0.5}),
+    ("ASGD", {"t0": 2.0}),
+])  # fmt: skip
+def test_a_checkpoint_of_torch_is_gone_on_from(name, options):
+    a, b = leaves()
+    peer = getattr(torch.optim, name)([{"params": b[:2], "lr": 0.05}, {"params": b[2:]}],
+                                      lr=0.02, **options)  # fmt: skip
+    opt = getattr(nn.optim, name)([{"params": a[:2]}, {"params": a[2:]}], **options)
+
+    def other(rounds):
+        for k in range(rounds):
+            peer.zero_grad()
+            step(b[:2] if k == 0 else b)
+            peer.step()
+
+    other(1)
+    for _ in range(2):
+        opt.load_state_dict(peer.state_dict())
+        with krt.no_grad():
+            for x, y in zip(a, b, strict=True):
+                x.assign(y.detach().numpy().copy())
+        assert opt.param_groups[0]["lr"] == 0.05
+        for k in range(3):
+            opt.zero_grad()
+            step(a[:2] if k == 0 else a)
+            opt.step()
+        other(3)
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
+    with pytest.raises(krt.errors.StateError, match=r"\[1\].*\[2, 1\]"):
+        opt.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
+
+
 @pytest.mark.parametrize("way", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])  # noqa: S301
 def test_copies_have_groups_of_their_own(way):
     a, _ = leaves()
@@ -219,6 +254,57 @@ def test_a_closure_is_called_with_gradients_on():
         assert jitted().item() == pytest.approx(peer.step(closure(peer, b)).item())
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_an_optimizer_of_ones_own_is_written_as_for_torch(jitted):
+    class Signed(krt.optim.Optimizer):
+        def __init__(self, params, lr=0.1, power=1.0):
+            super().__init__(params, {"lr": lr, "power": power})
+
+        @krt.no_grad()
+        def step(self, closure=None):  # noqa: ARG002 - as torch has it
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    size = p.grad.abs() ** group["power"]
+                    p.assign(p - p.grad.sign() * size * group["lr"])
+
+    w = krt.tensor([1.0, -2.0], dtype="float64", requires_grad=True)
+    v = krt.tensor([3.0], dtype="float64", requires_grad=True)
+    opt = Signed([{"params": [w]}, {"params": [v], "power": 0.0}], lr=0.5)
+    schedule = krt.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+
+    def train():
+        opt.zero_grad()
+        ((w * w).sum() + (v * v).sum()).backward()
+        opt.step()
+
+    run = krt.jit(train) if jitted else train
+    run()
+    assert (w.tolist(), v.tolist()) == ([0, 0], [2.5])
+    schedule.step()
+    run()
+    assert v.tolist() == [2.25]
+    opt.param_groups[1]["power"] = 1.0
+    run()
+    assert v.tolist() == [2.25 - 4.5 * 0.25]
+    with pytest.raises(krt.UnknownNameError, match="no 'powers'"):
+        opt.param_groups[0]["powers"] = 2
+    with pytest.raises(krt.UnknownNameError, match="rules"):
+        krt.optim.Optimizer([w], {"lr": 0.1, "rules": 1})
+
+
+def test_state_by_parameter():
+    a, _ = leaves()
+    opt = nn.optim.Adam(groups(a), 0.1)
+    step(a)
+    opt.step()
+    found = opt.state[a[2]]
+    assert found["step"].item() == 1
+    assert found["exp_avg"].shape == (3,)
+    assert len(opt.state) == 3
+
+
 def test_zero_grad_makes_none_or_zeros():
     a, _ = leaves()
     opt = nn.optim.SGD(a, 0.1)
@@ -232,8 +318,10 @@ def test_zero_grad_makes_none_or_zeros():
 
 def test_bad_groups_are_named():
     a, _ = leaves()
+    bfgs = nn.optim.LBFGS(a)
     bad = [
-        (krt.UnknownNameError, "no 'momentun'", lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
+        (krt.UnknownNameError, "no 'momentun'",
+         lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
         (krt.DTypeError, r"params\[1\]: expected a dict with 'params'",
          lambda: nn.optim.SGD([{"params": a}, {"param": a}])),
         (krt.ShapeError, r"params\[1\]\['params'\]\[0\]: the same",
@@ -255,8 +343,9 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
         (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
-        (krt.JitError, "LBFGS", lambda bfgs=nn.optim.LBFGS(a): krt.jit(
-            lambda: bfgs.step(lambda: 1.0))()),
+        (krt.JitError, "add_param_group",
+         krt.jit(lambda: bfgs.add_param_group({"params": a}))),
+        (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
         (krt.ShapeError, r"lr: expected.*not float32 of shape \(2,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip

@@ -21,7 +21,7 @@ STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
 ALWAYS = (
-    "from collections.abc import Callable, Iterable", "from typing import Any",
+    "from collections.abc import Callable, Iterable, Mapping", "from typing import Any",
     "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",
 )  # fmt: skip
 #: What the rest of the package takes from the module.
@@ -33,7 +33,8 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     """The method `name` of `kind` as a function, whose first parameter is called ``input``."""
 
 def provide(
-    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any]
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
+    values: Mapping[str, object] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`."""
 '''

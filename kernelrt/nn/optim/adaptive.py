@@ -20,7 +20,8 @@ def penalized(group: Group, param: Tensor, grad: Tensor) -> Tensor:
     """The gradient with the L2 penalty of the parameter."""
     if not group.on("weight_decay"):
         return grad
-    return grad + param * at(group["weight_decay"], param)
+    total: Tensor = grad + param * at(group["weight_decay"], param)
+    return total
 
 
 class RMSprop(Optimizer):

@@ -209,6 +209,8 @@ class LBFGS(Optimizer):
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state.IncompatibleKeys:
         """Go on from what :meth:`state_dict` gave."""
+        if "param_groups" in state_dict:
+            raise StateError("state_dict: LBFGS takes none of PyTorch; begin a history of its own")
         found = state.load_state_dict(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )
@@ -242,7 +244,8 @@ class _Memory:
         """What a state dict says."""
         made = cls()
         made.turns, made.length = int(held["n_iter"]), float(held["t"])
-        made.scale, made.way, made.gradient = float(held["H_diag"]), held["d"], held["prev_flat_grad"]
+        made.scale, made.way = float(held["H_diag"]), held["d"]
+        made.gradient = held["prev_flat_grad"]
         made.steps, made.bends = list(held["old_stps"]), list(held["old_dirs"])
         made.shares = [float(v) for v in held["ro"]]
         return made
@@ -254,7 +257,8 @@ class _Memory:
             self.way = -gradient
             return self.way
         self._remember(gradient - self.gradient, self.way * self.length, most)
-        way, weights = -gradient, []
+        way: Array = -gradient
+        weights: list[float] = []
         past = list(zip(self.steps, self.bends, self.shares, strict=True))
         kind = gradient.dtype.type
         for step, bend, share in reversed(past):

@@ -40,11 +40,13 @@ class _Moments(Optimizer):
 
     def _mean(self, group: Group, i: int, grad: Tensor) -> Tensor:
         mean = group.zeros("exp_avg")[i]
-        return mean + (grad - mean) * at(1 - group["betas"][0], mean)
+        new: Tensor = mean + (grad - mean) * at(1 - group["betas"][0], mean)
+        return new
 
     def _square(self, group: Group, i: int, grad: Tensor) -> Tensor:
         square, beta = group.zeros("exp_avg_sq")[i], group["betas"][1]
-        return square * at(beta, square) + grad * grad * at(1 - beta, square)
+        new: Tensor = square * at(beta, square) + grad * grad * at(1 - beta, square)
+        return new
 
 
 class Adamax(_Moments):

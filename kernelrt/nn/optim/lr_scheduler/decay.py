@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError, ShapeError
@@ -312,16 +313,17 @@ class _Ruled(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """What to save: of callable objects their attributes, of functions nothing."""
-        held = [getattr(r, "__dict__", None) or None for r in self.lr_lambdas]
-        plain = [None if isinstance(r, type(lambda: 0)) else h
-                 for r, h in zip(self.lr_lambdas, held, strict=True)]  # fmt: skip
-        return {**super().state_dict(), "lr_lambdas": [h and dict(h) for h in plain]}
+        held = [
+            None if isinstance(r, FunctionType) else dict(getattr(r, "__dict__", {}))
+            for r in self.lr_lambdas
+        ]
+        return {**super().state_dict(), "lr_lambdas": held}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave."""
         found = self._checked(state_dict)
         for rule, held in zip(self.lr_lambdas, found.pop("lr_lambdas"), strict=True):
-            if held is not None:
+            if held:
                 rule.__dict__.update(held)
         self.__dict__.update(found)
 

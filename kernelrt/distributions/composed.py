@@ -1,0 +1,215 @@
+"""Distributions made of others: Independent, MixtureSameFamily."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.distributions.base import Distribution
+from kernelrt.distributions.discrete import Categorical
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Independent", "MixtureSameFamily"]
+
+
+class Independent(Distribution):
+    """A distribution whose last batch axes are taken for one event.
+
+    Parameters
+    ----------
+    base_distribution : Distribution
+        The distribution.
+    reinterpreted_batch_ndims : int
+        How many axes.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    _parts = ()
+
+    def __init__(
+        self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(base_distribution, Distribution):
+            raise DTypeError(
+                "base_distribution: expected a Distribution, not "
+                f"{type(base_distribution).__name__}"
+            )
+        count = integer(reinterpreted_batch_ndims, "reinterpreted_batch_ndims", least=0)
+        batch = base_distribution.batch_shape
+        if count > len(batch):
+            raise ShapeError(
+                f"reinterpreted_batch_ndims: expected at most {len(batch)} axes of the batch, not "
+                f"{count}"
+            )
+        self.base_dist = base_distribution
+        self.reinterpreted_batch_ndims = count
+        cut = len(batch) - count
+        super().__init__(
+            batch[:cut], (*batch[cut:], *base_distribution.event_shape), validate_args
+        )
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether draws have gradients."""
+        return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return self.base_dist.support
+
+    def expand(self, batch_shape: Sequence[Dim]) -> Independent:
+        """This distribution repeated to another batch shape."""
+        inner = self.event_shape[: self.reinterpreted_batch_ndims]
+        base = self.base_dist.expand((*batch_shape, *inner))
+        return Independent(base, self.reinterpreted_batch_ndims, self._validates)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.base_dist.mean
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.base_dist.mode
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.base_dist.variance
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        return self.base_dist.sample(sample_shape)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        return self.base_dist.rsample(sample_shape)
+
+    def _summed(self, x: Tensor) -> Tensor:
+        for _ in range(self.reinterpreted_batch_ndims):
+            x = x.sum(-1)
+        return x
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        return self._summed(self.base_dist.log_prob(value))
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self._summed(self.base_dist.entropy())
+
+    def __repr__(self) -> str:
+        return f"Independent({self.base_dist!r}, {self.reinterpreted_batch_ndims})"
+
+
+class MixtureSameFamily(Distribution):
+    """A mixture of distributions of one kind.
+
+    Parameters
+    ----------
+    mixture_distribution : Categorical
+        Which of them, batch shape (...).
+    component_distribution : Distribution
+        They, along the last axis of the batch shape (..., n).
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    _parts = ()
+
+    def __init__(
+        self, mixture_distribution: Categorical, component_distribution: Distribution,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(mixture_distribution, Categorical):
+            raise DTypeError(
+                "mixture_distribution: expected a Categorical, not "
+                f"{type(mixture_distribution).__name__}"
+            )
+        if not isinstance(component_distribution, Distribution):
+            raise DTypeError(
+                "component_distribution: expected a Distribution, not "
+                f"{type(component_distribution).__name__}"
+            )
+        batch, wanted = component_distribution.batch_shape, mixture_distribution.param_shape
+        if not batch or batch[-1] != wanted[-1]:
+            raise ShapeError(
+                f"component_distribution: expected a batch of {wanted[-1]} along its last axis, "
+                f"not {batch}"
+            )
+        self.mixture_distribution = mixture_distribution.expand(batch[:-1])
+        self.component_distribution = component_distribution
+        super().__init__(batch[:-1], component_distribution.event_shape, validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return self.component_distribution.support
+
+    def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:
+        """This distribution repeated to another batch shape."""
+        count = self.mixture_distribution.param_shape[-1]
+        return MixtureSameFamily(
+            self.mixture_distribution.expand(batch_shape),
+            self.component_distribution.expand((*batch_shape, count)), self._validates,
+        )  # fmt: skip
+
+    def _weights(self) -> Tensor:
+        """Probabilities of the components, with the axes of an event behind."""
+        probs = self.mixture_distribution.probs
+        return probs.reshape((*probs.dims, *([1] * len(self.event_shape))))
+
+    @property
+    def _axis(self) -> int:
+        return -1 - len(self.event_shape)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return (self._weights() * self.component_distribution.mean).sum(self._axis)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        weights, parts = self._weights(), self.component_distribution
+        inner = (weights * parts.variance).sum(self._axis)
+        away = parts.mean - self.mean.unsqueeze(self._axis)
+        return inner + (weights * away.square()).sum(self._axis)
+
+    def _each(self, value: Any) -> Tensor:
+        return self._value(value).unsqueeze(self._axis)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        each = self.component_distribution.log_prob(self._each(value))
+        return (each + self.mixture_distribution.logits).logsumexp(-1)
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        each = self.component_distribution.cdf(self._each(value))
+        return (each * self.mixture_distribution.probs).sum(-1)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            which = self.mixture_distribution.sample(sample_shape)
+            every = self.component_distribution.sample(sample_shape)
+            tail = len(self.event_shape)
+            index = which.reshape((*which.dims, 1, *([1] * tail)))
+            wanted = (*which.dims, 1, *self.event_shape)
+            return every.gather(every.ndim - 1 - tail, index.expand(wanted)).squeeze(self._axis)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamily({self.mixture_distribution!r}, {self.component_distribution!r})"

@@ -1,0 +1,105 @@
+"""What values parameters and samples may have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Constraint", "between", "boolean", "integer_between", "lower_cholesky",
+           "nonnegative", "nonnegative_integer", "one_hot", "positive", "real", "real_vector",
+           "simplex", "unit_interval"]  # fmt: skip
+
+
+class Constraint:
+    """A condition on values.
+
+    Parameters
+    ----------
+    text : str
+        What is expected, for errors.
+    check : callable
+        Gives bools of a tensor, without the last `event_dim` axes.
+    event_dim : int
+        How many axes make one value.
+    is_discrete : bool
+        Whether values are whole.
+    """
+
+    def __init__(
+        self, text: str, check: Callable[[Tensor], Tensor], event_dim: int = 0,
+        is_discrete: bool = False,
+    ) -> None:  # fmt: skip
+        self.text = text
+        self._check = check
+        self.event_dim = event_dim
+        self.is_discrete = is_discrete
+
+    def check(self, value: Tensor) -> Tensor:
+        """Bools that tell where the condition holds."""
+        return self._check(value)
+
+    def __repr__(self) -> str:
+        return f"Constraint({self.text})"
+
+
+def _is_real(x: Tensor) -> Tensor:
+    return x == x  # not NaN
+
+
+def _is_whole(x: Tensor) -> Tensor:
+    return x == x.floor()
+
+
+def _is_simplex(x: Tensor) -> Tensor:
+    return (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6)
+
+
+def _is_one_hot(x: Tensor) -> Tensor:
+    return ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
+
+
+def _is_lower_cholesky(x: Tensor) -> Tensor:
+    rest = (x == x.tril()).all(-1).all(-1)
+    return rest & (x.diagonal(0, -2, -1) > 0).all(-1)
+
+
+real = Constraint("a number, not NaN", _is_real)
+real_vector = Constraint("numbers, not NaN", lambda x: _is_real(x).all(-1), 1)
+positive = Constraint("a number above 0", lambda x: x > 0)
+nonnegative = Constraint("a number of at least 0", lambda x: x >= 0)
+unit_interval = Constraint("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))
+boolean = Constraint("0 or 1", lambda x: (x == 0) | (x == 1), is_discrete=True)
+nonnegative_integer = Constraint(
+    "a whole number of at least 0", lambda x: _is_whole(x) & (x >= 0), is_discrete=True
+)
+simplex = Constraint("numbers of at least 0 that sum to 1", _is_simplex, 1)
+one_hot = Constraint("a single 1 among zeros", _is_one_hot, 1, is_discrete=True)
+lower_cholesky = Constraint(
+    "a lower triangular matrix with a positive diagonal", _is_lower_cholesky, 2
+)
+
+
+def between(low: Tensor | float, high: Tensor | float) -> Constraint:
+    """A number of an interval, the ends among them."""
+    return Constraint(f"a number from {_told(low)} to {_told(high)}",
+                      lambda x: (x >= low) & (x <= high))  # fmt: skip
+
+
+def integer_between(low: Tensor | float, high: Tensor | float) -> Constraint:
+    """A whole number of an interval, the ends among them."""
+    return Constraint(
+        f"a whole number from {_told(low)} to {_told(high)}",
+        lambda x: _is_whole(x) & (x >= low) & (x <= high), is_discrete=True,
+    )  # fmt: skip
+
+
+def _told(value: Tensor | float) -> str:
+    if isinstance(value, int | float):
+        return str(value)
+    return str(value.item()) if value.numel() == 1 else "its lower or upper end"
+
+

@@ -1,0 +1,379 @@
+"""Distributions of real numbers with a location and a scale; Uniform."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt import dtype as dt
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.noise import log_gamma
+from kernelrt.errors import ShapeError
+from kernelrt.tensor import is_tracing, random
+from kernelrt.tensor.comparison import where
+from kernelrt.tensor.creation import full_like
+from kernelrt.tensor.drawing import exponentials
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Cauchy", "Gumbel", "Laplace", "Normal", "StudentT", "Uniform"]
+
+_EULER = 0.57721566490153286061
+
+
+class _Located(Distribution):
+    """A distribution that a location and a scale make of one of its kind.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        The location, and the scale, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
+    has_rsample = True
+    _params: ClassVar[tuple[str, ...]] = ("loc", "scale")
+
+    def __init__(
+        self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.loc, self.scale = as_params(loc=loc, scale=scale)
+        super().__init__(self.loc.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
+
+    def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
+        raise NotImplementedError
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        return self.loc + self.scale * self._noise(self._extended(sample_shape))
+
+    def _standard(self, value: Any) -> Tensor:
+        return (self._value(value) - self.loc) / self.scale
+
+
+class Normal(_Located):
+    """The normal distribution.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        The mean, and the standard deviation, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import Normal
+    >>> Normal(0.0, 1.0).log_prob(0.0)
+    tensor(-0.9189385)
+    """
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.scale.square()
+
+    def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
+        return random.randn(shape, dtype=self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        z = self._standard(value)
+        return -0.5 * (z * z) - self.scale.log() - 0.5 * math.log(2 * math.pi)
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return 0.5 * (-self._standard(value) / math.sqrt(2)).erfc()
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return self.loc + self.scale * (self._share(value) * 2 - 1).erfinv() * math.sqrt(2)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
+
+
+class Laplace(_Located):
+    """The Laplace distribution: two exponential ones, back to back."""
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return 2 * self.scale.square()
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return math.sqrt(2) * self.scale
+
+    def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
+        size = exponentials(shape, self.loc.dtype.accumulator)
+        left = random.bernoulli(shape, 0.5)
+        return where(left, -size, size).cast(self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        return -(2 * self.scale).log() - self._standard(value).abs()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        z = self._standard(value)
+        return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        term = self._share(value) - 0.5
+        return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return 1 + (2 * self.scale).log()
+
+
+class Cauchy(_Located):
+    """The Cauchy distribution, which has no mean and no variance."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return full_like(self.loc, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return full_like(self.loc, math.inf)
+
+    def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
+        turn = (random.rand(shape, dtype=dt.float64) - 0.5) * math.pi
+        return turn.tan().cast(self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        z = self._standard(value)
+        return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return self._standard(value).atan() / math.pi + 0.5
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return ((self._share(value) - 0.5) * math.pi).tan() * self.scale + self.loc
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return math.log(4 * math.pi) + self.scale.log()
+
+
+class Gumbel(_Located):
+    """The Gumbel distribution, of the greatest of many values."""
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.loc + self.scale * _EULER
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return (math.pi / math.sqrt(6)) * self.scale
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.stddev.square()
+
+    def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
+        drawn = exponentials(shape, self.loc.dtype.accumulator)
+        return (-drawn.log()).cast(self.loc.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        z = -self._standard(value)
+        return z - z.exp() - self.scale.log()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return (-(-self._standard(value)).exp()).exp()
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return self.loc - self.scale * (-self._share(value).log()).log()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self.scale.log() + (1 + _EULER)
+
+
+class StudentT(Distribution):
+    """Student's t distribution.
+
+    Parameters
+    ----------
+    df : float or Tensor
+        Degrees of freedom, above 0.
+    loc, scale : float or Tensor
+        The location, and the scale, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "df": constraints.positive, "loc": constraints.real, "scale": constraints.positive,
+    }  # fmt: skip
+    has_rsample = True
+    _params = ("df", "loc", "scale")
+
+    def __init__(
+        self, df: float | Tensor, loc: float | Tensor = 0.0, scale: float | Tensor = 1.0,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.df, self.loc, self.scale = as_params(df=df, loc=loc, scale=scale)
+        super().__init__(self.df.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return where(self.df > 1, self.loc, math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        df = self.df
+        safe = where(df > 2, df, 3.0)
+        finite = self.scale.square() * safe / (safe - 2)
+        return where(df > 2, finite, where(df > 1, math.inf, math.nan).cast(finite.dtype))
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        shape = self._extended(sample_shape)
+        noise = random.randn(shape, dtype=self.df.dtype)
+        # With x of the gamma distribution of df / 2, 2 x is chi-squared.
+        half = 0.5 * self.df
+        log_share = half.log() - log_gamma(half, shape)
+        return self.loc + self.scale * noise * (0.5 * log_share).exp()
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        y, df = (self._value(value) - self.loc) / self.scale, self.df
+        norm = self.scale.log() + 0.5 * df.log() + 0.5 * math.log(math.pi)
+        norm = norm + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
+        return -0.5 * (df + 1) * (y * y / df).log1p() - norm
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        df = self.df
+        beta = (0.5 * df).lgamma() + math.lgamma(0.5) - (0.5 * (df + 1)).lgamma()
+        middle = 0.5 * (df + 1) * ((0.5 * (df + 1)).digamma() - (0.5 * df).digamma())
+        return self.scale.log() + middle + 0.5 * df.log() + beta
+
+
+class Uniform(Distribution):
+    """The even distribution on an interval.
+
+    Parameters
+    ----------
+    low, high : float or Tensor
+        Its ends, in order.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"low": constraints.real, "high": constraints.real}
+    has_rsample = True
+    _params = ("low", "high")
+
+    def __init__(
+        self, low: float | Tensor, high: float | Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.low, self.high = as_params(low=low, high=high)
+        super().__init__(self.low.dims, (), validate_args)
+        if self._validates and not is_tracing() and not bool((self.low < self.high).all().item()):
+            raise ShapeError("low, high: Uniform expected low < high")
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.between(self.low, self.high)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return (self.low + self.high) / 2
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return full_like(self.low, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return (self.high - self.low).square() / 12
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return (self.high - self.low) / math.sqrt(12)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        drawn = random.rand(self._extended(sample_shape), dtype=self.low.dtype)
+        return self.low + drawn * (self.high - self.low)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found = self._value(value)
+        inside = ((self.low <= found) & (self.high > found)).cast(self.low.dtype)
+        return inside.log() - (self.high - self.low).log()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return ((self._value(value) - self.low) / (self.high - self.low)).clamp(0, 1)
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return self._share(value) * (self.high - self.low) + self.low
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return (self.high - self.low).log()

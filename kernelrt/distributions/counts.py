@@ -1,0 +1,223 @@
+"""Distributions of counts: Poisson, Geometric, Binomial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt import dtype as dt
+from kernelrt.distributions import constraints, noise
+from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.discrete import Chances
+from kernelrt.errors import ShapeError
+from kernelrt.tensor import is_tracing
+from kernelrt.tensor.comparison import where
+from kernelrt.tensor.creation import arange, zeros_like
+from kernelrt.tensor.drawing import exponentials
+from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Binomial", "Geometric", "Poisson"]
+
+
+class Poisson(Distribution):
+    """The Poisson distribution.
+
+    Draws count gaps where the mean is below 10 and are by rejection in 16 rounds at once above;
+    one of 2e8 is the mean in place of a draw.
+
+    Parameters
+    ----------
+    rate : float or Tensor
+        The mean, of at least 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"rate": constraints.nonnegative}
+    _params = ("rate",)
+
+    def __init__(self, rate: float | Tensor, validate_args: bool | None = None) -> None:
+        (self.rate,) = as_params(rate=rate)
+        super().__init__(self.rate.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.nonnegative_integer
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.rate.floor()
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.rate
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            return noise.poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found = self._value(value).cast(self.rate.dtype)
+        return found.xlogy(self.rate) - self.rate - (found + 1).lgamma()
+
+
+class Geometric(Chances):
+    """How many trials fail before one succeeds.
+
+    Parameters
+    ----------
+    probs : float or Tensor, optional
+        The chance of a trial, above 0 and up to 1.
+    logits : float or Tensor, optional
+        In its place: the logarithm of its odds.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "_probs": constraints.Constraint("above 0 and up to 1", lambda x: (x > 0) & (x <= 1)),
+        "_logits": constraints.real,
+    }
+
+    def __init__(
+        self, probs: float | Tensor | None = None, logits: float | Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        (held,) = self._hold(probs, logits)
+        super().__init__(held.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.nonnegative_integer
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return 1 / self.probs - 1
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return zeros_like(self.probs)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return (1 / self.probs - 1) / self.probs
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            shape, chance = self._extended(sample_shape), self.probs.double()
+            trials = exponentials(shape, dt.float64) / -(-chance).log1p()
+            return trials.floor().cast(self.probs.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, chance = self._value(value), self.probs
+        sure = (chance == 1) & (found == 0)
+        return found * (-where(sure, 0.0, chance)).log1p() + chance.log()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        bits = self.logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
+        return bits / self.probs
+
+
+class Binomial(Chances):
+    """How many of some trials succeed.
+
+    Draws count gaps where the mean, or that of failures, is below 10, and are by rejection in 16
+    rounds at once above; one of 2e8 is the mode in place of a draw.
+
+    Parameters
+    ----------
+    total_count : int or Tensor
+        Number of trials, at least 0.
+    probs : float or Tensor, optional
+        The chance of a trial, from 0 to 1.
+    logits : float or Tensor, optional
+        In its place: the logarithm of its odds.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "total_count": constraints.nonnegative_integer, "_probs": constraints.unit_interval,
+        "_logits": constraints.real,
+    }  # fmt: skip
+    has_enumerate_support = True
+    _params: ClassVar[tuple[str, ...]] = ("total_count", "_probs", "_logits")
+
+    def __init__(
+        self, total_count: int | Tensor = 1, probs: float | Tensor | None = None,
+        logits: float | Tensor | None = None, validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        held, self.total_count = self._hold(probs, logits, total_count=total_count)
+        super().__init__(held.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.integer_between(0, self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.total_count * self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            shape = self._extended(sample_shape)
+            return noise.binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, n, logits = self._value(value), self.total_count, self.logits
+        ways = (n + 1).lgamma() - (found + 1).lgamma() - (n - found + 1).lgamma()
+        return ways + found * logits - n * logits.softplus()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        every = self.log_prob(self.enumerate_support())
+        return -(every.exp() * every).sum(0)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first axis."""
+        if is_tracing():
+            raise ShapeError("total_count: how many values there are, is not known in a trace")
+        counts = self.total_count.detach()
+        most = int(counts.max().item())
+        if most != int(counts.min().item()):
+            raise ShapeError("total_count: numbers of trials differ, and so do their values")
+        rank = len(self.batch_shape)
+        line = arange(most + 1, dtype=self.probs.dtype).reshape(-1, *([1] * rank))
+        return line.expand((most + 1, *self.batch_shape)) if expand else line

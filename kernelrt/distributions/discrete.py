@@ -1,0 +1,308 @@
+"""Distributions of categories: Bernoulli, Categorical, OneHotCategorical."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt import dtype as dt
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import broadcast, prod
+from kernelrt.tensor.comparison import where
+from kernelrt.tensor.creation import arange, full_like
+from kernelrt.tensor.state import no_grad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical"]
+
+
+def _one_of(kind: str, probs: object, logits: object) -> None:
+    if (probs is None) == (logits is None):
+        raise ShapeError(f"probs, logits: {kind} takes one of them")
+
+
+def _safe(probs: Tensor) -> Tensor:
+    """Probabilities whose logarithms are finite."""
+    least = 2.0 ** (1 - probs.dtype.digits)
+    return probs.clamp(least, 1 - least)
+
+
+class Chances(Distribution):
+    """A distribution of trials, with a chance given as such or by its odds."""
+
+    _params: ClassVar[tuple[str, ...]] = ("_probs", "_logits")
+    _probs: Tensor
+    _logits: Tensor
+
+    def _hold(self, probs: Any, logits: Any, **others: Any) -> list[Tensor]:
+        """The one that is given, and other parameters, in one shape."""
+        _one_of(type(self).__name__, probs, logits)
+        name = "logits" if probs is None else "probs"
+        held, *rest = as_params(**{name: logits if probs is None else probs}, **others)
+        self.__dict__["_" + name] = held
+        return [held, *rest]
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of ones."""
+        held: Tensor | None = self.__dict__.get("_probs")
+        return self._logits.sigmoid() if held is None else held
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of their odds."""
+        if "_logits" in self.__dict__:
+            return self._logits
+        safe = _safe(self._probs)
+        return safe.log() - (-safe).log1p()
+
+
+class Bernoulli(Chances):
+    """Ones with a probability, else zeros.
+
+    Parameters
+    ----------
+    probs : float or Tensor, optional
+        Probabilities of ones.
+    logits : float or Tensor, optional
+        In their place: the logarithms of their odds.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "_probs": constraints.unit_interval, "_logits": constraints.real,
+    }  # fmt: skip
+    has_enumerate_support = True
+
+    def __init__(
+        self, probs: float | Tensor | None = None, logits: float | Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        (held,) = self._hold(probs, logits)
+        super().__init__(held.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.boolean
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        probs = self.probs
+        return where(probs == 0.5, math.nan, (probs >= 0.5).cast(probs.dtype))
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            return self.probs.expand(self._extended(sample_shape)).bernoulli()
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        logits = self.logits
+        target = self._value(value).cast(logits.dtype)
+        shape = broadcast(logits.dims, target.dims)
+        return -logits.expand(shape).binary_cross_entropy_with_logits(
+            target.expand(shape), reduction="none"
+        )
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        logits = self.logits
+        return logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first axis."""
+        return _all_values(2, self, self.probs.dtype, expand=expand)
+
+
+def _all_values(
+    count: int, of: Distribution, dtype: dt.DType, *, expand: bool
+) -> Tensor:
+    rank = len(of.batch_shape)
+    line = arange(count, dtype=dtype).reshape(count, *([1] * rank))
+    return line.expand((count, *of.batch_shape)) if expand else line
+
+
+class Categorical(Distribution):
+    """Numbers of categories, by their probabilities.
+
+    Parameters
+    ----------
+    probs : Tensor, optional
+        Of at least 0, shape (..., n); they are divided by their sum.
+    logits : Tensor, optional
+        In their place: logarithms, up to a number that all share.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    has_enumerate_support = True
+    _params = ("probs", "logits")
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
+    probs: Tensor
+    logits: Tensor
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        _one_of("Categorical", probs, logits)
+        name = "logits" if probs is None else "probs"
+        (held,) = as_params(**{name: logits if probs is None else probs})
+        if held.ndim < 1:
+            raise ShapeError(f"{name}: Categorical expected at least one axis, not a scalar")
+        self._count = int(held.shape[-1])
+        if probs is None:
+            self.logits = held - held.logsumexp(-1, keepdim=True)
+            self.probs = self.logits.softmax(-1)
+        else:
+            self.probs = held / held.sum(-1, keepdim=True)
+            self.logits = _safe(self.probs).log()
+        super().__init__(held.dims[:-1], (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.integer_between(0, self._count - 1)
+
+    @property
+    def param_shape(self) -> tuple[Dim, ...]:
+        """The shape of the probabilities."""
+        return self.probs.dims
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return full_like(self.probs[..., 0], math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.probs.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return full_like(self.probs[..., 0], math.nan)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        shape = self._extended(sample_shape)
+        size = tuple(shape[: len(shape) - len(self.batch_shape)])
+        count = prod(size)
+        if count == 0:
+            return arange(0).reshape(shape)
+        with no_grad():
+            rows = self.probs.detach().reshape(-1, self._count)
+            drawn = rows.multinomial(int(count), replacement=True)  # type: ignore[arg-type]
+            return drawn.mT.reshape(shape)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found = self._value(value).cast(dt.int64)
+        shape = broadcast(found.dims, self.batch_shape)
+        logits = self.logits.expand((*shape, self._count))
+        return logits.gather(-1, found.expand(shape).unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        least = -3.4028234663852886e38 if self.logits.dtype is not dt.float64 else (
+            -1.7976931348623157e308)  # fmt: skip
+        return -(self.logits.clamp(min=least) * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first axis."""
+        return _all_values(self._count, self, dt.int64, expand=expand)
+
+
+class OneHotCategorical(Distribution):
+    """Categories as vectors with a single one.
+
+    Parameters
+    ----------
+    probs, logits : Tensor, optional
+        As in :class:`Categorical`.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    has_enumerate_support = True
+    _parts = ("_categorical",)
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args
+        )
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._categorical.logits
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.one_hot
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self._vectors(self._categorical.mode)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.probs * (1 - self.probs)
+
+    def _vectors(self, places: Tensor) -> Tensor:
+        return places.one_hot(static(self.event_shape[0], "probs")).cast(self.probs.dtype)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        return self._vectors(self._categorical.sample(sample_shape))
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        return self._categorical.log_prob(self._value(value).argmax(-1))
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self._categorical.entropy()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first axis."""
+        return self._vectors(self._categorical.enumerate_support(expand))

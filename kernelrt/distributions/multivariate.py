@@ -1,0 +1,158 @@
+"""The multivariate normal distribution."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import broadcast
+from kernelrt.tensor import random
+from kernelrt.tensor.creation import eye
+from kernelrt.tensor.joining import cat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["MultivariateNormal", "solve_lower"]
+
+
+def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
+    """The x of ``lower @ x = right`` by substitution, for shapes (..., n, n) and (..., n, m)."""
+    size = int(lower.shape[-1])
+    rows: list[Tensor] = []
+    for i in range(size):
+        row = right[..., i : i + 1, :]
+        if i:
+            row = row - lower[..., i : i + 1, :i] @ cat(rows, -2)
+        rows.append(row / lower[..., i : i + 1, i : i + 1])
+    return cat(rows, -2)
+
+
+class MultivariateNormal(Distribution):
+    """The normal distribution of vectors.
+
+    Parameters
+    ----------
+    loc : Tensor
+        The mean, shape (..., n).
+    covariance_matrix, precision_matrix : Tensor, optional
+        Positive definite, shape (..., n, n).
+    scale_tril : Tensor, optional
+        In their place: the Cholesky factor of the covariance, lower triangular.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "loc": constraints.real_vector, "scale_tril": constraints.lower_cholesky,
+    }  # fmt: skip
+    has_rsample = True
+    _params = ("loc", "scale_tril")
+
+    def __init__(
+        self, loc: Tensor, covariance_matrix: Tensor | None = None,
+        precision_matrix: Tensor | None = None, scale_tril: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
+                 "scale_tril": scale_tril}  # fmt: skip
+        named = [(name, value) for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise ShapeError(f"{', '.join(given)}: MultivariateNormal takes one of them")
+        (center,), (name, matrix) = as_params(loc=loc), named[0]
+        (matrix,) = as_params(**{name: matrix})
+        if center.ndim < 1:
+            raise ShapeError("loc: MultivariateNormal expected at least one axis, not a scalar")
+        size = center.dims[-1]
+        if matrix.ndim < 2 or tuple(matrix.dims[-2:]) != (size, size):
+            raise ShapeError(
+                f"{name}: expected shape (..., {size}, {size}) for a loc of {size} numbers, not "
+                f"{matrix.shape}"
+            )
+        batch = broadcast(matrix.dims[:-2], center.dims[:-1])
+        self.loc = center.expand((*batch, size))
+        self.scale_tril = _factor(name, matrix).expand((*batch, size, size))
+        super().__init__(batch, (size,), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real_vector
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The covariance."""
+        return self.scale_tril @ self.scale_tril.mT
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.scale_tril.square().sum(-1)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        noise = random.randn(self._extended(sample_shape), dtype=self.loc.dtype)
+        return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def _rank(self) -> int:
+        return static(self.event_shape[0], "loc")
+
+    def _log_size(self) -> Tensor:
+        """Half the logarithm of the determinant."""
+        return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        away = self._value(value) - self.loc
+        lower = self.scale_tril.expand((*away.dims, away.dims[-1]))
+        square = solve_lower(lower, away.unsqueeze(-1)).square().sum((-2, -1))
+        return (square + self._rank * math.log(2 * math.pi)) * -0.5 - self._log_size()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self._log_size() + 0.5 * self._rank * (1 + math.log(2 * math.pi))
+
+
+def _factor(name: str, matrix: Tensor) -> Tensor:
+    """The Cholesky factor of the covariance."""
+    if name == "scale_tril":
+        return matrix
+    if name == "covariance_matrix":
+        return _cholesky(matrix)
+    # The precision is L L^T, so the covariance is (J L' J)^-1 of the flipped factor.
+    flipped = _cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
+    size = int(matrix.shape[-1])
+    one = eye(size, dtype=matrix.dtype).expand(matrix.dims)
+    return solve_lower(flipped, one)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    """The lower factor, column by column."""
+    size = int(matrix.shape[-1])
+    columns: list[Tensor] = []
+    for j in range(size):
+        column = matrix[..., :, j : j + 1]
+        if columns:
+            done = cat(columns, -1)
+            column = column - done @ done[..., j : j + 1, :].mT
+        column = column / column[..., j : j + 1, :].sqrt()
+        columns.append(column)
+    return cat(columns, -1).tril()

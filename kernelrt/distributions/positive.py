@@ -1,0 +1,320 @@
+"""Distributions of the gamma family: Gamma, Chi2, Exponential, Beta, Dirichlet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.distributions.noise import log_gamma
+from kernelrt.errors import ShapeError
+from kernelrt.tensor.comparison import where
+from kernelrt.tensor.creation import zeros_like
+from kernelrt.tensor.drawing import exponentials
+from kernelrt.tensor.joining import stack
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.dtype import DType
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma"]
+
+
+def _tiny(dtype: DType) -> float:
+    """The least normal number."""
+    return {"float64": 2.0**-1022, "float16": 2.0**-14}.get(dtype.name, 2.0**-126)
+
+
+class Gamma(Distribution):
+    """The gamma distribution.
+
+    Draws are by rejection in eight rounds at once; one of 2e10 is the mode of the proposal in
+    place of a draw. Gradients of :meth:`rsample` are by implicit reparameterization.
+
+    Parameters
+    ----------
+    concentration, rate : float or Tensor
+        Above 0; the mean is ``concentration / rate``.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "concentration": constraints.positive, "rate": constraints.positive,
+    }  # fmt: skip
+    has_rsample = True
+    _params: ClassVar[tuple[str, ...]] = ("concentration", "rate")
+
+    def __init__(
+        self, concentration: float | Tensor, rate: float | Tensor,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.concentration, self.rate = as_params(concentration=concentration, rate=rate)
+        super().__init__(self.concentration.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.nonnegative
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.concentration / self.rate
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return ((self.concentration - 1) / self.rate).clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.concentration / self.rate.square()
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        drawn = log_gamma(self.concentration, self._extended(sample_shape)).exp() / self.rate
+        return drawn + (drawn.detach().clamp(min=_tiny(drawn.dtype)) - drawn.detach())
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, a = self._value(value), self.concentration
+        return a.xlogy(self.rate) + (a - 1).xlogy(found) - self.rate * found - a.lgamma()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        a = self.concentration
+        return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
+
+
+class Chi2(Gamma):
+    """The chi-squared distribution.
+
+    Parameters
+    ----------
+    df : float or Tensor
+        Degrees of freedom, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"df": constraints.positive}
+    _params = ("concentration", "rate", "df")
+
+    def __init__(self, df: float | Tensor, validate_args: bool | None = None) -> None:
+        (self.df,) = as_params(df=df)
+        super().__init__(0.5 * self.df, 0.5, validate_args)
+
+
+class Exponential(Distribution):
+    """The exponential distribution.
+
+    Parameters
+    ----------
+    rate : float or Tensor
+        Above 0; the mean is one over it.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"rate": constraints.positive}
+    has_rsample = True
+    _params = ("rate",)
+
+    def __init__(self, rate: float | Tensor, validate_args: bool | None = None) -> None:
+        (self.rate,) = as_params(rate=rate)
+        super().__init__(self.rate.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.nonnegative
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.rate.reciprocal()
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return zeros_like(self.rate)
+
+    @property
+    def stddev(self) -> Tensor:
+        """The root of the variance."""
+        return self.rate.reciprocal()
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.rate.square().reciprocal()
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        kind = self.rate.dtype
+        drawn = exponentials(self._extended(sample_shape), kind.accumulator).cast(kind)
+        return drawn / self.rate
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        return self.rate.log() - self.rate * self._value(value)
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return -(-self.rate * self._value(value)).expm1()
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return -(-self._share(value)).log1p() / self.rate
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return 1 - self.rate.log()
+
+
+class Dirichlet(Distribution):
+    """The Dirichlet distribution, of shares that sum to 1.
+
+    Draws are shares of gamma variates, whose logarithms do not underflow.
+
+    Parameters
+    ----------
+    concentration : Tensor
+        Above 0, shape (..., n).
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {"concentration": constraints.Constraint(
+        "numbers above 0", lambda x: (x > 0).all(-1), 1)}  # fmt: skip
+    has_rsample = True
+    _params = ("concentration",)
+
+    def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        (self.concentration,) = as_params(concentration=concentration)
+        shape = self.concentration.dims
+        if not shape:
+            raise ShapeError("concentration: Dirichlet expected at least one axis, not a scalar")
+        super().__init__(shape[:-1], shape[-1:], validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.simplex
+
+    @property
+    def _total(self) -> Tensor:
+        return self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.concentration / self._total
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        less = (self.concentration - 1).clamp(min=0)
+        inner = less / less.sum(-1, keepdim=True)
+        bare = (self.concentration < 1).all(-1, keepdim=True)
+        top = self.concentration.argmax(-1).one_hot(static(self.event_shape[0], "concentration"))
+        return where(bare, top.cast(inner.dtype), inner)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        total, a = self._total, self.concentration
+        return a * (total - a) / (total.square() * (total + 1))
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        return log_gamma(self.concentration, self._extended(sample_shape)).softmax(-1)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, a = self._value(value), self.concentration
+        return (a - 1).xlogy(found).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        a, total = self.concentration, self.concentration.sum(-1)
+        size = static(self.event_shape[0], "concentration")
+        norm = a.lgamma().sum(-1) - total.lgamma() - (size - total) * total.digamma()
+        return norm - ((a - 1) * a.digamma()).sum(-1)
+
+
+class Beta(Distribution):
+    """The beta distribution.
+
+    Parameters
+    ----------
+    concentration1, concentration0 : float or Tensor
+        Often called alpha and beta, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "concentration1": constraints.positive, "concentration0": constraints.positive,
+    }  # fmt: skip
+    has_rsample = True
+    _params = ("concentration1", "concentration0")
+
+    def __init__(
+        self, concentration1: float | Tensor, concentration0: float | Tensor,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.concentration1, self.concentration0 = as_params(
+            concentration1=concentration1, concentration0=concentration0
+        )
+        super().__init__(self.concentration1.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.unit_interval
+
+    @property
+    def _both(self) -> Dirichlet:
+        return Dirichlet(stack([self.concentration1, self.concentration0], -1), False)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.concentration1 / (self.concentration1 + self.concentration0)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self._both.mode[..., 0]
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        total = self.concentration1 + self.concentration0
+        return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        shape = self._extended(sample_shape)
+        first, second = (log_gamma(c, shape) for c in (self.concentration1, self.concentration0))
+        return (first - second).sigmoid()
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found = self._value(value)
+        a, b = self.concentration1, self.concentration0
+        norm = (a + b).lgamma() - a.lgamma() - b.lgamma()
+        return (a - 1).xlogy(found) + (b - 1).xlogy(1 - found) + norm
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self._both.entropy()
+
+

@@ -1,0 +1,220 @@
+"""Distributions of transformed values: TransformedDistribution, LogNormal, TanhNormal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, UnsupportedError
+from kernelrt.distributions.continuous import Normal
+from kernelrt.distributions.transforms import (
+    AffineTransform,
+    ComposeTransform,
+    ExpTransform,
+    TanhTransform,
+    Transform,
+)
+from kernelrt.errors import DTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["LogNormal", "TanhNormal", "TransformedDistribution"]
+
+
+class TransformedDistribution(Distribution):
+    """The distribution of what transforms make of samples.
+
+    Parameters
+    ----------
+    base_distribution : Distribution
+        Whose samples.
+    transforms : Transform or sequence of Transform
+        The first to be done comes first.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    _parts = ("base_dist",)
+
+    def __init__(
+        self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(base_distribution, Distribution):
+            raise DTypeError(
+                "base_distribution: expected a Distribution, not "
+                f"{type(base_distribution).__name__}"
+            )
+        single = isinstance(transforms, Transform)
+        self.transforms: list[Transform] = [transforms] if single else list(transforms)  # type: ignore[list-item, arg-type]
+        self._transform = ComposeTransform(self.transforms)
+        self.base_dist = base_distribution
+        whole = (*base_distribution.batch_shape, *base_distribution.event_shape)
+        tail = max(len(base_distribution.event_shape), self._transform.event_dim)
+        self._tail = tail
+        cut = len(whole) - tail
+        super().__init__(whole[:cut], whole[cut:], validate_args)
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether draws have gradients."""
+        return self.base_dist.has_rsample
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return self.transforms[-1].codomain if self.transforms else self.base_dist.support
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        return self._transform(self.base_dist.sample(sample_shape))
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        return self._transform(self.base_dist.rsample(sample_shape))
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        y = self._value(value)
+        x = self._transform.inv(y)
+        total = self.base_dist.log_prob(x)
+        size = self._transform.log_abs_det_jacobian(x, y) if self.transforms else None
+        for _ in range(self._tail - len(self.base_dist.event_shape)):
+            total = total.sum(-1)
+        if size is None:
+            return total
+        for _ in range(self._tail - self._transform.event_dim):
+            size = size.sum(-1)
+        return total - size
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        below = self.base_dist.cdf(self._transform.inv(self._value(value)))
+        turned: Tensor = self._turned(below)
+        return turned
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return self._transform(self.base_dist.icdf(self._turned(value)))
+
+    def _turned(self, share: Any) -> Any:
+        """Where transforms go down, what was below is above."""
+        sign = self._transform.sign
+        if isinstance(sign, int):
+            return share if sign == 1 else 1 - share
+        return sign * (share - 0.5) + 0.5
+
+
+class LogNormal(TransformedDistribution):
+    """The distribution whose logarithm is normal.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Mean and standard deviation of the logarithm.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {}
+
+    def __init__(
+        self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None
+    ) -> None:
+        super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
+
+    @property
+    def _normal(self) -> Normal:
+        assert isinstance(self.base_dist, Normal)
+        return self.base_dist
+
+    @property
+    def loc(self) -> Tensor:
+        """The mean of the logarithm."""
+        return self._normal.loc
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation of the logarithm."""
+        return self._normal.scale
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return (self.loc + self.scale.square() / 2).exp()
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return (self.loc - self.scale.square()).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        square = self.scale.square()
+        return square.expm1() * (2 * self.loc + square).exp()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self._normal.entropy() + self.loc
+
+
+class TanhNormal(TransformedDistribution):
+    """The distribution of ``tanh`` of a normal variate, stretched to an interval.
+
+    It is what policies of bounded actions draw from (Haarnoja and others, arXiv:1801.01290,
+    appendix C). The density of a sample is exact also next to the ends, as a sample remembers what
+    it was made of.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Mean and standard deviation before the tanh.
+    low, high : float or Tensor
+        The ends of the interval.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> from kernelrt.distributions import TanhNormal
+    >>> policy = TanhNormal(krt.zeros(3), krt.ones(3))
+    >>> action = policy.rsample()
+    >>> policy.log_prob(action).shape
+    (3,)
+    """
+
+    def __init__(
+        self, loc: float | Tensor, scale: float | Tensor, low: float | Tensor = -1.0,
+        high: float | Tensor = 1.0, validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        parts: list[Transform] = [TanhTransform()]
+        plain = isinstance(low, int | float) and isinstance(high, int | float)
+        if not (plain and (low, high) == (-1, 1)):
+            parts.append(AffineTransform((low + high) / 2, (high - low) / 2))
+        self._ends = constraints.between(low, high)
+        super().__init__(Normal(loc, scale, validate_args), parts, validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return self._ends
+
+    @property
+    def mode(self) -> Tensor:
+        """Tanh of the mean, stretched: the median, near which the likeliest value often is."""
+        return self._transform(self.base_dist.mean)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        raise UnsupportedError(
+            "TanhNormal has no entropy in closed form; use the mean of -log_prob(rsample())"
+        )
+
+

@@ -1,0 +1,269 @@
+"""Draws follow their distributions, are fresh in jit, and have the gradients that they should."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import distributions as D  # noqa: N812 - as it is written everywhere
+from kernelrt.distributions.noise import log_gamma, log_gamma_slope
+
+stats = pytest.importorskip("scipy.stats")
+special = pytest.importorskip("scipy.special")
+
+N = 40_000
+#: Of a sample that follows its distribution one of a thousand is further away.
+KS = 1.95
+
+CONTINUOUS = [
+    (lambda: D.Normal(1.0, 2.0), stats.norm(1, 2)),
+    (lambda: D.LogNormal(0.5, 0.75), stats.lognorm(0.75, scale=math.exp(0.5))),
+    (lambda: D.Laplace(1.0, 2.0), stats.laplace(1, 2)),
+    (lambda: D.Cauchy(1.0, 2.0), stats.cauchy(1, 2)),
+    (lambda: D.Gumbel(1.0, 2.0), stats.gumbel_r(1, 2)),
+    (lambda: D.Uniform(-1.0, 3.0), stats.uniform(-1, 4)),
+    (lambda: D.Exponential(2.0), stats.expon(scale=0.5)),
+    (lambda: D.StudentT(3.0, 1.0, 2.0), stats.t(3, 1, 2)),
+    (lambda: D.StudentT(0.5), stats.t(0.5)),
+    (lambda: D.Chi2(3.0), stats.chi2(3)),
+    *((lambda a=a: D.Gamma(a, 2.0), stats.gamma(a, scale=0.5))
+      for a in (0.05, 0.3, 0.9, 1.0, 1.5, 5.0, 70.0, 1e4)),
+    *((lambda a=a, b=b: D.Beta(a, b), stats.beta(a, b))
+      for a, b in ((0.2, 0.3), (1.0, 1.0), (2.0, 5.0), (40.0, 3.0))),
+    (lambda: D.TanhNormal(0.3, 0.8), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", range(len(CONTINUOUS)))
+def test_continuous_draws(case, dtype):
+    krt.manual_seed(100 + case)
+    make, peer = CONTINUOUS[case]
+    made = make()
+    if dtype == "float64":
+        made = _in_float64(made)
+    x = made.sample((N,))
+    assert x.dtype.name == dtype
+    cdf = peer.cdf if peer is not None else (
+        lambda v: stats.norm(0.3, 0.8).cdf(np.arctanh(np.clip(v, -1 + 1e-12, 1 - 1e-12))))
+    x = np.sort(x.double().numpy())
+    # Below the least number of float32 all are this one.
+    seen = x > 2e-38 if peer is not None and peer.support()[0] == 0 else x == x
+    away = np.abs(cdf(x) - (np.arange(N) + 0.5) / N)[seen]
+    assert away.max() * math.sqrt(N) < KS
+
+
+def _in_float64(made):
+    for part in (made, getattr(made, "base_dist", made)):
+        for name in part._params:
+            if isinstance(part.__dict__.get(name), krt.Tensor):
+                part.__dict__[name] = part.__dict__[name].double()
+    return made
+
+
+COUNTS = [
+    *((lambda r=r: D.Poisson(r), stats.poisson(r))
+      for r in (0.0, 0.1, 3.0, 9.9, 10.0, 25.0, 400.0)),
+    (lambda: D.Geometric(0.3), stats.geom(0.3, loc=-1)),
+    (lambda: D.Geometric(1.0), stats.geom(1.0, loc=-1)),
+    (lambda: D.Bernoulli(0.3), stats.bernoulli(0.3)),
+    *((lambda n=n, p=p: D.Binomial(n, p), stats.binom(n, p))
+      for n, p in ((1, 0.3), (10, 0.5), (10, 1.0), (10, 0.0), (40, 0.25), (50, 0.2), (30, 0.9),
+                   (1000, 0.3), (1000, 0.005), (100_000, 0.7))),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of SciPy, for a chance of 1
+@pytest.mark.parametrize("case", range(len(COUNTS)))
+def test_counts(case):
+    krt.manual_seed(200 + case)
+    make, peer = COUNTS[case]
+    x = make().sample((N,)).numpy().astype(np.int64)
+    low, high = int(peer.ppf(1e-4)), int(peer.ppf(1 - 1e-4))
+    edges = np.unique(np.linspace(low, high, 30).astype(int))
+    wanted = np.diff(np.concatenate([[0.0], peer.cdf(edges), [1.0]])) * N
+    found = np.histogram(x, np.concatenate([[-np.inf], edges + 0.5, [np.inf]]))[0]
+    full = wanted > 5
+    square = ((found - wanted)[full] ** 2 / wanted[full]).sum()
+    if full.sum() > 1:
+        assert stats.chi2(full.sum() - 1).sf(square) > 1e-3
+    assert found[~full].sum() < 60
+    assert abs(x.mean() - peer.mean()) <= 5 * peer.std() / math.sqrt(N)
+
+
+def test_categories():
+    krt.manual_seed(1)
+    probs = np.array([[0.1, 0.0, 0.6, 0.3], [0.25, 0.25, 0.25, 0.25]])
+    x = D.Categorical(krt.tensor(probs)).sample((N,)).numpy()
+    assert x.shape == (N, 2)
+    for k in (0, 1):
+        shares = np.bincount(x[:, k], minlength=4) / N
+        np.testing.assert_allclose(shares, probs[k], atol=0.01)
+    assert abs(np.corrcoef(x[:, 0], x[:, 1])[0, 1]) < 0.02
+    hot = D.OneHotCategorical(krt.tensor(probs)).sample((N,)).numpy()
+    np.testing.assert_allclose(hot.mean(0), probs, atol=0.01)
+    logits = D.Categorical(logits=krt.tensor([0.0, 1000.0])).sample((50,))
+    assert set(logits.tolist()) == {1}
+    assert D.Categorical(krt.ones(3)).sample().shape == ()
+    assert D.Categorical(krt.ones(2, 3)).sample((0,)).shape == (0, 2)
+
+
+def test_vectors():
+    krt.manual_seed(2)
+    concentration = np.array([0.3, 1.0, 4.0])
+    x = D.Dirichlet(krt.tensor(concentration)).sample((N,)).numpy()
+    np.testing.assert_allclose(x.sum(1), 1, rtol=1e-9)
+    for k in range(3):
+        peer = stats.beta(concentration[k], concentration.sum() - concentration[k])
+        assert stats.kstest(x[:, k], peer.cdf).statistic * math.sqrt(N) < KS
+    tiny = D.Dirichlet(krt.full((3,), 1e-3)).sample((1000,)).numpy()
+    assert np.isfinite(tiny).all()
+    np.testing.assert_allclose(tiny.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(tiny.mean(0), 1 / 3, atol=0.05)
+    lower = np.array([[1.0, 0, 0], [0.5, 0.8, 0], [-1, 0.2, 0.6]])
+    y = D.MultivariateNormal(krt.tensor([1.0, 2, 3], dtype="float64"),
+                             scale_tril=krt.tensor(lower)).sample((N,)).numpy()  # fmt: skip
+    np.testing.assert_allclose(y.mean(0), [1, 2, 3], atol=0.03)
+    np.testing.assert_allclose(np.cov(y.T), lower @ lower.T, atol=0.04)
+
+
+def test_mixtures():
+    krt.manual_seed(3)
+    parts = D.Normal(krt.tensor([-2.0, 3.0]), krt.tensor([0.5, 1.0]))
+    made = D.MixtureSameFamily(D.Categorical(krt.tensor([0.25, 0.75])), parts)
+    x = made.sample((N,)).numpy()
+    cdf = lambda v: 0.25 * stats.norm(-2, 0.5).cdf(v) + 0.75 * stats.norm(3, 1).cdf(v)  # noqa: E731
+    assert stats.kstest(x, cdf).statistic * math.sqrt(N) < KS
+    inner = D.Independent(D.Normal(krt.tensor([[-2.0, 0.0], [3.0, 5.0]]), 0.1), 1)
+    y = D.MixtureSameFamily(D.Categorical(krt.tensor([0.25, 0.75])), inner).sample((N,)).numpy()
+    near = np.abs(y[:, 0] + 2) < 1
+    assert near.mean() == pytest.approx(0.25, abs=0.01)
+    assert (np.abs(y[near][:, 1]) < 1).all()
+    assert (np.abs(y[~near][:, 1] - 5) < 1).all()
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.01, 0.1, 0.3, 0.9, 1.0, 1.5, 3.0, 10.0, 50.0, 300.0, 1e4])
+def test_the_slope_of_a_gamma_draw(a):
+    """By differences of the inverse of the distribution, its probability kept."""
+    u = np.array([1e-6, 0.01, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.999, 1 - 1e-7])
+    u = u[special.gammaincinv(a * 0.99, u) > 0]
+    h = a * 1e-4
+    logs = [np.log(special.gammaincinv(a + k * h, u)) for k in (-2, -1, 0, 1, 2)]
+    wanted = (8 * (logs[3] - logs[1]) - (logs[4] - logs[0])) / (12 * h)
+    found = log_gamma_slope(krt.tensor(logs[2]), krt.tensor(np.full(u.shape, a)))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-7)
+
+
+@pytest.mark.parametrize("a", [0.01, 0.5, 2.0, 100.0, 1e4])
+def test_the_slope_in_float32_is_that_of_float64(a):
+    krt.manual_seed(1)
+    alpha = krt.full((200,), a, requires_grad=True)
+    y = log_gamma(alpha, (200,))
+    y.sum().backward()
+    wanted = log_gamma_slope(y.detach().double(), krt.full((200,), np.float32(a), dtype="float64"))
+    np.testing.assert_allclose(alpha.grad.numpy(), wanted.numpy(), rtol=1e-6)
+
+
+MEANS = {
+    # Made of a parameter, a function of draws, its mean as a function of the parameter.
+    "Gamma": (lambda a: D.Gamma(a, 2.0), lambda x: x * x, lambda a: a * (a + 1) / 4, 1.3),
+    "Gamma small": (lambda a: D.Gamma(a, 2.0), lambda x: x * x, lambda a: a * (a + 1) / 4, 0.2),
+    "Gamma rate": (lambda r: D.Gamma(2.0, r), lambda x: x * x, lambda r: 6 / r**2, 1.3),
+    "Beta": (lambda a: D.Beta(a, 2.0), lambda x: x, lambda a: a / (a + 2), 0.7),
+    "Beta second": (lambda b: D.Beta(1.5, b), lambda x: x, lambda b: 1.5 / (1.5 + b), 0.7),
+    "Chi2": (D.Chi2, lambda x: x, lambda a: a, 3.0),
+    "Normal": (lambda s: D.Normal(1.0, s), lambda x: x * x, lambda s: 1 + s * s, 0.7),
+    "Laplace": (lambda s: D.Laplace(1.0, s), lambda x: x * x, lambda s: 1 + 2 * s * s, 0.7),
+    "Gumbel": (lambda s: D.Gumbel(1.0, s), lambda x: x, lambda s: 1 + 0.5772156649 * s, 0.7),
+    "Exponential": (D.Exponential, lambda x: x * x, lambda r: 2 / r**2, 1.3),
+    "Uniform": (lambda h: D.Uniform(0.0, h), lambda x: x * x, lambda h: h * h / 3, 1.3),
+    "StudentT": (D.StudentT, lambda x: (-x * x).exp(), lambda n: stats.t(n).expect(
+        lambda x: np.exp(-x * x)), 3.0),
+    "LogNormal": (lambda s: D.LogNormal(0.2, s), lambda x: x,
+                  lambda s: math.exp(0.2 + s * s / 2), 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_gradients_of_draws_are_those_of_means(name):
+    krt.manual_seed(9)
+    make, function, mean, at = MEANS[name]
+    p = krt.tensor(at, dtype="float64", requires_grad=True)
+    values = function(make(p).rsample((100_000,)))
+    values.mean().backward()
+    h = 1e-4
+    wanted = (mean(at + h) - mean(at - h)) / (2 * h)
+    assert values.mean().item() == pytest.approx(mean(at), rel=0.03)
+    assert p.grad.item() == pytest.approx(wanted, rel=0.04)
+
+
+def test_shares_have_gradients():
+    krt.manual_seed(4)
+    a = krt.tensor([0.5, 1.5, 2.0], dtype="float64", requires_grad=True)
+    x = D.Dirichlet(a).rsample((100_000,))
+    x[:, 0].mean().backward()
+    np.testing.assert_allclose(a.grad.numpy(), [3.5 / 16, -0.5 / 16, -0.5 / 16], rtol=0.05)
+
+
+def test_the_second_derivative_of_a_draw():
+    """That of the quantile by alpha, against differences of first ones."""
+    u, a, h = 0.3, 1.7, 1e-4
+    quantile = lambda v: math.log(special.gammaincinv(v, u))  # noqa: E731
+    krt.manual_seed(0)
+    alpha = krt.tensor(a, dtype="float64", requires_grad=True)
+    y = log_gamma(alpha, ())
+    u = float(special.gammainc(a, math.exp(y.item())))
+    (first,) = krt.grad(y, [alpha], create_graph=True)
+    (second,) = krt.grad(first, [alpha])
+    assert first.item() == pytest.approx((quantile(a + h) - quantile(a - h)) / (2 * h), rel=1e-5)
+    wanted = (quantile(a + h) - 2 * quantile(a) + quantile(a - h)) / h**2
+    assert second.item() == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [
+    lambda p: D.Normal(p, 1.0), lambda p: D.Gamma(p, 1.0), lambda p: D.Beta(p, p),
+    D.Poisson, lambda p: D.Binomial(20, p / 10), lambda p: D.Geometric(p / 10),
+    D.Categorical, D.OneHotCategorical, D.Dirichlet,
+    lambda p: D.Bernoulli(p / 10), D.StudentT, lambda p: D.TanhNormal(p, 1.0),
+    lambda p: D.MultivariateNormal(p, scale_tril=krt.eye(4)), lambda p: D.Gumbel(p, 1.0),
+    lambda p: D.MixtureSameFamily(D.Categorical(p), D.Normal(p, 1.0)),
+])  # fmt: skip
+def test_a_jitted_function_draws_afresh(make):
+    p = krt.tensor([1.0, 2.0, 3.0, 4.0])
+    draw = krt.jit(lambda p: make(p).sample((16,)))
+    first, second = draw(p).tolist(), draw(p).tolist()
+    assert first != second
+    assert draw.retraces == 0
+    krt.manual_seed(7)
+    one = draw(p).tolist()
+    krt.manual_seed(7)
+    assert draw(p).tolist() == one
+    krt.manual_seed(7)
+    assert np.allclose(make(p).sample((16,)).tolist(), one, rtol=1e-5)
+
+
+def test_a_policy_is_trained_within_jit():
+    """Soft actor, no critic: the squashed normal finds the best action."""
+    krt.manual_seed(0)
+    mean = krt.zeros(2, requires_grad=True)
+    spread = krt.zeros(2, requires_grad=True)
+    opt = krt.optim.Adam([mean, spread], 0.05)
+
+    @krt.jit
+    def step():
+        opt.zero_grad()
+        policy = D.Independent(D.TanhNormal(mean, spread.exp()), 1)
+        action = policy.rsample((64,))
+        wrong = (action - krt.tensor([0.5, -0.3])).square().sum(-1)
+        loss = (wrong + 0.001 * policy.log_prob(action)).mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    for _ in range(200):
+        step()
+    np.testing.assert_allclose(np.tanh(mean.numpy()), [0.5, -0.3], atol=0.05)
+    assert step.retraces == 0

@@ -1,0 +1,352 @@
+"""Densities, entropies, moments and divergences against PyTorch's, with their gradients."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import distributions as ours
+
+torch = pytest.importorskip("torch")
+theirs = torch.distributions
+
+RNG = np.random.default_rng(0)
+POS = RNG.uniform(0.3, 3.0, (2, 3))
+POS2 = RNG.uniform(0.3, 3.0, (3,))
+REAL = RNG.standard_normal((2, 3))
+REAL2 = RNG.standard_normal((3,))
+UNIT = RNG.uniform(0.1, 0.9, (2, 3))
+UNIT2 = RNG.uniform(0.1, 0.9, (3,))
+ROWS = RNG.uniform(0.5, 3.0, (2, 4))
+ROWS2 = RNG.uniform(0.5, 3.0, (4,))
+LOWER = np.tril(RNG.standard_normal((2, 3, 3))) * 0.3 + np.eye(3)
+LOWER2 = np.tril(RNG.standard_normal((3, 3))) * 0.3 + np.eye(3)
+HOT = np.eye(4)[[1, 3]]
+
+#: How each is made of parameters, parameters of two of them, and a value.
+CASES = {
+    "Normal": (lambda d, a, b: d.Normal(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
+    "LogNormal": (lambda d, a, b: d.LogNormal(a, b), (REAL, POS), (REAL2, POS2), POS),
+    "Laplace": (lambda d, a, b: d.Laplace(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
+    "Cauchy": (lambda d, a, b: d.Cauchy(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
+    "Gumbel": (lambda d, a, b: d.Gumbel(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
+    "StudentT": (lambda d, n, a, b: d.StudentT(n, a, b), (POS + 2, REAL, POS),
+                 (POS2 + 2, REAL2, POS2), REAL + 0.3),
+    "StudentT low": (lambda d, n: d.StudentT(n), (POS * 0.5,), (POS2,), REAL),
+    "Uniform": (lambda d, a, b: d.Uniform(a, a + b), (REAL, POS), (REAL2 - 5, POS2 + 10),
+                REAL + 0.1),
+    "Gamma": (lambda d, a, b: d.Gamma(a, b), (POS, POS[::-1].copy()), (POS2, POS2[::-1].copy()),
+              POS),
+    "Chi2": (lambda d, a: d.Chi2(a), (POS * 2,), (POS2,), POS),
+    "Exponential": (lambda d, a: d.Exponential(a), (POS,), (POS2,), POS),
+    "Beta": (lambda d, a, b: d.Beta(a, b), (POS, POS[::-1].copy()), (POS2, POS2[::-1].copy()),
+             UNIT),
+    "Dirichlet": (lambda d, a: d.Dirichlet(a), (ROWS,), (ROWS2,),
+                  ROWS / ROWS.sum(-1, keepdims=True)),
+    "Bernoulli": (lambda d, p: d.Bernoulli(p), (UNIT,), (1 - UNIT**2,),
+                  np.array([[0.0, 1, 1], [1, 0, 0]])),
+    "Bernoulli logits": (lambda d, p: d.Bernoulli(logits=p), (REAL,), (REAL + 0.5,),
+                         np.array([[0.0, 1, 1], [1, 0, 0]])),
+    "Categorical": (lambda d, p: d.Categorical(p), (ROWS,), (ROWS2,), np.array([1, 3])),
+    "Categorical logits": (lambda d, p: d.Categorical(logits=p), (ROWS,), (ROWS2,),
+                           np.array([1, 3])),
+    "OneHotCategorical": (lambda d, p: d.OneHotCategorical(p), (ROWS,), (ROWS2,), HOT),
+    "Geometric": (lambda d, p: d.Geometric(p), (UNIT,), (UNIT2,),
+                  np.array([[0.0, 1, 4], [2, 0, 7]])),
+    "Geometric logits": (lambda d, p: d.Geometric(logits=p), (REAL,), (REAL2,),
+                         np.array([[0.0, 1, 4], [2, 0, 7]])),
+    "Poisson": (lambda d, a: d.Poisson(a), (POS,), (POS2,), np.array([[0.0, 1, 4], [2, 0, 7]])),
+    "Binomial": (lambda d, p: d.Binomial(9, p), (UNIT,), (UNIT2,),
+                 np.array([[0.0, 9, 4], [2, 0, 7]])),
+    "MultivariateNormal": (lambda d, a, s: d.MultivariateNormal(a, scale_tril=s.tril()),
+                           (REAL, LOWER), (REAL2, LOWER2), REAL + 0.2),
+    "MultivariateNormal covariance": (
+        lambda d, a, s: d.MultivariateNormal(a, covariance_matrix=s @ s.mT),
+        (REAL, LOWER), (REAL2, LOWER2), REAL + 0.2),
+    "MultivariateNormal precision": (
+        lambda d, a, s: d.MultivariateNormal(a, precision_matrix=s @ s.mT),
+        (REAL, LOWER), (REAL2, LOWER2), REAL + 0.2),
+    "Independent": (lambda d, a, b: d.Independent(d.Normal(a, b), 1), (REAL, POS), (REAL + 1, POS),
+                    REAL + 0.3),
+    "Transformed": (lambda d, a, b: d.TransformedDistribution(
+        d.Normal(a, b), [d.SigmoidTransform(), d.AffineTransform(-1.0, 3.0)]), (REAL, POS),
+        (REAL2, POS2), UNIT),
+    "Mixture": (lambda d, w, a, b: d.MixtureSameFamily(d.Categorical(w), d.Normal(a, b)),
+                (POS, REAL, POS), (POS, REAL, POS), np.array([0.3, -1.0])),
+    "Mixture of vectors": (lambda d, w, a, b: d.MixtureSameFamily(
+        d.Categorical(w), d.Independent(d.Normal(a, b), 1)),
+        (ROWS[0, :2], REAL, POS), (ROWS[0, :2], REAL, POS), REAL2),
+}  # fmt: skip
+
+
+def leaves(arrays, dtype="float64"):
+    a = [krt.tensor(v, dtype=dtype, requires_grad=True) for v in arrays]
+    return a, [torch.tensor(v, dtype=getattr(torch, dtype), requires_grad=True) for v in arrays]
+
+
+def fixed(value):
+    return krt.tensor(value), torch.tensor(value)
+
+
+def compare(found, wanted, a, b, near=1e-6):
+    """Values, and gradients of a weighted sum."""
+    assert found.shape == tuple(wanted.shape)
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=near,
+                               atol=near)  # fmt: skip
+    if not wanted.requires_grad or not torch.isfinite(wanted).all():
+        return
+    weights = np.random.default_rng(3).uniform(0.5, 2, wanted.shape)
+    for p, q in zip(a, b, strict=True):
+        p.grad = q.grad = None
+    (found * krt.tensor(weights, dtype=found.dtype)).sum().backward()
+    (wanted * torch.tensor(weights, dtype=wanted.dtype)).sum().backward()
+    for p, q in zip(a, b, strict=True):
+        mine = np.zeros(p.shape) if p.grad is None else p.grad.numpy()
+        other = np.zeros(p.shape) if q.grad is None else q.grad.numpy()
+        np.testing.assert_allclose(mine, other, rtol=near * 10, atol=near * 10)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_prob_is_that_of_torch(name):
+    make, params, _, value = CASES[name]
+    a, b = leaves(params)
+    x, y = fixed(value)
+    if x.dtype.is_float and "OneHot" not in name:
+        x.requires_grad_()
+        y.requires_grad_()
+    p, q = make(ours, *a), make(theirs, *b)
+    discrete = getattr(q.support, "is_discrete", False)
+    also = [] if discrete else [x]
+    compare(p.log_prob(x), q.log_prob(y), a + also, b + ([] if discrete else [y]))
+    if x.dtype.is_float:
+        x.requires_grad_(False)
+    jitted = krt.jit(p.log_prob)(x.detach())
+    np.testing.assert_allclose(jitted.numpy(), p.log_prob(x).detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_prob_in_float32(name):
+    make, params, _, value = CASES[name]
+    a, b = leaves(params, "float32")
+    x = value.astype(np.float32) if value.dtype.kind == "f" else value
+    if name == "Dirichlet":
+        x = x / x.sum(-1, keepdims=True)
+    found = make(ours, *a).log_prob(krt.tensor(x))
+    wanted = make(theirs, *b).log_prob(torch.tensor(x))
+    assert found.dtype is krt.float32
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), rtol=2e-5,
+                               atol=2e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["entropy", "mean", "variance", "stddev", "mode", "cdf", "icdf",
+                                  "perplexity", "enumerate_support"])  # fmt: skip
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_distribution_tells_is_what_torch_s_tells(name, what):
+    make, params, _, value = CASES[name]
+    a, b = leaves(params)
+    p, q = make(ours, *a), make(theirs, *b)
+    shares = np.full(q.batch_shape, 0.3)
+
+    def ask(d, v, share):
+        if what == "cdf":
+            return d.cdf(v)
+        if what == "icdf":
+            return d.icdf(share)
+        found = getattr(d, what)
+        return found() if callable(found) else found
+
+    try:
+        wanted = ask(q, torch.tensor(value), torch.tensor(shares))
+    except NotImplementedError:
+        wanted = None
+    if wanted is None or (what == "cdf" and name in ("Gamma", "Chi2")):  # torch has igamma
+        with pytest.raises((NotImplementedError, krt.KernelrtError)):
+            ask(p, krt.tensor(value), krt.tensor(shares))
+        return
+    found = ask(p, krt.tensor(value), krt.tensor(shares))
+    compare(found, wanted, a, b)
+    assert p.batch_shape == tuple(q.batch_shape)
+    assert p.event_shape == tuple(q.event_shape)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_divergences_are_those_of_torch(name):
+    make, first, second, _ = CASES[name]
+    a, b = leaves(first)
+    c, d = leaves(second)
+    try:
+        wanted = theirs.kl_divergence(make(theirs, *b), make(theirs, *d))
+    except NotImplementedError:
+        with pytest.raises(ours.UnsupportedError, match="register_kl"):
+            ours.kl_divergence(make(ours, *a), make(ours, *c))
+        return
+    compare(ours.kl_divergence(make(ours, *a), make(ours, *c)), wanted, a + c, b + d)
+    back = theirs.kl_divergence(make(theirs, *d), make(theirs, *b))
+    compare(ours.kl_divergence(make(ours, *c), make(ours, *a)), back, a + c, b + d)
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ("Uniform", "Normal"), ("Normal", "Laplace"), ("Laplace", "Normal"), ("Exponential", "Gamma"),
+    ("Gamma", "Exponential"), ("Exponential", "Normal"), ("Gamma", "Normal"), ("Chi2", "Gamma"),
+])  # fmt: skip
+def test_divergences_of_two_kinds(first, second):
+    (make, params, _, _), (other, more, _, _) = CASES[first], CASES[second]
+    a, b = leaves(params)
+    c, d = leaves(more)
+    wanted = theirs.kl_divergence(make(theirs, *b), other(theirs, *d))
+    compare(ours.kl_divergence(make(ours, *a), other(ours, *c)), wanted, a + c, b + d)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_expanded_distributions(name):
+    make, params, _, value = CASES[name]
+    a, b = leaves(params)
+    p, q = make(ours, *a), make(theirs, *b)
+    wide, other = p.expand((4, *p.batch_shape)), q.expand((4, *q.batch_shape))
+    assert wide.batch_shape == tuple(other.batch_shape)
+    assert wide.sample((2,)).shape == tuple(other.sample((2,)).shape)
+    compare(wide.log_prob(krt.tensor(value)), other.log_prob(torch.tensor(value)), a, b)
+    if p.batch_shape:
+        with pytest.raises(krt.KernelrtError):
+            p.expand((7,))
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_tanh_normal(scale):
+    loc = krt.tensor([0.5, -0.2], dtype="float64", requires_grad=True)
+    policy = ours.TanhNormal(loc, scale)
+    peer_loc = torch.tensor([0.5, -0.2], dtype=torch.float64, requires_grad=True)
+    peer = theirs.TransformedDistribution(
+        theirs.Normal(peer_loc, scale), [theirs.TanhTransform(cache_size=1)])  # fmt: skip
+    x = np.array([0.9, -0.4])
+    compare(policy.log_prob(krt.tensor(x)), peer.log_prob(torch.tensor(x)), [loc], [peer_loc])
+    krt.manual_seed(0)
+    action = policy.rsample((500,))
+    found = policy.log_prob(action)
+    assert np.isfinite(found.detach().numpy()).all()
+    # The mean of -log_prob by the change of variables, from the noise that was drawn.
+    z = np.arctanh(np.clip(action.detach().numpy(), -1 + 1e-15, 1 - 1e-15))
+    fine = np.abs(z) < 10
+    plain = theirs.Normal(torch.tensor([0.5, -0.2]).double(), scale).log_prob(torch.tensor(z))
+    want = plain.numpy() - 2 * (np.log(2) - z - np.logaddexp(0, -2 * z))
+    np.testing.assert_allclose(found.detach().numpy()[fine], want[fine], rtol=1e-4, atol=1e-4)
+    found.mean().backward()
+    assert np.isfinite(loc.grad.numpy()).all()
+    wide = ours.TanhNormal(0.0, 1.0, -2.0, 4.0)
+    assert wide.support.check(wide.sample((100,))).all().item()
+    assert wide.log_prob(krt.tensor(1.0)).item() == pytest.approx(
+        ours.TanhNormal(0.0, 1.0).log_prob(0.0).item() - math.log(3))  # fmt: skip
+
+
+def test_transforms():
+    x, y = leaves([REAL])
+    pairs = [
+        (ours.ExpTransform(), theirs.ExpTransform()),
+        (ours.SigmoidTransform(), theirs.SigmoidTransform()),
+        (ours.TanhTransform(), theirs.TanhTransform()),
+        (ours.AffineTransform(1.0, -2.0), theirs.AffineTransform(1.0, -2.0)),
+        (ours.AffineTransform(1.0, 3.0, event_dim=1),
+         theirs.AffineTransform(1.0, 3.0, event_dim=1)),
+        (ours.ComposeTransform([ours.TanhTransform(), ours.AffineTransform(0.0, 2.0, 1)]),
+         theirs.ComposeTransform([theirs.TanhTransform(), theirs.AffineTransform(0.0, 2.0, 1)])),
+    ]  # fmt: skip
+    for mine, other in pairs:
+        compare(mine(x[0]), other(y[0]), x, y)
+        compare(mine.log_abs_det_jacobian(x[0], mine(x[0])),
+                other.log_abs_det_jacobian(y[0], other(y[0])), x, y)  # fmt: skip
+        fresh = mine(x[0]).detach()
+        np.testing.assert_allclose(mine.inv(fresh).numpy(), REAL, rtol=1e-6)
+        kept = mine(x[0])
+        assert mine.inv(kept) is x[0]
+
+
+def test_values_next_to_the_ends():
+    p = ours.Bernoulli(krt.tensor([0.0, 1.0, 0.5]))
+    q = theirs.Bernoulli(torch.tensor([0.0, 1.0, 0.5]))
+    for v in ([0.0, 1.0, 1.0], [1.0, 0.0, 0.0]):
+        np.testing.assert_allclose(p.log_prob(krt.tensor(v)).numpy(),
+                                   q.log_prob(torch.tensor(v)).numpy(), rtol=1e-5,
+                                   atol=2e-7)  # fmt: skip
+    x = np.array([-300.0, -30.0, 30.0, 300.0])
+    np.testing.assert_allclose(ours.Normal(0.0, 1.0).log_prob(krt.tensor(x)).numpy(),
+                               -0.5 * x * x - 0.5 * math.log(2 * math.pi), rtol=1e-6)  # fmt: skip
+    outside = ours.Uniform(0.0, 1.0, validate_args=False).log_prob(krt.tensor([-1.0, 0.5, 2.0]))
+    assert outside.tolist() == [-math.inf, 0, -math.inf]
+    p, q = ours.Uniform(0.0, 2.0), ours.Uniform(0.0, 1.0)
+    assert ours.kl_divergence(p, q).item() == math.inf
+    p, q = (ours.Categorical(krt.tensor(v)) for v in ([0.5, 0.5, 0.0], [1.0, 0.0, 0.0]))
+    assert ours.kl_divergence(p, q).item() == math.inf
+    assert ours.kl_divergence(q, p).item() == pytest.approx(math.log(2), rel=1e-5)
+
+
+def test_rules_of_ones_own():
+    class Mine(ours.Normal):
+        pass
+
+    class Other(ours.Normal):
+        pass
+
+    @ours.register_kl(Mine, Other)
+    def seven(p, q):
+        return p.loc * 0 + 7
+
+    assert ours.kl_divergence(Mine(0.0, 1.0), Other(1.0, 1.0)).item() == 7
+    assert ours.kl_divergence(Other(0.0, 1.0), Mine(1.0, 1.0)).item() == 0.5
+
+
+@pytest.mark.parametrize(("kind", "text", "call"), [
+    (krt.ShapeError, "scale: Normal expected a number above 0, not -1.0",
+     lambda: ours.Normal(0.0, -1.0)),
+    (krt.ShapeError, "loc: Normal expected a number, not NaN", lambda: ours.Normal(math.nan, 1.0)),
+    (krt.ShapeError, "scale.*not -2.0", lambda: ours.Normal(0.0, krt.tensor([1.0, -2.0]))),
+    (krt.DTypeError, "loc", lambda: ours.Normal("0", 1.0)),
+    (krt.ShapeError, "low < high", lambda: ours.Uniform(2.0, 1.0)),
+    (krt.ShapeError, "concentration", lambda: ours.Gamma(0.0, 1.0)),
+    (krt.ShapeError, "concentration", lambda: ours.Dirichlet(krt.tensor(1.0))),
+    (krt.ShapeError, "rate", lambda: ours.Poisson(-1.0)),
+    (krt.ShapeError, "probs", lambda: ours.Bernoulli(1.5)),
+    (krt.ShapeError, "probs, logits", ours.Bernoulli),
+    (krt.ShapeError, "probs, logits", lambda: ours.Geometric(0.5, 0.5)),
+    (krt.ShapeError, "above 0 and up to 1", lambda: ours.Geometric(0.0)),
+    (krt.ShapeError, "probs", lambda: ours.Categorical(krt.tensor([1.0, -1.0, 2.0]))),
+    (krt.ShapeError, "scalar", lambda: ours.Categorical(krt.tensor(1.0))),
+    (krt.ShapeError, "total_count", lambda: ours.Binomial(-1, 0.5)),
+    (krt.ShapeError, "takes one of them", lambda: ours.MultivariateNormal(krt.zeros(2))),
+    (krt.ShapeError, r"scale_tril: expected shape \(\.\.\., 2, 2\)",
+     lambda: ours.MultivariateNormal(krt.zeros(2), scale_tril=krt.eye(3))),
+    (krt.ShapeError, "lower triangular",
+     lambda: ours.MultivariateNormal(krt.zeros(2), scale_tril=krt.ones(2, 2))),
+    (krt.ShapeError, "value: Gamma expected", lambda: ours.Gamma(1.0, 1.0).log_prob(-1.0)),
+    (krt.ShapeError, "value: Bernoulli expected 0 or 1", lambda: ours.Bernoulli(0.5).log_prob(0.5)),
+    (krt.ShapeError, "value: Categorical expected a whole number from 0 to 1",
+     lambda: ours.Categorical(krt.ones(2)).log_prob(krt.tensor(2))),
+    (krt.ShapeError, "value: shape", lambda: ours.Normal(krt.zeros(3), 1.0).log_prob(krt.ones(2))),
+    (krt.ShapeError, "value: expected a shape that ends in",
+     lambda: ours.Dirichlet(krt.ones(3)).log_prob(krt.ones(2))),
+    (krt.ShapeError, "reinterpreted_batch_ndims",
+     lambda: ours.Independent(ours.Normal(0.0, 1.0), 1)),
+    (krt.DTypeError, "base_distribution", lambda: ours.Independent(3, 1)),
+    (krt.DTypeError, "mixture_distribution", lambda: ours.MixtureSameFamily(3, 4)),
+    (krt.ShapeError, "component_distribution", lambda: ours.MixtureSameFamily(
+        ours.Categorical(krt.ones(2)), ours.Normal(krt.zeros(3), 1.0))),
+    (krt.DTypeError, "validate_args", lambda: ours.Normal(0.0, 1.0, 3)),
+    (krt.GradientError, "rsample", lambda: ours.Poisson(1.0).rsample()),
+    (krt.GradientError, "rsample", lambda: ours.Categorical(krt.ones(2)).rsample()),
+    (krt.DTypeError, "p: expected", lambda: ours.kl_divergence(3, ours.Normal(0.0, 1.0))),
+    (krt.DTypeError, "type_p", lambda: ours.register_kl(int, int)),
+    (krt.DTypeError, r"parts\[0\]", lambda: ours.ComposeTransform([3])),
+    (krt.ShapeError, "cache_size", lambda: ours.ExpTransform(cache_size=2)),
+    (NotImplementedError, "TanhNormal has no entropy", lambda: ours.TanhNormal(0.0, 1.0).entropy()),
+])  # fmt: skip
+def test_bad_arguments_are_named(kind, text, call):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_arguments_are_not_checked_where_that_is_not_wanted_or_cannot_be():
+    assert math.isnan(ours.Normal(0.0, -1.0, validate_args=False).log_prob(0.0).item())
+    made = krt.jit(lambda s: ours.Normal(0.0, s).log_prob(krt.tensor(0.0)))
+    assert math.isnan(made(krt.tensor(-1.0)).item())
