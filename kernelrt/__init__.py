@@ -1,6 +1,7 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from typing import TYPE_CHECKING
+from math import e, inf, nan, pi
+from typing import TYPE_CHECKING, Final
 
 from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
 from kernelrt._dispatch import get_num_threads, set_num_threads
@@ -75,6 +76,21 @@ from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
 from kernelrt.tensor.joining import cat, meshgrid, stack
+from kernelrt.tensor.kinds import (
+    as_tensor,
+    asarray,
+    broadcast_shapes,
+    can_cast,
+    finfo,
+    from_dlpack,
+    get_default_dtype,
+    iinfo,
+    is_tensor,
+    logspace,
+    promote_types,
+    result_type,
+    scalar_tensor,
+)
 from kernelrt.tensor.random import (
     kaiming_normal,
     kaiming_uniform,
@@ -128,39 +144,53 @@ __all__ = [
     "VariableError",
     "__version__",
     "arange",
+    "as_tensor",
+    "asarray",
     "autotune",
     "bfloat16",
     "bilinear",
     "bool_",
+    "broadcast_shapes",
+    "can_cast",
     "cat",
     "chain_matmul",
     "cumulative_trapezoid",
     "data",
     "distributions",
+    "e",
     "einsum",
     "empty",
     "empty_like",
     "enable_grad",
     "eye",
+    "finfo",
     "float16",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
     "full",
     "full_like",
+    "get_default_dtype",
     "get_num_threads",
     "grad",
-    "int8",
+    "iinfo",
+    "inf",
     "int16",
     "int32",
     "int64",
+    "int8",
     "is_grad_enabled",
+    "is_tensor",
     "jit",
     "kaiming_normal",
     "kaiming_uniform",
     "linspace",
+    "logspace",
     "manual_seed",
     "meshgrid",
+    "nan",
+    "newaxis",
     "nn",
     "no_grad",
     "normal",
@@ -168,8 +198,10 @@ __all__ = [
     "ones",
     "ones_like",
     "optim",
+    "pi",
     "prepare",
     "promote",
+    "promote_types",
     "rand",
     "rand_like",
     "randint",
@@ -178,16 +210,18 @@ __all__ = [
     "randn_like",
     "randperm",
     "realize",
+    "result_type",
+    "scalar_tensor",
     "set_num_threads",
     "stack",
     "std_mean",
     "tensor",
     "tensordot",
     "trapezoid",
-    "uint8",
     "uint16",
     "uint32",
     "uint64",
+    "uint8",
     "uniform",
     "var_mean",
     "where",
@@ -196,6 +230,8 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+newaxis: Final = None
 
 if TYPE_CHECKING:
     from kernelrt import data, distributions, optim

@@ -28,6 +28,7 @@ from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
 from kernelrt.tensor.indexing import IndexingMethods
+from kernelrt.tensor.inquiry import InquiryMethods
 from kernelrt.tensor.linalg import LinalgMethods
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.margins import MarginMethods
@@ -78,6 +79,7 @@ class Tensor(
     ResamplingMethods,
     DrawingMethods,
     LinalgMethods,
+    InquiryMethods,
     ConversionMethods,
     LossMethods,
     PoolingMethods,
