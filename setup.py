@@ -32,7 +32,7 @@ CORE = [
     f"csrc/{name}.c"
     for name in ("plan", "build", "graph", "choice", "pool", "thread", "platform")
 ]
-ROUTINES = ["csrc/sort.c"]
+ROUTINES = ["csrc/sort.c", "csrc/linalg.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """
@@ -147,6 +147,11 @@ def extensions() -> list[Extension]:
         "extra_compile_args": compile_args,
         "extra_link_args": link_args,
     }
+    # Loops over rows, which are worth vectors.
+    routines = settings | {
+        "extra_compile_args": [*compile_args, "-O3"],
+        "libraries": ["m"],
+    }
     modules = [
         Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
         Extension("kernelrt._emit", ["kernelrt/_emit.pyx"], **settings),
@@ -157,7 +162,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
         Extension("kernelrt._survey", ["kernelrt/_survey.pyx"], **settings),
-        Extension("kernelrt._routines", ["kernelrt/_routines.pyx", *ROUTINES], **settings),
+        Extension("kernelrt._routines", ["kernelrt/_routines.pyx", *ROUTINES], **routines),
         Extension("kernelrt._tally", ["kernelrt/_tally.pyx"], **settings),
         Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),
         Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),

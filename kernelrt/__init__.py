@@ -69,13 +69,33 @@ from kernelrt.tensor.creation import (
     ones,
     ones_like,
     tensor,
+    tril_indices,
+    triu_indices,
     zeros,
     zeros_like,
 )
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
-from kernelrt.tensor.joining import cat, meshgrid, stack
+from kernelrt.tensor.joining import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    block_diag,
+    broadcast_tensors,
+    cartesian_prod,
+    cat,
+    column_stack,
+    combinations,
+    concat,
+    concatenate,
+    dstack,
+    hstack,
+    meshgrid,
+    row_stack,
+    stack,
+    vstack,
+)
 from kernelrt.tensor.kinds import (
     as_tensor,
     asarray,
@@ -146,17 +166,28 @@ __all__ = [
     "arange",
     "as_tensor",
     "asarray",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
     "autotune",
     "bfloat16",
     "bilinear",
+    "block_diag",
     "bool_",
     "broadcast_shapes",
+    "broadcast_tensors",
     "can_cast",
+    "cartesian_prod",
     "cat",
     "chain_matmul",
+    "column_stack",
+    "combinations",
+    "concat",
+    "concatenate",
     "cumulative_trapezoid",
     "data",
     "distributions",
+    "dstack",
     "e",
     "einsum",
     "empty",
@@ -171,9 +202,11 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "get_default_dtype",
     "get_num_threads",
     "grad",
+    "hstack",
     "iinfo",
     "inf",
     "int16",
@@ -211,6 +244,7 @@ __all__ = [
     "randperm",
     "realize",
     "result_type",
+    "row_stack",
     "scalar_tensor",
     "set_num_threads",
     "stack",
@@ -218,12 +252,15 @@ __all__ = [
     "tensor",
     "tensordot",
     "trapezoid",
+    "tril_indices",
+    "triu_indices",
     "uint16",
     "uint32",
     "uint64",
     "uint8",
     "uniform",
     "var_mean",
+    "vstack",
     "where",
     "xavier_normal",
     "xavier_uniform",
@@ -234,7 +271,7 @@ __all__ = [
 newaxis: Final = None
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, optim
+    from kernelrt import data, distributions, func, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
     from kernelrt.dtype import float16 as half  # noqa: A004, F401
@@ -247,7 +284,7 @@ else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "optim"),
+            "kernelrt", ("data", "distributions", "func", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
         _DTYPES,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["INIT", "IN_PLACE", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
-           "in_place", "install", "of_module"]  # fmt: skip
+__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
+           "install", "of_module"]  # fmt: skip
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -40,61 +40,23 @@ grad_fn = the graph that a tensor is itself, see x.uop and x.requires_grad
 retain_grad register_hook = near: kernelrt.grad(loss, x), which gives gradients of any leaf
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
-as_strided = x.permute, x.reshape or a slice: tensors have no strides
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
-ravel = x.flatten()
-reshape_as = x.view_as(y)
-moveaxis = x.movedim(a, b)
-swapdims = x.transpose(a, b)
 H mH adjoint = x.mT
-fliplr = x.flip(1)
-flipud = x.flip(0)
-rot90 = x.transpose(0, 1).flip(0)
-select = x[:, i]
-take = x.flatten()[i]
-masked_select = near: x.where(mask, 0), which keeps the shape: no size depends on data
-nonzero argwhere unique unique_consecutive bincount = NumPy's on x.numpy(): no size depends on data
-index_add = x.scatter_add(0, index.unsqueeze(1).expand_as(source), source): along dim 0 of two
-scatter_reduce index_put = near: x.scatter_add(dim, index, source)
-scatter index_copy index_fill masked_scatter = near: x.where(mask, y), or scatter_add on zeros
-select_scatter slice_scatter = near: y = x.clone(), then y[part] = value
-diagonal_scatter = near: x.where(mask, y), where mask is kernelrt.eye(n) == 0
-diag = x.diagonal(): of a vector, x * kernelrt.eye(n)
-diag_embed = x.unsqueeze(-1) * kernelrt.eye(n): of finite elements
-diagflat = x.flatten() * kernelrt.eye(n): of finite elements
-trace = x.diagonal().sum()
-tensor_split = near: x.split(sizes, dim), where sizes are those of the parts
-split_with_sizes unsafe_split = x.split(sizes, dim)
-unsafe_chunk = x.chunk(n, dim)
-hsplit = x.chunk(n, 1): of a vector, x.chunk(n, 0)
-vsplit = x.chunk(n, 0)
-dsplit = x.chunk(n, 2)
 inverse pinverse cholesky det logdet slogdet lu qr svd solve lstsq = numpy.linalg on x.numpy()
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
-scatter_ scatter_reduce_ index_put_ index_add_ = near: x.assign(x.scatter_add(dim, index, source))
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
-unfold = slices x[i : i + size] joined by kernelrt.stack
 """)
 
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
 angle
 cholesky_inverse cholesky_solve
-fill_diagonal_ histc histogram igamma
-imag index index_reduce istft
+histogram igamma
+imag index istft
 matrix_exp matrix_power narrow_copy
-positive_ put put_ record_stream resize resize_as stft
+positive_ record_stream resize resize_as stft
 sum_to_size values indices
 """)
-
-#: Operations of PyTorch that also write their result to the tensor, by a name with an underscore.
-IN_PLACE: Final = """
-abs acos acosh add addcmul asin asinh atan atan2 atanh ceil clamp clip cos cosh cumsum digamma
-div eq erf erfc exp exp2 expm1 floor floor_divide fmod ge gt le lerp lgamma log log10 log1p log2
-logical_and logical_not logical_or lt masked_fill mul ne neg polygamma pow reciprocal relu
-remainder round rsqrt scatter_add sigmoid sign sin sinh sqrt square squeeze sub t tan tanh
-transpose tril triu trunc unsqueeze
-"""  # fmt: skip
 
 #: Of modules.
 MODULE: Final = _pairs("""
@@ -150,8 +112,6 @@ compile = kernelrt.jit
 inference_mode set_grad_enabled = kernelrt.no_grad
 autograd = near: kernelrt.grad
 vmap = a leading axis, over which operations broadcast
-concat concatenate = kernelrt.cat
-hstack vstack = near: kernelrt.cat
 save = kernelrt.nn.save
 load = kernelrt.nn.load
 cuda mps = no device: kernelrt computes on CPUs
@@ -209,14 +169,6 @@ def install(
     for name, instead in table.items():
         if not hasattr(kind, name):
             setattr(kind, name, make(owner, name, instead))
-
-
-def in_place(kind: type) -> dict[str, str]:
-    """What to write for names such as ``relu_``."""
-    return {
-        f"{name}_": f"x = x.{name}(...), or x.assign(x.{name}(...)) to write to its memory"
-        for name in IN_PLACE.split() if hasattr(kind, name)
-    }  # fmt: skip
 
 
 def of_module(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from kernelrt.tensor import Tensor
 
 __all__ = ["Constraint", "between", "boolean", "integer_between", "lower_cholesky",
            "nonnegative", "nonnegative_integer", "one_hot", "positive", "real", "real_vector",
@@ -22,7 +24,7 @@ class Constraint:
     text : str
         What is expected, for errors.
     check : callable
-        Gives bools of a tensor, without the last `event_dim` axes.
+        Gives bools of a tensor, or of an array, without the last `event_dim` axes.
     event_dim : int
         How many axes make one value.
     is_discrete : bool
@@ -30,7 +32,7 @@ class Constraint:
     """
 
     def __init__(
-        self, text: str, check: Callable[[Tensor], Tensor], event_dim: int = 0,
+        self, text: str, check: Callable[[Any], Any], event_dim: int = 0,
         is_discrete: bool = False,
     ) -> None:  # fmt: skip
         self.text = text
@@ -38,32 +40,33 @@ class Constraint:
         self.event_dim = event_dim
         self.is_discrete = is_discrete
 
-    def check(self, value: Tensor) -> Tensor:
-        """Bools that tell where the condition holds."""
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds, of a Tensor or an array."""
         return self._check(value)
 
     def __repr__(self) -> str:
         return f"Constraint({self.text})"
 
 
-def _is_real(x: Tensor) -> Tensor:
+def _is_real(x: Any) -> Any:
     return x == x  # not NaN
 
 
-def _is_whole(x: Tensor) -> Tensor:
-    return x == x.floor()
+def _is_whole(x: Any) -> Any:
+    return x % 1 == 0
 
 
-def _is_simplex(x: Tensor) -> Tensor:
-    return (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6)
+def _is_simplex(x: Any) -> Any:
+    return (x >= 0).all(-1) & (abs(x.sum(-1) - 1) < 1e-6)
 
 
-def _is_one_hot(x: Tensor) -> Tensor:
+def _is_one_hot(x: Any) -> Any:
     return ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
 
 
-def _is_lower_cholesky(x: Tensor) -> Tensor:
-    rest = (x == x.tril()).all(-1).all(-1)
+def _is_lower_cholesky(x: Any) -> Any:
+    lower = x.tril() if isinstance(x, Tensor) else np.tril(x)
+    rest = (x == lower).all(-1).all(-1)
     return rest & (x.diagonal(0, -2, -1) > 0).all(-1)
 
 
@@ -86,15 +89,22 @@ lower_cholesky = Constraint(
 def between(low: Tensor | float, high: Tensor | float) -> Constraint:
     """A number of an interval, the ends among them."""
     return Constraint(f"a number from {_told(low)} to {_told(high)}",
-                      lambda x: (x >= low) & (x <= high))  # fmt: skip
+                      lambda x: (x >= _like(low, x)) & (x <= _like(high, x)))  # fmt: skip
 
 
 def integer_between(low: Tensor | float, high: Tensor | float) -> Constraint:
     """A whole number of an interval, the ends among them."""
     return Constraint(
         f"a whole number from {_told(low)} to {_told(high)}",
-        lambda x: _is_whole(x) & (x >= low) & (x <= high), is_discrete=True,
+        lambda x: _is_whole(x) & (x >= _like(low, x)) & (x <= _like(high, x)), is_discrete=True,
     )  # fmt: skip
+
+
+def _like(value: Tensor | float, x: Any) -> Any:
+    """An end of an interval in the kind of what is compared with it."""
+    if isinstance(value, Tensor) and not isinstance(x, Tensor):
+        return value.numpy()
+    return value
 
 
 def _told(value: Tensor | float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
@@ -72,7 +73,7 @@ class JitFunction(JitCore, Generic[R]):
         self.instance: object = None
         """The object that a jitted method is bound to."""
         self._method: JitFunction[R] | None = None
-        self._require_empty((tracing.active,))
+        self._require_empty((tracing.active, state.differentiating))
         self._name_parameters(self._parameters.passed_either_way())
 
     # ---- calling
@@ -84,7 +85,7 @@ class JitFunction(JitCore, Generic[R]):
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call with arguments, or in a situation, that the replays do not take directly."""
-        if is_tracing():
+        if is_tracing() or threading.get_ident() in state.differentiating:
             return self._fn(*args, **kwargs)
         return self._attempt(args, kwargs, Replay.__call__)[1]
 

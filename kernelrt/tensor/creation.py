@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "zeros",
-           "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "tril_indices",
+           "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 
@@ -476,3 +476,20 @@ def eye(
         return _asked(_class()._of(build.full(0, wanted, shape)), requires_grad)
     hit = build.iota_along(shape, 0).eq(build.iota_along(shape, 1))
     return _asked(_class()._of(hit.cast(wanted)), requires_grad)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> Tensor:
+    """The positions on and below a diagonal of a matrix, as two rows: theirs, and columns."""
+    return _triangle_places(row, col, offset, dtype, lower=True)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> Tensor:
+    """The positions on and above a diagonal of a matrix, as two rows: theirs, and columns."""
+    return _triangle_places(row, col, offset, dtype, lower=False)
+
+
+def _triangle_places(row: int, col: int, offset: int, dtype: object, *, lower: bool) -> Tensor:
+    shape, k = (integer(row, "row", 0), integer(col, "col", 0)), integer(offset, "offset")
+    i, j = np.indices(shape)
+    places = np.stack(np.nonzero(j - i <= k if lower else j - i >= k)).astype(np.int64)
+    return from_data(_class(), places, "indices", dtype)

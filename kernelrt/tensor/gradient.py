@@ -14,7 +14,6 @@ from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
 from kernelrt.tensor.assign import put_all
-from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
 from kernelrt.tensor.rules import RULES
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
+    from kernelrt.tensor.base import TensorBase
 
 
 _T = TypeVar("_T", bound="TensorBase")

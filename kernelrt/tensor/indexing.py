@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -19,6 +19,7 @@ from kernelrt.tensor.positions import (
     first_lack,
     is_array,
     limit,
+    mask_rank,
     position,
     spelled_out,
 )
@@ -27,6 +28,7 @@ from kernelrt.tensor.window import window
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.reduction import ReductionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
@@ -40,7 +42,11 @@ class IndexingMethods(_Below):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Self:
-        """Elements by integers, slices, None, Ellipsis and integer tensors, as in NumPy.
+        """Elements by integers, slices, None, Ellipsis, integer tensors and masks of bools.
+
+        A mask stands for as many axes as it has, and for the positions where it holds, as
+        ``mask.nonzero(as_tuple=True)`` has them. How many these are depends on data: outside of
+        traced functions the mask is computed at once.
 
         Raises
         ------
@@ -48,8 +54,9 @@ class IndexingMethods(_Below):
             A number lies outside its axis; for an index tensor at run time, where the element
             that it names is computed.
         ShapeError
-            There are more indices than axes, or the index is a mask of bools, whose result would
-            have a shape that depends on data.
+            There are more indices than axes, or a mask has other sizes than its axes.
+        JitError
+            An index is a mask, and a function is traced.
         """
         items = spelled_out(index, self.ndim)
         out, axis = self, 0
@@ -61,9 +68,19 @@ class IndexingMethods(_Below):
             elif isinstance(item, slice):
                 out = out._slice(axis, item)
                 axis += 1
+            elif mask_rank(item) is not None:
+                if not mask_rank(item):
+                    out = out.unsqueeze(axis)
+                found = out._held_positions(axis, item)
+                tensors += list(enumerate(found, axis))
+                axis += len(found)
             elif is_array(item):
-                tensors.append((axis, self._index_tensor(item)))
-                axis += 1
+                places = self._index_tensor(item)
+                if places.ndim:
+                    tensors.append((axis, places))
+                    axis += 1
+                else:  # as a number does, it drops its axis where it stands
+                    out = out._take([(axis, places)])
             else:
                 out = out._pick(axis, item)
         if not tensors:
@@ -120,17 +137,33 @@ class IndexingMethods(_Below):
         return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
 
     def _index_tensor(self, item: Any) -> IndexingMethods:
+        if isinstance(item, tuple | range):
+            item = list(item)
         tensor = self._lift(item, "index")
         if isinstance(item, list) and build.has_zero(tensor.dims):
             tensor = tensor.cast(dt.int64)  # no elements say what type they have
-        if tensor.dtype.is_bool:
-            raise ShapeError(
-                "index: a mask of bools selects a number of elements that depends on data; use "
-                "where(mask, x, other), x.masked_fill(mask, value), or x * mask"
-            )
         if not tensor.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
         return tensor
+
+    def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods]:
+        """Where a mask over the axes from `axis` on holds, a vector for each of them."""
+        mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
+        sizes = self.dims[axis : axis + mask.ndim]
+        if not build.same_shape(mask.dims, sizes):
+            raise ShapeError(
+                f"index: a mask of shape {format_shape(mask.dims)} for axes of the sizes "
+                f"{format_shape(sizes)}; it needs the sizes of the axes that it stands for"
+            )
+        if state.local.trace is not None:
+            raise JitError(
+                "index: how many elements a mask of bools selects depends on data, which are not "
+                "computed while a function is traced; use where(mask, x, other), "
+                "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
+                "mask.nonzero(size=n), which have a size"
+            )
+        held = np.atleast_1d(cast("Tensor", mask).detach().numpy())
+        return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
         """Index by tensors: their common shape takes the place of the axes they stand for."""
@@ -200,24 +233,31 @@ class IndexingMethods(_Below):
         """
         axis = axis_of(dim, self.ndim)
         places = self._along(axis, index, "scatter_add")
-        values = self._lift(src, "src", like=True)
-        shape = places[0].shape
-        end = "" if values.ndim != self.ndim else first_lack(values.dims, shape)
-        if end is not None:
-            raise ShapeError(
-                f"src: expected at least the shape {format_shape(shape)} of index, not "
-                f"{format_shape(values.dims)}{end}"
-            )
-        if values.dtype is not self.dtype:
-            raise DTypeError(
-                f"src: expected {self.dtype.name} like the tensor, not {values.dtype.name}"
-            )
-        part = build.shrink(values.uop, [(0, d) for d in shape])
+        part = self._source(src, places[0].shape)
         base = self.uop
         if not base.shape:  # one element, at position 0
             operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
             return self._of(build.reshape(build.scatter_add(*operands), ()))
         return self._of(build.scatter_add(base, part, *places))
+
+    def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
+        """What of `src` an index of `shape` has positions for."""
+        values = self._lift(src, "src", like=True)
+        end = "" if values.ndim != len(shape) else first_lack(values.dims, shape)
+        if end is not None:
+            raise ShapeError(
+                f"src: expected at least the shape {format_shape(shape)} of index, not "
+                f"{format_shape(values.dims)}{end}"
+            )
+        return build.shrink(self._of_own_type(values, "src").uop, [(0, d) for d in shape])
+
+    def _of_own_type(self, values: Self, name: str) -> Self:
+        if values.dtype is not self.dtype:
+            raise DTypeError(
+                f"{name}: expected {self.dtype.name} like the tensor, not {values.dtype.name}; "
+                f"cast it, as in {name}.cast({self.dtype.name!r})"
+            )
+        return values
 
     def _along(self, axis: int, index: object, name: str) -> list[UOp]:
         """An index for every axis: `index` for one, each element's own position for the rest."""

@@ -63,8 +63,6 @@ class MovementMethods(_Below):
         """
         return self._of(build.reshape(self.uop, self._infer_shape(shape_of(shape))))
 
-    view = reshape
-
     def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
         if len(unknown) > 1:
@@ -189,11 +187,11 @@ class MovementMethods(_Below):
         counts = shape_of(dims, "dims")
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
-    def repeat_interleave(self, repeats: int, dim: int) -> Self:
-        """Each slice along `dim` laid out `repeats` times in a row."""
-        axis = own_axis(dim, self.ndim)
+    def _spread_out(self, repeats: object, axis: int) -> Self:
+        (count,) = shape_of(((repeats,),), "repeats")
+        if isinstance(count, int) and count < 0:
+            raise ShapeError(f"repeats: expected at least 0, not {count}")
         before, behind = self.dims[: axis + 1], self.dims[axis + 1 :]
-        count = size_of(repeats, "repeats")
         grown = self.reshape(*before, 1, *behind).expand(*before, count, *behind)
         return grown.reshape(*before[:-1], prod((before[-1], count)), *behind)
 
@@ -219,13 +217,30 @@ class MovementMethods(_Below):
 
     swapaxes = transpose
 
-    def movedim(self, source: int, destination: int) -> Self:
-        """With axis `source` moved to `destination`."""
-        a = axis_of(source, self.ndim, "source")
-        b = axis_of(destination, self.ndim, "destination")
-        order = [i for i in range(self.ndim) if i != a]
-        order.insert(b, a)
+    def movedim(
+        self, source: int | Sequence[int], destination: int | Sequence[int]
+    ) -> Self:
+        """With the axes `source` moved to `destination`; the others keep their order."""
+        pairs = []
+        for value, name in ((source, "source"), (destination, "destination")):
+            given = value if isinstance(value, tuple | list) else (value,)
+            axes = [axis_of(d, self.ndim, name) for d in given]
+            if len(set(axes)) < len(axes):
+                raise ShapeError(f"{name}: {value} names an axis twice")
+            pairs.append(axes)
+        sources, targets = pairs
+        if len(sources) != len(targets):
+            raise ShapeError(
+                f"source, destination: expected as many axes, not {source} and {destination}"
+            )
+        if self.ndim == 0:
+            return self._of(self.uop)
+        order = [a for a in range(self.ndim) if a not in sources]
+        for target, axis in sorted(zip(targets, sources, strict=True)):
+            order.insert(target, axis)
         return self._of(build.permute(self.uop, order))
+
+    moveaxis = movedim
 
     def t(self) -> Self:
         """The transpose of a matrix; vectors and scalars stay."""
@@ -255,13 +270,32 @@ class MovementMethods(_Below):
         )  # fmt: skip
         return self._of(build.flip(self.uop, axes))
 
-    def roll(self, shifts: int, dim: int) -> Self:
-        """Moved by `shifts` along `dim`; what leaves one end enters at the other."""
-        axis = axis_of(dim, self.ndim)
+    def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
+        """Moved by `shifts` along `dims`; what leaves one end enters at the other.
+
+        Without `dims` the elements move in row-major order.
+        """
+        moves = shifts if isinstance(shifts, tuple | list) else (shifts,)
+        moves = [integer(m, "shifts") for m in moves]
+        axes = () if dims is None else dims if isinstance(dims, tuple | list) else (dims,)
+        if not axes:
+            if len(moves) != 1:
+                raise ShapeError(f"shifts: expected one number without dims, not {shifts!r}")
+            return self.reshape(-1)._rolled(moves[0], 0).reshape(self.dims)
+        if len(moves) != len(axes):
+            raise ShapeError(
+                f"shifts, dims: expected as many shifts as axes, not {shifts!r} and {dims!r}"
+            )
+        out = self
+        for move, dim in zip(moves, axes, strict=True):
+            out = out._rolled(move, axis_of(dim, self.ndim, "dims"))
+        return out
+
+    def _rolled(self, move: int, axis: int) -> Self:
         if self.ndim == 0:
-            return self
+            return self._of(self.uop)
         size = self._static_size(axis, "roll")
-        shift = integer(shifts, "shifts") % size if size else 0
+        shift = move % size if size else 0
         if shift == 0:
             return self._of(self.uop)
         parts = [self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)]

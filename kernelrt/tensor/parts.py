@@ -11,8 +11,17 @@ from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.positions import is_array, is_number, is_run, limit, position, spelled_out
+from kernelrt.tensor.positions import (
+    is_array,
+    is_number,
+    is_run,
+    limit,
+    mask_rank,
+    position,
+    spelled_out,
+)
 from kernelrt.tensor.promotion import as_scalar, check_size, element
+from kernelrt.tensor.scattering import replaced
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
@@ -31,7 +40,10 @@ class PartMethods(_Below):
     __slots__ = ()
 
     def __setitem__(self, index: Any, value: Operand) -> None:
-        """Assign to the elements that integers, slices or a mask of bools name.
+        """Assign to the elements that an index names.
+
+        Any index that reads elements is one. Where integer tensors name an element several times
+        the last value, in row-major order, counts.
 
         Where the tensor has storage it is written in place: only what is selected, if that is one
         run of its elements and no function is traced, else as a whole.
@@ -43,7 +55,9 @@ class PartMethods(_Below):
         Raises
         ------
         ShapeError
-            The value does not broadcast to what is selected, or the index has integer tensors.
+            The value does not broadcast to what is selected.
+        JitError
+            A function is traced, and a mask of bools stands beside other indices.
         DTypeError
             The value is a number that the type of this tensor does not have.
         GradientError
@@ -54,19 +68,13 @@ class PartMethods(_Below):
         if state.local.trace is None:
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
         history = self._needs_history(new)
-        if is_array(index) and self._lift(index, "index").dtype.is_bool:
-            mask = self._mask(self._lift(index, "index"))
-            # How many elements the mask selects is known only when it is computed.
-            new = new._into(self.dims, "the whole tensor, which it must where a mask selects")
-            chosen = self._select(mask, new, self)
-            self._become_value(chosen, new, history)
+        if not isinstance(index, tuple) and mask_rank(index) is not None:
+            self._become_value(self._masked(self._lift(index, "index"), new), new, history)
             return
         items = spelled_out(index, self.ndim)
         if any(is_array(i) for i in items):
-            raise ShapeError(
-                "index: assignment through integer tensors is not there, because equal indices "
-                "would leave the result open; use scatter_add, or where with a mask"
-            )
+            self._become_value(self._placed(index, new), new, history)
+            return
         part = None if history else self._run_of(index, items)
         if part is not None:
             bound = self._bound_by(new)
@@ -78,6 +86,17 @@ class PartMethods(_Below):
         places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
         covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
         self._become_value(self._select(covered, filled, self), new, history)
+
+    def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
+        """This tensor with `value` where any index selects."""
+        order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
+        selected = order[index]
+        fitted = value._into(selected.dims, _SELECTED)
+        line = build.reshape(selected.uop, (prod(selected.dims),))
+        flat = build.reshape(self.uop, (prod(self.dims),))
+        new = build.reshape(fitted.uop, line.shape)
+        rule = build.scatter_add(flat, new, line) if accumulate else replaced(flat, new, [line])
+        return self._of(build.reshape(rule, self.dims))
 
     def _needs_history(self, new: Self) -> bool:
         """Whether gradients have to find the way through an assignment of `new`."""
@@ -122,6 +141,30 @@ class PartMethods(_Below):
             return own or None
         # Of results of two functions, it is not told apart which elements are whose.
         return theirs if own in (False, theirs) else Severed(theirs.function, None)
+
+    @operation
+    def _masked(self, mask: Self, new: Self) -> Self:
+        """This tensor with `new` where a mask over the first axes holds."""
+        wide = self._mask(mask)
+        rest = self.dims[mask.ndim :]
+        while new.ndim > len(rest) and same(new.dims[0], 1):
+            new = new.squeeze(0)
+        if new.ndim <= len(rest):  # one for each place, however many there are
+            return self._select(wide, new._into(rest, _SELECTED), self)
+        if state.local.trace is None:
+            return self._placed(mask, new)
+        rows = new.dims[0]
+        values = new._into((rows, *rest), _SELECTED)
+        held = mask.reshape(-1)
+        if build.has_zero(held.dims):
+            return self._of(self.uop)
+        rank = held.cast(dt.int64).cumsum(0) - 1
+        # Where another number of places is selected than there are values, no rank is one.
+        fits = held.cast(dt.int64).sum().eq(rows).expand(held.dims)
+        place = build.where(fits.uop, build.where(held.uop, rank.uop, 0), -1)
+        index = self._of(build.bound(place, rows))
+        picked = values._take([(0, index)]) if not build.has_zero(values.dims) else self
+        return self._select(wide, picked.reshape(self.dims), self)
 
     def _mask(self, mask: Self) -> Self:
         """A mask over the first axes of this tensor, or over all of them, with all axes."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["check_labels", "checked", "first_lack", "is_array", "is_number", "is_run", "limit",
-           "position", "spelled_out"]  # fmt: skip
+           "mask_rank", "position", "spelled_out"]  # fmt: skip
 
 
 def spelled_out(index: Any, rank: int) -> list[Any]:
     """The items of an index, one an axis (None adds one), with Ellipsis as slices."""
     items = list(index) if isinstance(index, tuple) else [index]
-    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    used = sum(_taken(i) for i in items)
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if used > rank:
         raise ShapeError(f"index: {used} indices for a tensor with {rank} axes")
@@ -36,6 +36,26 @@ def spelled_out(index: Any, rank: int) -> list[Any]:
     return items[:at] + fill + items[at + len(dots) :]
 
 
+def _taken(item: Any) -> int:
+    """How many axes an item stands for."""
+    if item is None or item is Ellipsis:
+        return 0
+    rank = mask_rank(item)
+    return 1 if rank is None else rank
+
+
+def mask_rank(item: Any) -> int | None:
+    """How many axes a mask of bools has; None for what is none."""
+    if isinstance(item, TensorBase):
+        return item.ndim if item.dtype.is_bool else None
+    if isinstance(item, np.ndarray):
+        return item.ndim if item.dtype == np.bool_ else None
+    first, rank = item, 0
+    while isinstance(first, list | tuple) and first:
+        first, rank = first[0], rank + 1
+    return rank if rank and isinstance(first, bool | np.bool_) else None
+
+
 def is_number(item: object) -> bool:
     """Whether an item drops its axis."""
     return not (item is None or isinstance(item, slice))
@@ -43,7 +63,7 @@ def is_number(item: object) -> bool:
 
 def is_array(item: object) -> bool:
     """Whether an item is made of numbers that are data."""
-    return isinstance(item, TensorBase | np.ndarray | list)
+    return isinstance(item, TensorBase | np.ndarray | list | tuple | range)
 
 
 def is_run(items: list[Any], dims: Sequence[Dim]) -> bool:

@@ -263,7 +263,7 @@ class ResamplingMethods(_Below):
         ):
             out = self
             for axis, (_, factor) in enumerate(sizes, 2):
-                out = out.repeat_interleave(int(factor or 1), axis)
+                out = out._spread_out(int(factor or 1), axis)
             return out
         return self._interpolated(sizes, mode, bool(align_corners))
 
@@ -280,7 +280,7 @@ class ResamplingMethods(_Below):
             new = math.floor(old * (factor or 1)) if size is None else size
             if not old or not new:
                 raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {new}")
-            if new == old and (factor is None or mode == "nearest"):
+            if new == old and factor in (None, 1):
                 continue
             parts = [
                 out._weighted(axis, place, weight)

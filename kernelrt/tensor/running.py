@@ -34,7 +34,7 @@ class RunningMethods(_Below):
 
     __slots__ = ()
 
-    def _running(self, node: UOp, dim: int, name: str, rule: Callable[[UOp], UOp]) -> UOp:
+    def _on_last(self, node: UOp, dim: int, name: str, rule: Callable[[UOp], UOp]) -> UOp:
         """`rule` of the last axis, done along `dim`."""
         axis = axis_of(dim, self.ndim)
         if not node.shape:
@@ -55,7 +55,7 @@ class RunningMethods(_Below):
         """
         node = self._summand(dtype)
         wide = node.cast(node.dtype.accumulator)
-        out = self._running(wide, dim, "cumprod", lambda x: fold(x, Op.MUL))
+        out = self._on_last(wide, dim, "cumprod", lambda x: fold(x, Op.MUL))
         return self._of(out.cast(node.dtype))
 
     def cummax(self, dim: int) -> Extremum[Self]:
@@ -81,12 +81,12 @@ class RunningMethods(_Below):
         if build.has_zero(node.shape) or not node.shape:
             return Extremum(self, self._of(build.full(0, dt.int64, node.shape)))
         ranked = node.cast(dt.uint8) if node.dtype.is_bool else node
-        places = self._running(detach(ranked), dim, name, lambda x: records(x, op))
+        places = self._on_last(detach(ranked), dim, name, lambda x: records(x, op))
         return Extremum(self._of(picked(node, places, axis)), self._of(places))
 
     def logcumsumexp(self, dim: int) -> Self:
         """``self.exp().cumsum(dim).log()`` without overflow."""
-        out = self._running(self._wide("logcumsumexp"), dim, "logcumsumexp", log_sum)
+        out = self._on_last(self._wide("logcumsumexp"), dim, "logcumsumexp", log_sum)
         return self._of(out.cast(self.dtype))
 
     def diff(

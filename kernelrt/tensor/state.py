@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Leaf
     from kernelrt.tensor.written import Written
 
-__all__ = ["births", "changing", "enable_grad", "flips", "homes", "is_grad_enabled", "leaves",
-           "local", "lock", "no_grad", "pending", "steady", "units", "watched"]  # fmt: skip
+__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes",
+           "is_grad_enabled", "leaves", "local", "lock", "no_grad", "pending", "steady", "units",
+           "watched"]  # fmt: skip
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
@@ -47,6 +48,9 @@ changing: Written | None = None
 births: list[int] = [0]
 #: How often a tensor began or ceased to require a gradient, as the only element.
 flips: list[int] = [0]
+#: Threads, by their numbers, in which functions are being differentiated, and how deep. What
+#: these call is called as it stands: a result of a jitted function has no history.
+differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
 lock = _locks.Lock(_locks.STATE)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import operator
 from inspect import getattr_static
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
-from kernelrt._lacking import OTHERS, TENSOR, Lacking, in_place, install
+from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, random, realize, state
@@ -17,7 +16,7 @@ from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
 from kernelrt.tensor.attention import AttentionMethods
-from kernelrt.tensor.base import TensorBase, is_parameter
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.comparison import ComparisonMethods
 from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.conversion import ConversionMethods
@@ -101,8 +100,8 @@ class Tensor(
     Operations give tensors with PyTorch's names and semantics; nothing is computed before a
     value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called. A tensor
     is a value: views do not share memory, and an assignment to one tensor changes no other.
-    ``x += y`` gives the name x to another tensor; of a tensor that collects a gradient it sets
-    the value, and is allowed under ``no_grad`` only.
+    ``x += y`` and ``x.add_(y)`` assign to the tensor; where it collects a gradient, that is
+    allowed under ``no_grad`` only.
 
     Parameters
     ----------
@@ -234,49 +233,6 @@ class Tensor(
 
     copy_ = assign
 
-    def _in_place(
-        self, rule: Callable[[Self, Operand], Self], other: Operand, sign: str
-    ) -> Any:
-        """What `sign` gives: of a parameter its new value in place, of another tensor a new one.
-
-        Rebinding the name of a parameter, as Python does where nothing else is said, would leave
-        the parameter as it was.
-        """
-        trace = state.local.trace
-        # Where the answer becomes another, so does the plan. Arguments are not assigned to.
-        asks = trace is not None and trace.is_from_outside(self)
-        if not (is_parameter(self) if asks else self._is_parameter):
-            return NotImplemented
-        new = rule(self, other)
-        if state.is_grad_enabled() and (self.requires_grad or new.requires_grad):
-            why = "requires a gradient" if self.requires_grad else "keeps no history of its value"
-            raise GradientError(
-                f"{sign}: the tensor {why} and would change in place; do it in "
-                "'with kernelrt.no_grad():', or write another name on the left, as in y = x + 1"
-            )
-        return self.assign(new)
-
-    def __iadd__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.add, other, "+="))
-
-    def __isub__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.sub, other, "-="))
-
-    def __imul__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.mul, other, "*="))
-
-    def __itruediv__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.truediv, other, "/="))
-
-    def __ifloordiv__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.floordiv, other, "//="))
-
-    def __imod__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.mod, other, "%="))
-
-    def __ipow__(self, other: Operand) -> Self:
-        return cast("Self", self._in_place(operator.pow, other, "**="))
-
     def _fitted(self, target: Self) -> Self:
         shape = target.dims
         fits = all(
@@ -361,4 +317,4 @@ def _name_methods() -> None:
 
 
 _name_methods()
-install(Tensor, "a Tensor of kernelrt", TENSOR | OTHERS | in_place(Tensor), sealed=True)
+install(Tensor, "a Tensor of kernelrt", TENSOR | OTHERS, sealed=True)

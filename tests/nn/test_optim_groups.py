@@ -254,6 +254,57 @@ def test_a_closure_is_called_with_gradients_on():
         assert jitted().item() == pytest.approx(peer.step(closure(peer, b)).item())
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_an_optimizer_of_ones_own_is_written_as_for_torch(jitted):
+    class Signed(krt.optim.Optimizer):
+        def __init__(self, params, lr=0.1, power=1.0):
+            super().__init__(params, {"lr": lr, "power": power})
+
+        @krt.no_grad()
+        def step(self, closure=None):  # noqa: ARG002 - as torch has it
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is None:
+                        continue
+                    size = p.grad.abs() ** group["power"]
+                    p.assign(p - p.grad.sign() * size * group["lr"])
+
+    w = krt.tensor([1.0, -2.0], dtype="float64", requires_grad=True)
+    v = krt.tensor([3.0], dtype="float64", requires_grad=True)
+    opt = Signed([{"params": [w]}, {"params": [v], "power": 0.0}], lr=0.5)
+    schedule = krt.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+
+    def train():
+        opt.zero_grad()
+        ((w * w).sum() + (v * v).sum()).backward()
+        opt.step()
+
+    run = krt.jit(train) if jitted else train
+    run()
+    assert (w.tolist(), v.tolist()) == ([0, 0], [2.5])
+    schedule.step()
+    run()
+    assert v.tolist() == [2.25]
+    opt.param_groups[1]["power"] = 1.0
+    run()
+    assert v.tolist() == [2.25 - 4.5 * 0.25]
+    with pytest.raises(krt.UnknownNameError, match="no 'powers'"):
+        opt.param_groups[0]["powers"] = 2
+    with pytest.raises(krt.UnknownNameError, match="rules"):
+        krt.optim.Optimizer([w], {"lr": 0.1, "rules": 1})
+
+
+def test_state_by_parameter():
+    a, _ = leaves()
+    opt = nn.optim.Adam(groups(a), 0.1)
+    step(a)
+    opt.step()
+    found = opt.state[a[2]]
+    assert found["step"].item() == 1
+    assert found["exp_avg"].shape == (3,)
+    assert len(opt.state) == 3
+
+
 def test_zero_grad_makes_none_or_zeros():
     a, _ = leaves()
     opt = nn.optim.SGD(a, 0.1)
@@ -292,6 +343,8 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
         (krt.ShapeError, "one group", lambda: nn.optim.LBFGS(groups(a))),
         (krt.DTypeError, "closure", lambda: nn.optim.LBFGS(a).step()),
+        (krt.JitError, "add_param_group",
+         krt.jit(lambda: bfgs.add_param_group({"params": a}))),
         (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
         (krt.ShapeError, r"lr: expected.*not float32 of shape \(2,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),

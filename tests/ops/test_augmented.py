@@ -1,4 +1,4 @@
-"""Augmented assignments: of a parameter in place, without gradients only, else a new tensor."""
+"""Augmented assignments and methods in place: of a parameter without gradients only."""
 
 from __future__ import annotations
 
@@ -57,22 +57,188 @@ def test_with_gradients_it_is_an_error_that_says_how(sign: str) -> None:
     np.testing.assert_array_equal(w.numpy(), START)
 
 
-@every_sign
-def test_other_tensors_are_values(sign: str) -> None:
-    a = krt.tensor(START)
-    b = a
-    b = SIGNS[sign](b, 2)
-    assert b is not a
-    np.testing.assert_array_equal(a.numpy(), START)
+@pytest.mark.parametrize("sign", [s for s in SIGNS if s != "//="])  # torch has no derivative of it
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_results_change_in_place_and_stay_part_of_the_graph(
+    sign: str, stored: bool, jitted: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+
+    def loss(k: Any, w: Any) -> Any:
+        y = w * 1.5
+        z = y * 2  # what was made of the old value keeps it
+        if stored and not jitted:
+            y.tolist()
+        before = y
+        y = SIGNS[sign](y, 2)
+        y *= w
+        assert stored or y is before  # storage keeps no history
+        return (y * z).sum()
+
     w = krt.tensor(START, requires_grad=True)
-    y = w * 1
-    SIGNS[sign](y, 2).sum().backward()  # results of operations stay part of the graph
+    v = torch.tensor(START, requires_grad=True)
+
+    def step() -> krt.Tensor:
+        value = loss(krt, w)
+        value.backward()
+        return value
+
+    found = (krt.jit(step) if jitted else step)()
+    wanted = loss(torch, v)
+    wanted.backward()
+    np.testing.assert_allclose(found.item(), wanted.item(), rtol=1e-5)
     assert w.grad is not None
+    assert v.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), v.grad.numpy(), rtol=1e-5)
+
+
+@every_sign
+def test_stored_tensors_change_in_place(sign: str) -> None:
+    a = krt.tensor(START)
+    kept, twice = a, a * 2
+    a = SIGNS[sign](a, 2)
+    assert a is kept
+    np.testing.assert_array_equal(twice.numpy(), START * 2)
+    np.testing.assert_allclose(a.numpy(), SIGNS[sign](START.copy(), 2))
+
+
+def test_a_stored_tensor_takes_a_history() -> None:
+    w = krt.tensor(START, requires_grad=True)
+    total = krt.tensor(0.0)
+    for _ in range(3):
+        total += (w * w).sum()
+        assert total.requires_grad
+        total.item()
+    total.backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), 6 * START)
+    with pytest.raises(krt.GradientError, match=r"mul_: .* stored already"):
+        total.mul_(w.sum())
+
+
+def test_stored_state_of_a_function_keeps_its_memory() -> None:
+    state, w = krt.tensor(START), krt.tensor(START, requires_grad=True)
+    scaled = krt.jit(lambda x: x * state)
+    assert scaled(START).tolist() == (START * START).tolist()
+    state.add_(1)
+    assert scaled(START).tolist() == (START * (START + 1)).tolist()
+    before = state
+    state += w  # goes to another tensor, which the function reads from now on
+    assert state is not before
+    assert scaled(START).detach().tolist() == (START * (2 * START + 1)).tolist()
+
+
+def test_a_number_that_is_traced_is_no_tensor() -> None:
+    @krt.jit
+    def shifted(x: krt.Tensor, n: int) -> krt.Tensor:
+        n += 1
+        return x * n
+
+    assert shifted(START, 3).tolist() == (START * 4).tolist()
+
+
+def test_an_argument_of_a_traced_function_is_not_assigned_to() -> None:
+    @krt.jit
+    def grown(x: krt.Tensor) -> krt.Tensor:
+        x += 1
+        return x
+
+    with pytest.raises(krt.JitError, match="assigns to its argument"):
+        grown(START)
+
+
+#: Arguments of methods, by name; all others take none.
+GIVEN: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(
+        "add sub subtract mul multiply div divide true_divide atan2 arctan2 copysign eq ne not_equal "
+        "ge greater_equal gt greater le less_equal lt less floor_divide fmod heaviside "
+        "hypot ldexp logical_and logical_or logical_xor nextafter pow remainder xlogy".split(),
+        (np.array([[0.5, 2.0, 1.5], [1.0, 0.25, 3.0]], np.float32),),
+    ),
+    "clamp": (0.2, 0.8), "clip": (0.2, 0.8), "clamp_min": (0.5,), "clamp_max": (0.5,),
+    "cumsum": (1,), "cumprod": (1,), "polygamma": (1,), "mvlgamma": (1,), "renorm": (2.0, 0, 1.0),
+    "lerp": (np.ones((2, 3), np.float32), 0.25),
+    "masked_fill": (np.array([True, False, True]), 7.0), "t": (), "transpose": (0, 0),
+    "addcmul": (np.ones((2, 3), np.float32), np.full(3, 2, np.float32)),
+    "addcdiv": (np.ones((2, 3), np.float32), np.full(3, 2, np.float32)),
+    "index_add": (1, np.array([2, 0]), np.ones((2, 2), np.float32)),
+    "index_copy": (1, np.array([2, 0]), np.ones((2, 2), np.float32)),
+    "index_fill": (1, np.array([2, 0]), 5.0),
+    "scatter": (1, np.array([[2], [0]]), np.ones((2, 1), np.float32)),
+    "scatter_add": (1, np.array([[2], [0]]), np.ones((2, 1), np.float32)),
+    "scatter_reduce": (1, np.array([[2], [0]]), np.ones((2, 1), np.float32), "prod"),
+    "put": (np.array([5, 1]), np.array([1.0, 2.0], np.float32)),
+    "masked_scatter": (np.array([True, False, True]), np.arange(4, dtype=np.float32)),
+}  # fmt: skip
+PLAIN = """
+abs absolute acos arccos acosh arccosh asin arcsin asinh arcsinh atan arctan atanh arctanh ceil cos
+cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 fix floor frac i0 lgamma log log10 log1p log2
+logical_not logit nan_to_num neg negative rad2deg reciprocal relu round rsqrt sgn sigmoid sign sin
+sinc sinh sqrt square tan tanh tril triu trunc
+""".split()
+
+
+@pytest.mark.parametrize("name", [*GIVEN, *PLAIN])
+def test_methods_in_place(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    data = np.array([[0.3, 0.7, 0.9], [0.2, 0.6, 0.4]], np.float32)
+    data = data + 1 if name in ("acosh", "arccosh", "mvlgamma") else data
+    if name == "t":
+        data = data[:, :2]
+    arguments = GIVEN.get(name, ())
+    x, y = krt.tensor(data), torch.tensor(data)
+    given = [krt.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    theirs = [torch.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    assert getattr(x, f"{name}_")(*given) is x
+    getattr(y, f"{name}_")(*theirs)
+    assert x.dtype is krt.float32
+    np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-5, atol=1e-6)
+
+    def traced(k: krt.Tensor) -> krt.Tensor:
+        made = k * 1
+        return getattr(made, f"{name}_")(*given)
+
+    np.testing.assert_allclose(krt.jit(traced)(data).numpy(), y.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", "bitwise_and bitwise_or bitwise_xor gcd lcm".split())
+def test_methods_in_place_of_integers(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    a, b = np.array([6, 4, 15, -9]), np.array([4, 6, 10, 6])
+    x, y = krt.tensor(a), torch.tensor(a)
+    getattr(x, f"{name}_")(krt.tensor(b))
+    getattr(y, f"{name}_")(torch.tensor(b))
+    assert x.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(("shape", "wrap"), [((3, 4), False), ((7, 3), False), ((7, 3), True),
+                                             ((3, 3, 3), False), ((2, 5), True)])  # fmt: skip
+def test_fill_diagonal(shape: tuple[int, ...], wrap: bool) -> None:
+    torch = pytest.importorskip("torch")
+    x, y = krt.zeros(shape), torch.zeros(shape)
+    assert x.fill_diagonal_(4, wrap=wrap) is x
+    assert x.tolist() == y.fill_diagonal_(4, wrap=wrap).tolist()
+
+
+def test_results_that_do_not_fit() -> None:
+    x = krt.tensor([1, 2])
+    with pytest.raises(krt.DTypeError, match=r"add_: the result is float32"):
+        x.add_(0.5)
+    with pytest.raises(krt.DTypeError, match=r"/=: the result is float32"):
+        x /= 2
+    with pytest.raises(krt.ShapeError, match=r"unsqueeze_: .* keeps its \(2,\)"):
+        x.unsqueeze_(0)
+    w = krt.tensor(START, requires_grad=True)
+    with pytest.raises(krt.GradientError, match=r"exp_: .*no_grad"):
+        w.exp_()
+    assert x.tolist() == [1, 2]
+    assert w.tolist() == START.tolist()
 
 
 def test_shapes_and_types_that_do_not_fit_leave_it_as_it_was() -> None:
     w = krt.tensor(START, requires_grad=True)
-    with krt.no_grad(), pytest.raises(krt.ShapeError, match="does not broadcast"):
+    with krt.no_grad(), pytest.raises(krt.ShapeError, match="keeps its"):
         w += np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(w.numpy(), START)
 

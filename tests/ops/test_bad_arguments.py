@@ -11,7 +11,7 @@ from kernelrt.errors import KernelrtError
 X = np.arange(6, dtype=np.float32)
 #: What takes a whole number; its name as the error has it.
 WHOLE = {
-    "shifts": lambda x, v: x.roll(v, 0),
+    "shifts": lambda x, v: x.roll([v], 0),
     "chunks": lambda x, v: x.chunk(v),
     "split_size": lambda x, v: x.split([v, 5]),
     "offset": lambda x, v: x.reshape(2, 3).diagonal(v),

@@ -56,7 +56,7 @@ def several_outputs(k, x, w, grad):
 
 
 def several_with_gradients(k, x, w, grad):
-    return grad([x.exp(), x @ w], [x, w], [k.tensor(ARRAY), None and k.tensor(0.0) or (x @ w)])
+    return grad([x.exp(), x @ w], [x, w], [k.tensor(ARRAY), (x @ w).detach()])
 
 
 def named(k, x, w, grad):

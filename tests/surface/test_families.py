@@ -8,7 +8,9 @@ import kernelrt as krt
 from kernelrt._lacking import Lacking
 
 #: What a family defines again on purpose.
-KNOWN = {"__hash__", "__slots__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
+KNOWN = {
+    "__hash__", "__slots__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__",
+}  # fmt: skip
 
 
 def test_no_family_hides_a_name_of_another() -> None:

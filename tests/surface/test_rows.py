@@ -221,3 +221,31 @@ def test_jit_gives_the_same_bits(row):
             strict=True,
         ):
             np.testing.assert_array_equal(got, want, strict=True)
+
+
+@pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].grad])
+def test_jacobians(row):
+    """By rows and by columns they are the same, and their products with weights the gradients."""
+    arrays = rows.draw(row, rows.sizes(row))
+    operands, _ = compare.given(row, arrays, krt.float64)
+    places = tuple(i for i, spec in enumerate(row.specs) if spec.grad)
+
+    def call(*tensors):
+        found = compare.leaves(row.call(krt, *tensors))
+        return [o for o in found if isinstance(o, krt.Tensor) and o.dtype.is_float]
+
+    by_rows = krt.func.jacrev(call, places)(*operands)
+    by_columns = krt.func.jacfwd(call, places)(*operands)
+    krt.realize(*compare.leaves((by_rows, by_columns)))
+    expected = run(row, arrays).gradients
+    for k, gradient in enumerate(expected):
+        total = np.zeros_like(gradient)
+        for i, (line, column) in enumerate(zip(by_rows, by_columns, strict=True)):
+            matrix = line[k].numpy().astype(np.float64)
+            scale = 1 + np.abs(matrix).max(initial=0)
+            np.testing.assert_allclose(column[k].numpy(), matrix, rtol=1e-9, atol=1e-11 * scale)
+            w = compare.weights(matrix.shape[: matrix.ndim - gradient.ndim], i)
+            total += np.tensordot(w, matrix, w.ndim)
+        np.testing.assert_allclose(
+            total, gradient, rtol=1e-8 * row.tol, atol=1e-9 * (1 + np.abs(gradient).max(initial=0))
+        )

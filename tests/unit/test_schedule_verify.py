@@ -430,7 +430,7 @@ def test_a_sum_into_what_is_read_is_found() -> None:
         loops = [n for n in toposort([node]) if n.op is Op.RANGE]
         return node.replace(src=(*node.src, *loops), arg=Op.ADD)
 
-    with pytest.raises(SpecError, match="in parts, or adds to, slot 0"):
+    with pytest.raises(SpecError, match="in parts, or updates, slot 0"):
         p.with_item(0, dataclasses.replace(item, ast=rebuilt(item.ast, adding))).verify()
 
 

@@ -114,7 +114,7 @@ def element(array: UOp, index: UOp = ZERO) -> UOp:
         ((store(LOAD, R, P, mode=Op.ADD),), "updates under RANGE 0 and does not name it"),
         ((store(LOAD, R, P, R, ZERO, mode=Op.ADD),), "over something that is no RANGE"),
         ((store(SUM, R, P, R, S, mode=Op.ADD),), "used outside its"),
-        ((store(LOAD, mode=Op.MAX),), "must be None or a reducer"),
+        ((store(LOAD, mode=Op.SUB),), "must be None or a reducer"),
         ((store(UOp(Op.LOAD, dt.float64, (Q, R))),), "LOAD keeps the type"),
         ((store(UOp(Op.REDUCE, F, (LOAD, R), Op.SUB), ZERO),), "no reducer"),
         ((store(UOp(Op.REDUCE, F, (LOAD, ZERO), Op.ADD)),), "no RANGE"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
 from kernelrt.ir.shape import dim_max
 from kernelrt.nn import modes, state
-from kernelrt.nn.optim.hyper import non_negative, rules_of
+from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, rules_of
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
@@ -44,11 +44,13 @@ class Group(MutableMapping[str, Any]):
         Learning rate: a number gets storage that plans read, a tensor is used as it is.
     values : mapping of str to object
         A value for each hyperparameter, and perhaps what schedulers keep.
+    own : iterable of str
+        Hyperparameters that the class does not declare, whatever their values are.
     """
 
     def __init__(
         self, kind: type[Any], params: list[Tensor], lr: float | Tensor,
-        values: Mapping[str, object],
+        values: Mapping[str, object], own: Iterable[str] = (),
     ) -> None:  # fmt: skip
         self._kind = kind
         #: What errors and explanations of retraces call it.
@@ -57,12 +59,15 @@ class Group(MutableMapping[str, Any]):
         #: Tensors that an update changes beside the parameters: one, or one for each parameter.
         self.state: dict[str, Tensor | list[Tensor]] = {}
         self._rules = rules = rules_of(kind)
+        rules.update((n, Hyperparameter(_anything)) for n in own if n not in rules)
         self._notes: dict[str, object] = {}
         self._births = -1
         self._key: Hashable = None
         self.rate = _rate(lr)
         for name, value in values.items():
             if name in rules:
+                if "_" + name in self.__dict__:
+                    raise UnknownNameError(f"{name}: groups use the name themselves")
                 self.__dict__["_" + name] = rules[name].check(name, value)
             else:
                 self._notes[self._known(name)] = value
@@ -235,6 +240,10 @@ class Group(MutableMapping[str, Any]):
         chosen = np.zeros(len(self.params), np.bool_)
         chosen[[i for i, _, _ in active]] = True
         return new.where(tensor(chosen), old)
+
+
+def _anything(_name: str, value: object) -> object:
+    return value
 
 
 def at(value: Any, like: Tensor) -> Any:

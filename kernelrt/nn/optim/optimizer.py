@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
-from kernelrt.errors import DTypeError, GradientError, ShapeError, UnknownNameError
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state
 from kernelrt.nn.optim import foreign
 from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
@@ -21,6 +22,8 @@ from kernelrt.tensor.state import enable_grad, local, no_grad
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+    from kernelrt.nn.state import IncompatibleKeys
 
 __all__ = ["Active", "Optimizer", "Params", "Ways"]
 
@@ -56,9 +59,11 @@ class Optimizer(Hyper):
         What to optimize; see :func:`kernelrt.nn.parameters`. Or groups of it: dicts with "params",
         and "lr" and other hyperparameters where they are not those of the other groups. Frozen
         ones wait: a step leaves alone what has no gradient.
-    lr : float or Tensor
+    lr : float, Tensor or dict
         Learning rate. It is held as a tensor that plans read, so setting ``optimizer.lr`` takes
-        effect with the next step, jitted or not. A tensor of shape () is used as it is.
+        effect with the next step, jitted or not. A tensor of shape () is used as it is. A dict is
+        that of PyTorch's base class: "lr" and the other hyperparameters of a class of one's own,
+        whose ``step`` finds them in the groups.
     options : mapping of str to object, optional
         The hyperparameters of groups that give no others.
     **ways : bool, optional
@@ -83,11 +88,13 @@ class Optimizer(Hyper):
     """
 
     def __init__(
-        self, params: Params, lr: float | Tensor, options: Mapping[str, object] | None = None,
-        **ways: object,
+        self, params: Params, lr: float | Tensor | Mapping[str, Any],
+        options: Mapping[str, object] | None = None, **ways: object,
     ) -> None:  # fmt: skip
         _check_ways(type(self).__name__, ways)
-        self.defaults: dict[str, Any] = {"lr": lr, **(options or {})}
+        named = lr if isinstance(lr, Mapping) else {"lr": lr}
+        self.defaults: dict[str, Any] = {"lr": 0.0, **named, **(options or {})}
+        self._state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.params: list[Tensor] = []
         self.param_groups: list[Group] = []
         self._size = 0
@@ -105,7 +112,10 @@ class Optimizer(Hyper):
             those that the optimizer was made with.
         """
         if is_tracing():
-            raise GradientError("add_param_group: call it outside of a traced function")
+            raise JitError(
+                "add_param_group: it is called while a function is traced, which replays cannot "
+                "repeat; call it outside of the function"
+            )
         self._add(check_mapping(param_group, "param_group"), "param_group['params']")
         modes.changed()
 
@@ -116,7 +126,8 @@ class Optimizer(Hyper):
                                name, self.params)  # fmt: skip
         realize(*params)
         lr = given.pop("lr")
-        self.param_groups.append(Group(type(self), params, lr, given))
+        own = [n for n in self.defaults if n != "lr"]
+        self.param_groups.append(Group(type(self), params, lr, given, own))
         self.params.extend(params)
         self._size = len(self.params)
 
@@ -137,6 +148,19 @@ class Optimizer(Hyper):
     def lr(self, value: float | Tensor) -> None:
         for group in self.param_groups:
             group.set_rate(value)
+
+    @property
+    def state(self) -> defaultdict[Tensor, dict[str, Any]]:
+        """What belongs to each parameter, by the parameter; of counters the number.
+
+        The optimizers of kernelrt keep it in tensors that plans update, which can be read here. A
+        class of one's own keeps here what it wants to.
+        """
+        for group in self.param_groups:
+            for i, param in enumerate(group.params):
+                for name, held in group.state.items():
+                    self._state[param][name] = held[i]
+        return self._state
 
     @property
     def _lr(self) -> Tensor:
@@ -253,7 +277,7 @@ class Optimizer(Hyper):
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
-    ) -> state.IncompatibleKeys:
+    ) -> IncompatibleKeys:
         """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`.
 
         A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.

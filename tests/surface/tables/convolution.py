@@ -34,19 +34,20 @@ def _pool(name, n, *args, **options):
 
 
 def _rows(name, ways, weight):
-    for n in AXES:
+    for n, size in AXES.items():
         for way, options in ways.items():
             if n == 3 and way in ("valid", "all", "dilation"):
                 continue
             limits = BACK_ALIKE if name != "conv" else PLAIN if way == "plain" else ALIKE
             yield Row(f"{name}{n}d_{way}", _conv(name, n, options),
-                      (f"b c {AXES[n]}", f"{weight} {TAPS[n]}"), tol=8, **limits)  # fmt: skip
+                      (f"b c {size}", f"{weight} {TAPS[n]}"), tol=8, **limits)  # fmt: skip
 
 
 ROWS = [
     *_rows("conv", WAYS, "m c"),
     *_rows("conv_transpose", BACK, "c m"),
-    *(Row(f"conv{n}d_bias", _conv("conv", n, {}), (f"b c {AXES[n]}", f"m c {TAPS[n]}", "m"), tol=8, **PLAIN)
+    *(Row(f"conv{n}d_bias", _conv("conv", n, {}), (f"b c {AXES[n]}", f"m c {TAPS[n]}", "m"),
+          tol=8, **PLAIN)
       for n in AXES),
     *(Row(f"conv_transpose{n}d_bias", _conv("conv_transpose", n, {}),
           (f"b c {AXES[n]}", f"c m {TAPS[n]}", "m"), tol=8, **BACK_ALIKE) for n in AXES),

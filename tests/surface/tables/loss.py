@@ -27,7 +27,8 @@ def _pair(name, options):
 
 
 ROWS = [
-    *(Row(f"{name}_{reduction}" + f"_{n}" * bool(n), _pair(name, {**options, "reduction": reduction}),
+    *(Row(f"{name}_{reduction}" + f"_{n}" * bool(n),
+          _pair(name, {**options, "reduction": reduction}),
           ("a b", Pos("a b") if name == "kl_div" else "a b"), tol=2,
           special=name not in LIMITS, why=LIMITS.get(name, ""))
       for name, ways in PAIRS.items() for n, options in enumerate(ways)
@@ -36,7 +37,8 @@ ROWS = [
           (CHANCE, CHANCE), tol=2, special=False, why="torch wants numbers from 0 to 1")
       for reduction in REDUCTIONS),
     Row("bce_weight", lambda k, x, y, w: F(k).binary_cross_entropy(x, y, w),
-        (CHANCE, CHANCE, Pos("b", grad=False)), tol=2, special=False, why="torch wants numbers from 0 to 1"),
+        (CHANCE, CHANCE, Pos("b", grad=False)), tol=2, special=False,
+        why="torch wants numbers from 0 to 1"),
     Row("bce_logits_weight",
         lambda k, x, y, w: F(k).binary_cross_entropy_with_logits(x, y, w, reduction="sum"),
         ("a b", CHANCE, Pos("b", grad=False)), tol=2, special=False, why=LOGITS),
@@ -58,7 +60,8 @@ ROWS = [
       for name in ("cross_entropy", "nll_loss") for reduction in REDUCTIONS),
     *(Row(f"{name}_ignored",
           lambda k, x, i, name=name: getattr(F(k), name)(x, i, ignore_index=0),
-          ("n 3", Index("n", "3")), tol=2, sizes={"n": 7}) for name in ("cross_entropy", "nll_loss")),
+          ("n 3", Index("n", "3")), tol=2, sizes={"n": 7})
+      for name in ("cross_entropy", "nll_loss")),
     Row("cross_entropy_smooth", lambda k, x, i: F(k).cross_entropy(x, i, label_smoothing=0.2),
         ("n c", Index("n", "c")), tol=2),
     Row("cross_entropy_smooth_weight",
@@ -66,7 +69,8 @@ ROWS = [
         ("n c", Index("n", "c"), Pos("c", grad=False)), tol=2),
     Row("cross_entropy_chances", lambda k, x, y: F(k).cross_entropy(x, y.softmax(1)),
         ("n c", "n c"), tol=2, zero="n", why="of no classes torch's mean is NaN"),
-    Row("cross_entropy_one", lambda k, x, i: F(k).cross_entropy(x, i), ("c", Index("", "c")), tol=2),
+    Row("cross_entropy_one", lambda k, x, i: F(k).cross_entropy(x, i), ("c", Index("", "c")),
+        tol=2),
     *(Row(f"{name}_last", lambda k, x, name=name: _normed(k, name, x, 1), ("a b c",), tol=4)
       for name in ("layer_norm", "rms_norm")),
     *(Row(f"{name}_two", lambda k, x, name=name: _normed(k, name, x, 2), ("a b c",), tol=4)

@@ -79,7 +79,7 @@ ROWS = [
         ("a b c",), grad=False, jit=False, why="gives numbers, no tensors"),
     Row("cat", lambda k, x, y: k.cat([x, y, x]), ("a b", "c b"), ints=True),
     Row("cat_last", lambda k, x, y: k.cat((x, y), -1), ("a b", "a c")),
-    Row("cat_types", lambda k, x: k.cat([x, x.double(), x.half()]), ("a b",), second=False,
+    Row("cat_types", lambda k, x: k.cat([x, x.double(), x.float()]), ("a b",), second=False,
         why="it is rounded"),
     Row("stack", lambda k, x, y: k.stack([x, y]), ("a b", "a b"), ints=True),
     Row("stack_dims", lambda k, x, y: (k.stack([x, y], 1), k.stack([x, y], -1)), ("a b", "a b")),

@@ -1,0 +1,27 @@
+/*
+ * Linear algebra of small matrices, each routine in single and in double precision.
+ *
+ * Matrices are row-major. A row of a result holds all that is asked of a problem, one after the
+ * other, and behind it what the routine worked in. Numbers are those in brackets.
+ */
+#ifndef KRT_LINALG_H
+#define KRT_LINALG_H
+
+#include "routines.h"
+
+/* [n] A -> L (n * n): A = L L^T, of the lower triangle. Fails where A is not positive definite. */
+krt_routine krt_cholesky_f32, krt_cholesky_f64;
+/* [m, n] A -> L and U in one (m * n), rows of A in their order (m): partial pivoting. */
+krt_routine krt_lu_f32, krt_lu_f64;
+/* [n, m] A, B -> X (n * m): A X = B; works in n * n. Fails where A is singular. */
+krt_routine krt_solve_f32, krt_solve_f64;
+/* [n, m, upper, unit] A, B -> X (n * m) of a triangle of A. */
+krt_routine krt_triangular_f32, krt_triangular_f64;
+/* [m, n, k] A -> Q (m * k), R (k * n); works in (m + 1) * max(m, n) + k. */
+krt_routine krt_qr_f32, krt_qr_f64;
+/* [n] A -> V (n * n, vectors in rows), ascending values (n); works in 2 n. Of the lower triangle. */
+krt_routine krt_eigh_f32, krt_eigh_f64;
+/* [m, n], m >= n, A^T -> U^T (n * m), descending values (n), V^T (n * n). */
+krt_routine krt_svd_f32, krt_svd_f64;
+
+#endif

@@ -1,0 +1,22 @@
+"""Functions of functions: derivatives of functions of tensors, of any order, over nested data.
+
+The names and meanings are those of ``torch.func``. See docs/func.md.
+"""
+
+from kernelrt.func.jacobians import hessian, jacfwd, jacobian, jacrev
+from kernelrt.func.modules import functional_call
+from kernelrt.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "value_and_grad",
+    "vjp",
+]

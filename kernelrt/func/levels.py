@@ -1,0 +1,181 @@
+"""One differentiation of one function: the values it is differentiated by, and what flows to them.
+
+A value enters under a mark of its own, which passes its history on: gradients of this
+differentiation end at the mark. When it is done the marks are taken off what it gives, so that an
+outer differentiation sees through, and results of plain tensors are plain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.func.trees import leaves_of, mapped, rebuilt
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor, build, state
+from kernelrt.tensor.gradient import Wanted, pull
+from kernelrt.tensor.marks import Leaf, mark
+from kernelrt.tensor.rewriting import rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernelrt.ir import UOp
+
+__all__ = ["Level", "called", "check_like", "floats_of"]
+
+
+@contextlib.contextmanager
+def _differentiating() -> Iterator[None]:
+    thread, depths = threading.get_ident(), state.differentiating
+    depths[thread] = depths.get(thread, 0) + 1
+    try:
+        with state.enable_grad():
+            yield
+    finally:
+        depths[thread] -= 1
+        if not depths[thread]:
+            del depths[thread]
+
+
+def called(
+    function: Callable[..., Any],
+    args: Sequence[object],
+    kwargs: dict[str, Any],
+    name: str,
+    has_aux: bool,
+) -> tuple[Any, Any]:
+    """What a function gives, and what it gives beside that."""
+    with _differentiating():
+        out = function(*args, **kwargs)
+    if not has_aux:
+        return out, None
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise DTypeError(
+            f"{name}: with has_aux the function returns a pair (output, aux), not "
+            f"{type(out).__name__}"
+        )
+    return out
+
+
+def floats_of(tree: object, what: str) -> list[Tensor]:
+    """The leaves of nested data, which are tensors of a floating type.
+
+    Raises
+    ------
+    DTypeError
+        One is no tensor.
+    GradientError
+        One has integers or bools.
+    """
+    found: list[Tensor] = []
+    for leaf in leaves_of(tree):
+        if not isinstance(leaf, Tensor):
+            raise DTypeError(
+                f"{what}: expected a Tensor, or dicts, lists and tuples of Tensors, not "
+                f"{type(leaf).__name__}"
+            )
+        if not leaf.dtype.is_float:
+            raise GradientError(
+                f"{what}: derivatives exist for floating types only, not {leaf.dtype.name}; cast "
+                "it, as in x.float()"
+            )
+        found.append(leaf)
+    return found
+
+
+class Level:
+    """A differentiation.
+
+    Parameters
+    ----------
+    name : str
+        What the user called.
+    """
+
+    __slots__ = ("_bare", "_marks", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._bare: dict[UOp, UOp] = {}
+        self._marks: list[Leaf] = []
+
+    @classmethod
+    def of(cls, name: str, nodes: Sequence[UOp]) -> Level:
+        """One by nodes that bear their marks already."""
+        level = cls(name)
+        level._marks += [node.arg for node in nodes]
+        level._bare.update((node, node.src[0]) for node in nodes)
+        return level
+
+    def entered(self, tree: Any, what: str) -> Any:
+        """Nested data of tensors, each under a mark."""
+        return rebuilt(tree, [self._under(t) for t in floats_of(tree, what)])
+
+    def _under(self, tensor: Tensor) -> Tensor:
+        with state.enable_grad():
+            bare, leaf = tensor.uop, Leaf()
+            node = mark(bare, leaf)
+            self._bare[node] = bare
+            self._marks.append(leaf)
+            return Tensor._of(node)
+
+    def left(self, tree: Any) -> Any:
+        """Nested data without the marks."""
+        leaves = list(leaves_of(tree))
+        tensors = [t for t in leaves if isinstance(t, Tensor)]
+        if not tensors:
+            return tree
+        with state.enable_grad():
+            nodes = [t.uop for t in tensors]
+        new = iter(zip(tensors, nodes, self.bare(nodes), strict=True))
+
+        def bare(leaf: object) -> object:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            tensor, node, without = next(new)
+            return tensor if node is without else Tensor._of(without)
+
+        return mapped(bare, tree)
+
+    def bare(self, nodes: Sequence[UOp]) -> list[UOp]:
+        """Nodes without the marks."""
+        return rewritten(nodes, self._bare)
+
+    def tensors(self, nodes: Sequence[UOp]) -> list[Tensor]:
+        """Tensors of nodes without the marks."""
+        return [Tensor._of(node) for node in self.bare(nodes)]
+
+    def flowing(self, outputs: Sequence[Tensor], seeds: Sequence[UOp]) -> list[UOp | None]:
+        """The gradient of each tensor that entered, still with the marks; None where it is zero."""
+        if not outputs or not self._marks:
+            return [None] * len(self._marks)
+        wanted = Wanted(marks=frozenset(self._marks))
+        with state.enable_grad():
+            found = pull(list(zip(outputs, seeds, strict=True)), self._name, wanted)
+        return [found.get(leaf) for leaf in self._marks]
+
+    def zeros(self, nodes: Sequence[UOp | None], tensors: Sequence[Tensor]) -> list[UOp]:
+        """Nodes with zeros where there is none."""
+        return [
+            build.full(0, t.dtype, t.dims) if node is None else node
+            for node, t in zip(nodes, tensors, strict=True)
+        ]
+
+
+def check_like(given: object, like: Tensor, what: str) -> UOp:
+    """The node of a tensor that stands beside `like`."""
+    if not isinstance(given, Tensor):
+        raise DTypeError(f"{what}: expected a Tensor, not {type(given).__name__}")
+    if not build.same_shape(given.dims, like.dims):
+        raise ShapeError(
+            f"{what}: expected the shape {format_shape(like.dims)}, not {format_shape(given.dims)}"
+        )
+    if not given.dtype.is_float:
+        raise GradientError(
+            f"{what}: expected a floating type, not {given.dtype.name}; cast it, as in x.float()"
+        )
+    with state.enable_grad():
+        return given.uop.cast(like.dtype)

@@ -1,0 +1,81 @@
+"""Graphs with other nodes in the place of some of theirs, in values and in histories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor.marks import Custom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kernelrt.tensor.marks import CustomRule
+
+__all__ = ["Rule", "below", "rewritten"]
+
+
+@runtime_checkable
+class Rule(Protocol):
+    """The rule of a Custom mark that itself reads nodes."""
+
+    @property
+    def nodes(self) -> tuple[UOp, ...]:
+        """What it reads."""
+
+    def put(self, of: Callable[[UOp], UOp]) -> Rule:
+        """The rule with other nodes in the place of these."""
+
+
+def _reads(node: UOp) -> tuple[UOp, ...]:
+    """What a node is made of, and what its mark knows of."""
+    if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
+        return node.src
+    mark = node.arg
+    rule: object = mark.rule
+    inner = rule.nodes if isinstance(rule, Rule) else ()
+    return (*node.src, *mark.inputs, *mark.parts, *inner)
+
+
+def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
+    """The nodes of graphs and of their histories, each once, operands first.
+
+    Nothing is visited below a node for which `stop` is true; the node itself is.
+    """
+    seen: set[UOp] = set()
+    stack = [(root, False) for root in roots]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if not stop(node):
+                stack.extend((s, False) for s in _reads(node) if s not in seen)
+
+
+def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
+    """`roots` with the values of `put` in the place of its keys, which have the same shapes."""
+    done: dict[UOp, UOp] = dict(put)
+    for node in below(roots, put.__contains__):
+        if node not in done:
+            done[node] = _renewed(node, done)
+    return [done[root] for root in roots]
+
+
+def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
+    reads = _reads(node)
+    if all(done[s] is s for s in reads):
+        return node
+    src = tuple(done[s] for s in node.src)
+    if len(reads) == len(node.src):
+        return node.replace(src=src)
+    mark = cast("Custom", node.arg)
+    rule: object = mark.rule
+    if isinstance(rule, Rule):
+        rule = rule.put(done.__getitem__)
+    inputs, parts = (tuple(done[s] for s in nodes) for nodes in (mark.inputs, mark.parts))
+    arg = replace(mark, rule=cast("CustomRule", rule), inputs=inputs, parts=parts)
+    return node.replace(src=src, arg=arg)

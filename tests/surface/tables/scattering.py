@@ -1,0 +1,101 @@
+"""Writes to places that are data."""
+
+from __future__ import annotations
+
+from surface.rows import Bool, Index, Row
+
+#: Indices that are drawn apart: torch's gradients of equal places are not those of the result.
+_APART = Index("a c", "b", distinct=True)
+_SIZES = {"a": 3, "b": 5, "c": 4}
+_FIXED = "places that are drawn apart need as many of them"
+
+
+def _put(name, *args, **options):
+    return lambda k, x, *rest: getattr(x, name)(*args, *rest, **options)
+
+
+def _columns(t, x, i, y):
+    out = x.clone()
+    out[:, i] = y
+    return out
+
+
+ROWS = [
+    Row("scatter", _put("scatter", 1), ("a b", _APART, "a c"), sizes=_SIZES, ints=True,
+        zero="a", why=_FIXED),
+    Row("scatter_last", _put("scatter", -1), ("a b", Index("a 2", "b", distinct=True), "a 2"),
+        sizes=_SIZES, zero="a", why=_FIXED),
+    Row("scatter_number", _put("scatter", 1, value=2.5), ("a b", Index("a c", "b"))),
+    Row("scatter_number_first", _put("scatter", 0, value=3), ("a b", Index("c b", "a")), ints=True),
+    Row("scatter_scalar", _put("scatter", 0), ("", Index("", "1"), "")),
+    Row("scatter_reduce_add", _put("scatter", 1, reduce="add"), ("a b", Index("a c", "b"), "a c"),
+        grad=False),
+    Row("scatter_reduce_multiply", _put("scatter", 1, reduce="multiply"),
+        ("a b", Index("a c", "b"), "a c"), grad=False),
+    *(Row(f"scatter_reduce_{how}{'' if own else '_alone'}",
+          lambda k, x, i, y, how=how, own=own: x.scatter_reduce(1, i, y, how, include_self=own),
+          ("a b", Index("a c", "b"), "a c"), ints=how != "mean" or own, second=how != "prod",
+          tol=4, special=how in ("sum", "amax", "amin"),
+          why="torch's quotients of infinities and zeros are its own; it has no second gradient")
+      for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)),
+    Row("scatter_reduce_first", lambda k, x, i, y: x.scatter_reduce(0, i, y, "amax"),
+        ("a b", Index("c b", "a"), "c b")),
+    Row("scatter_reduce_less", lambda k, x, i, y: x.scatter_reduce(-1, i, y, "sum"),
+        ("4 b", Index("2 m", "b"), "2 m")),
+    Row("index_add", lambda k, x, i, y: x.index_add(0, i, y), ("a b", Index("m", "a"), "m b"),
+        ints=True),
+    Row("index_add_alpha", lambda k, x, i, y: x.index_add(-1, i, y, alpha=2),
+        ("a b c", Index("m", "c"), "a b m"), ints=True),
+    Row("index_add_scalar", lambda k, x, i, y: x.index_add(0, i, y), ("", Index("1", "1"), "")),
+    Row("index_copy", lambda k, x, i, y: x.index_copy(0, i, y),
+        ("a b", Index("m", "a", distinct=True), "m b"), sizes={"a": 5, "m": 3}, ints=True,
+        zero="b", why=_FIXED),
+    Row("index_copy_last", lambda k, x, i, y: x.index_copy(-1, i, y),
+        ("b a", Index("m", "a", distinct=True), "b m"), sizes={"a": 5, "m": 3},
+        zero="b", why=_FIXED),
+    Row("index_fill", lambda k, x, i: x.index_fill(1, i, 2), ("a b", Index("m", "b")), ints=True),
+    Row("index_fill_negative", lambda k, x, i: x.index_fill(0, i, -1.5),
+        ("5 b", Index("m", "5", low=-5))),
+    Row("index_fill_tensor", lambda k, x, i, v: x.index_fill(0, i, v), ("a", Index("m", "a"), "")),
+    Row("index_fill_scalar", lambda k, x, i: x.index_fill(0, i, 2), ("", Index("1", "1"))),
+    *(Row(f"index_reduce_{how}", lambda k, x, i, y, how=how: x.index_reduce(1, i, y, how),
+          ("a b c", Index("m", "b"), "a m c"), ints=how != "mean", second=how != "prod", tol=4,
+          special=how in ("amax", "amin"),
+          why="torch's quotients of infinities and zeros are its own; it has no second gradient")
+      for how in ("prod", "mean", "amax", "amin")),
+    Row("index_reduce_alone",
+        lambda k, x, i, y: x.index_reduce(0, i, y, "mean", include_self=False),
+        ("a b", Index("m", "a"), "m b")),
+    Row("take", lambda k, x, i: x.take(i), ("3 4", Index("m n", "12", low=-12)), ints=True),
+    Row("take_scalar", lambda k, x, i: x.take(i), ("", Index("m", "1"))),
+    Row("put", lambda k, x, i, y: x.put(i, y), ("3 4", Index("m", "12", distinct=True), "m"),
+        ints=True),
+    Row("put_accumulate", lambda k, x, i, y: x.put(i, y, accumulate=True),
+        ("3 4", Index("m n", "12", low=-12), "m n"), ints=True),
+    Row("index_put", lambda k, x, i, j, y: x.index_put((i, j), y),
+        ("5 b", Index("3", "5", distinct=True), Index("3", "b"), "3"), zero=False,
+        why=_FIXED, ints=True),
+    Row("index_put_row", lambda k, x, i, y: x.index_put((i,), y),
+        ("5 b", Index("3", "5", distinct=True), "b"), ints=True),
+    Row("index_put_accumulate", lambda k, x, i, j, y: x.index_put((i, j), y, accumulate=True),
+        ("a b", Index("m", "a", low=0), Index("m", "b"), "m"), ints=True),
+    Row("index_put_none", lambda k, x, i, y: x.index_put((None, i), y),
+        ("a 5", Index("3", "5", distinct=True), "a 3"), torch=_columns),
+    Row("index_put_mask", lambda k, x, m, y: x.index_put((m,), y), ("a b", Bool("a b"), ""),
+        ints=True, jit=False, why="how many there are depends on data"),
+    Row("masked_scatter", lambda k, x, m, y: x.masked_scatter(m, y), ("a b", Bool("a b"), "a b"),
+        ints=True),
+    Row("masked_scatter_spread", lambda k, x, m, y: x.masked_scatter(m, y),
+        ("a b", Bool("b"), "a b 2")),
+    Row("masked_fill_tensor", lambda k, x, m, v: x.masked_fill(m, v), ("a b", Bool("b"), "")),
+    Row("select", lambda k, x: (x.select(0, 1), x.select(-1, -1)), ("a b",), ints=True,
+        zero=False, why="what is not there cannot be selected"),
+    Row("select_scatter", lambda k, x, y: x.select_scatter(y, 1, -1), ("a 3 b", "a b"), ints=True),
+    Row("slice_scatter", lambda k, x, y: x.slice_scatter(y, 1, 1, 4), ("a 5", "a 3"), ints=True),
+    Row("slice_scatter_step", lambda k, x, y: x.slice_scatter(y, 0, 0, 6, 2), ("6 b", "3 b")),
+    Row("slice_scatter_whole", lambda k, x, y: x.slice_scatter(y), ("a b", "a b")),
+    Row("slice_scatter_end", lambda k, x, y: x.slice_scatter(y, -1, -2), ("a 5", "a 2")),
+    Row("diagonal_scatter", lambda k, x, y: x.diagonal_scatter(y), ("4 5", "4"), ints=True),
+    Row("diagonal_scatter_batch", lambda k, x, y: x.diagonal_scatter(y, -1, 2, 0),
+        ("4 b 5", "b 4"), ints=True),
+]  # fmt: skip
