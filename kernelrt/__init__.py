@@ -209,10 +209,10 @@ __all__ = [
     "hstack",
     "iinfo",
     "inf",
+    "int8",
     "int16",
     "int32",
     "int64",
-    "int8",
     "is_grad_enabled",
     "is_tensor",
     "jit",
@@ -254,10 +254,10 @@ __all__ = [
     "trapezoid",
     "tril_indices",
     "triu_indices",
+    "uint8",
     "uint16",
     "uint32",
     "uint64",
-    "uint8",
     "uniform",
     "var_mean",
     "vstack",
@@ -272,14 +272,14 @@ newaxis: Final = None
 
 if TYPE_CHECKING:
     from kernelrt import data, distributions, func, optim
-    from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
-    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
-    from kernelrt.dtype import float16 as half  # noqa: A004, F401
-    from kernelrt.dtype import float32 as float  # noqa: A004, F401
-    from kernelrt.dtype import float64 as double  # noqa: A004, F401
-    from kernelrt.dtype import int16 as short  # noqa: A004, F401
-    from kernelrt.dtype import int32 as int  # noqa: A004, F401
-    from kernelrt.dtype import int64 as long  # noqa: A004, F401
+    from kernelrt._functions import *
+    from kernelrt.dtype import bool_ as bool  # noqa: F401
+    from kernelrt.dtype import float16 as half  # noqa: F401
+    from kernelrt.dtype import float32 as float  # noqa: F401
+    from kernelrt.dtype import float64 as double  # noqa: F401
+    from kernelrt.dtype import int16 as short  # noqa: F401
+    from kernelrt.dtype import int32 as int  # noqa: F401
+    from kernelrt.dtype import int64 as long  # noqa: F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,

@@ -66,7 +66,7 @@ compile = kernelrt.jit(module)
 register_full_backward_hook register_backward_hook = near: kernelrt.grad(loss, x), which gives gradients of any tensor
 register_state_dict_pre_hook register_load_state_dict_pre_hook = a dict of your own from state_dict()
 get_extra_state set_extra_state = a tensor as an attribute, which is part of the state
-""")  # noqa: E501
+""")
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
@@ -93,7 +93,7 @@ SELU = 1.0507009873554805 * x.elu(1.6732632423543772)
 Dropout1d Dropout2d Dropout3d AlphaDropout = near: nn.Dropout
 ZeroPad1d ZeroPad2d ZeroPad3d = x.pad(widths)
 ConstantPad1d ConstantPad2d = x.pad(widths, value=value)
-""")  # noqa: E501
+""")
 
 #: Of kernelrt.nn.optim.
 OPTIM: Final = _pairs("""

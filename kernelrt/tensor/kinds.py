@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError
 from kernelrt.ir.shape import broadcast
-from kernelrt.tensor import build
 from kernelrt.tensor.arguments import check_sizes, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import _class, check_device, from_numpy, linspace, tensor
@@ -145,7 +144,7 @@ class IntInfo:
     max: int
 
 
-def finfo(type: object = None) -> FloatInfo:  # noqa: A002 - torch's name
+def finfo(type: object = None) -> FloatInfo:
     """What a floating type holds, float32 unless told otherwise."""
     kind = dt.float32 if type is None else dt.parse(type, "type")
     if not kind.is_float:
@@ -159,7 +158,7 @@ def finfo(type: object = None) -> FloatInfo:  # noqa: A002 - torch's name
     return FloatInfo(kind.name, kind.bits, eps, -largest, largest, tiny, tiny, 10.0**-decimals)
 
 
-def iinfo(type: object) -> IntInfo:  # noqa: A002 - torch's name
+def iinfo(type: object) -> IntInfo:
     """What an integer type holds."""
     kind = dt.parse(type, "type")
     if not kind.is_int:
@@ -186,12 +185,12 @@ def can_cast(from_: object, to: object) -> bool:
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The type of ``tensor1 + tensor2``, where numbers and tensors without axes count for less."""
-    kind = _class()
+    kind: Any = _class()
 
     def lifted(value: Any, other: Any, name: str) -> Any:
         if isinstance(value, TensorBase):
             return value
-        return other._lift(value, name, like=True) if isinstance(other, TensorBase) else value
+        return other._lift(value, name, like=True) if isinstance(other, kind) else value
 
     first, second = lifted(tensor1, tensor2, "tensor1"), lifted(tensor2, tensor1, "tensor2")
     if not isinstance(first, TensorBase):

@@ -7,6 +7,7 @@ Parameters have NumPy's names, order and defaults, so ``numpy.std(x)`` divides b
 from __future__ import annotations
 
 import inspect
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,12 +27,7 @@ _RENAMED: Final = {
     "conjugate": "conj", "invert": "bitwise_not",
 }  # fmt: skip
 #: Those that are methods of their own name.
-_SAME: Final = frozenset("""
-arccos arccosh arcsin arcsinh arctan arctan2 arctanh ceil copysign cos cosh deg2rad exp exp2 expm1
-float_power floor fmax fmin fmod frexp gcd heaviside hypot isfinite isinf isnan lcm ldexp log log10
-log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor maximum minimum
-nextafter rad2deg reciprocal sign signbit sin sinh sqrt square tan tanh trunc
-""".split())
+_SAME: Final = frozenset(["arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "ceil", "copysign", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "float_power", "floor", "fmax", "fmin", "fmod", "frexp", "gcd", "heaviside", "hypot", "isfinite", "isinf", "isnan", "lcm", "ldexp", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "rad2deg", "reciprocal", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"])
 _REDUCE: Final = {
     "add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
     "logical_or": "any",
@@ -49,7 +45,7 @@ def universal(own: Any, ufunc: Any, method: str, inputs: Sequence[Any], options:
             return NotImplemented
         first, *rest = inputs
         if not isinstance(first, TensorBase):
-            first = own._lift(first, "x1", like=True)  # noqa: SLF001
+            first = own._lift(first, "x1", like=True)
         return getattr(first, known)(*rest)
     known = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {}).get(name)
     allowed = {"axis", "dtype", "keepdims"} if method == "reduce" else {"axis", "dtype"}
@@ -140,7 +136,7 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return comparison.where(_tensor(condition), x, y)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     return _tensor(a).clamp(low, high)
 
@@ -177,6 +173,10 @@ def _flip(m: Any, axis: Any = None) -> Any:
     return m.flip(tuple(range(m.ndim)) if axis is None else axis)
 
 
+def _tile(A: Any, reps: Any) -> Any:
+    return A.tile(reps if isinstance(reps, tuple | list) else (reps,))
+
+
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     x, dim = _along(_tensor(a), axis)
     return x.repeat_interleave(repeats, dim)
@@ -192,8 +192,7 @@ def _split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
             )
         return list(ary.chunk(int(indices_or_sections), axis))
     edges = [0, *(min(max(i + size * (i < 0), 0), size) for i in indices_or_sections), size]
-    pairs = zip(edges, edges[1:], strict=False)
-    return [ary.narrow(axis, start, max(end - start, 0)) for start, end in pairs]
+    return [ary.narrow(axis, start, max(end - start, 0)) for start, end in itertools.pairwise(edges)]
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -214,7 +213,7 @@ def _quantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear",
     return _tensor(a).quantile(q, axis, keepdim=bool(keepdims), interpolation=method)
 
 
-def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:  # noqa: A002
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
     if ord is not None and (not isinstance(axis, int)):
         raise DTypeError("numpy.linalg.norm: ord of a matrix is another norm; use kernelrt.linalg, "
                          "or give one axis")  # fmt: skip
@@ -248,7 +247,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "moveaxis": lambda a, source, destination: a.movedim(source, destination),
     "flip": _flip,
     "roll": lambda a, shift, axis=None: a.roll(shift) if axis is None else a.roll(shift, axis),
-    "tile": lambda A, reps: A.tile(reps if isinstance(reps, tuple | list) else (reps,)),
+    "tile": _tile,
     "repeat": _repeat,
     "broadcast_to": lambda array, shape: array.broadcast_to(shape),
     "split": _split,
@@ -276,11 +275,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 #: Those that only read values, which are given to them as arrays.
-READERS: Final = frozenset("""
-allclose array2string array_equal array_equiv array_repr array_str can_cast common_type isclose
-iscomplexobj isrealobj may_share_memory result_type save savetxt savez savez_compressed
-shares_memory size
-""".split())
+READERS: Final = frozenset(["allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "common_type", "isclose", "iscomplexobj", "isrealobj", "may_share_memory", "result_type", "save", "savetxt", "savez", "savez_compressed", "shares_memory", "size"])
 
 
 def call(function: Any, args: Any, options: Any) -> Any:
@@ -294,7 +289,7 @@ def call(function: Any, args: Any, options: Any) -> Any:
             f"numpy.{path}: computes with arrays, and no function of tensors stands for it; call "
             f"numpy.{path}(x.numpy()) where values are there to be read"
         )
-    kept = {k: v for k, v in options.items() if v is not None and v is not np._NoValue}  # type: ignore[attr-defined]  # noqa: SLF001
+    kept = {k: v for k, v in options.items() if v is not None and v is not np._NoValue}
     if "axis" in options:
         kept["axis"] = options["axis"]
     try:
