@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "tril_indices",
-           "triu_indices", "zeros", "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor",
+           "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 
@@ -63,8 +63,6 @@ def from_data(
         node = build.scalar(data, kept)
         return kind._of(node)
     wanted = None if dtype is None else dt.parse(dtype)
-    if getattr(data, "requires_grad", None) is True and hasattr(data, "detach"):
-        data = data.detach()  # as PyTorch's tensor() does; PyTorch exports none with a history
     bits = _bfloat16_bits(data, name)
     if bits is not None:
         narrow = _over_copy(kind, bits, dt.bfloat16)
@@ -233,8 +231,10 @@ def tensor(
     10.0
     """
     check_device(device)
-    out = from_data(_class(), data, "data", dtype)
-    return out.requires_grad_() if requires_grad else out
+    foreign = getattr(data, "requires_grad", None) is True and not isinstance(data, TensorBase)
+    if foreign and hasattr(data, "detach"):
+        data = data.detach()  # as PyTorch's tensor() does; PyTorch exports none with a history
+    return _asked(from_data(_class(), data, "data", dtype), requires_grad)
 
 
 def from_numpy(array: Any) -> Tensor:
