@@ -27,7 +27,7 @@ from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
 from kernelrt.tensor.indexing import IndexingMethods
-from kernelrt.tensor.solving import LinalgMethods
+from kernelrt.tensor.inquiry import InquiryMethods
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.margins import MarginMethods
 from kernelrt.tensor.marks import Severed, mark
@@ -45,6 +45,7 @@ from kernelrt.tensor.running import RunningMethods
 from kernelrt.tensor.scattering import ScatteringMethods
 from kernelrt.tensor.searching import SearchingMethods
 from kernelrt.tensor.selection import SelectionMethods
+from kernelrt.tensor.solving import LinalgMethods
 from kernelrt.tensor.statistics import StatisticsMethods
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
@@ -76,6 +77,7 @@ class Tensor(
     ResamplingMethods,
     DrawingMethods,
     LinalgMethods,
+    InquiryMethods,
     ConversionMethods,
     LossMethods,
     PoolingMethods,
