@@ -218,6 +218,7 @@ __all__ = [
     "jit",
     "kaiming_normal",
     "kaiming_uniform",
+    "linalg",
     "linspace",
     "logspace",
     "manual_seed",
@@ -272,13 +273,13 @@ newaxis: Final = None
 
 if TYPE_CHECKING:
     from kernelrt import data, distributions, func, linalg, optim
-    from kernelrt._functions import *
-    from kernelrt.dtype import bool_ as bool  # noqa: F401
+    from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
+    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
     from kernelrt.dtype import float16 as half  # noqa: F401
-    from kernelrt.dtype import float32 as float  # noqa: F401
+    from kernelrt.dtype import float32 as float  # noqa: A004, F401
     from kernelrt.dtype import float64 as double  # noqa: F401
     from kernelrt.dtype import int16 as short  # noqa: F401
-    from kernelrt.dtype import int32 as int  # noqa: F401
+    from kernelrt.dtype import int32 as int  # noqa: A004, F401
     from kernelrt.dtype import int64 as long  # noqa: F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(

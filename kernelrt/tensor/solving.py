@@ -247,7 +247,7 @@ class LinalgMethods(_Below):
         from kernelrt.tensor.joining import cat
 
         whole = self._of(linalg.qr(self.detach().uop, complete=True)[0])
-        made = cat([self, whole[..., self.dims[-1] :]], -1)  # type: ignore[misc]
+        made = cat([self, whole[..., self.dims[-1] :]], -1)
         return self._of(made.uop)
 
     def _eigen(self, *, upper: bool) -> Eigen[Self]:
