@@ -3,7 +3,7 @@
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Final
 
-from kernelrt import _built, nn
+from kernelrt import _built, nn  # noqa: F401
 from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
@@ -271,15 +271,15 @@ __all__ = [
 newaxis: Final = None
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, func, linalg, optim
-    from kernelrt._functions import *
-    from kernelrt.dtype import bool_ as bool
-    from kernelrt.dtype import float16 as half
-    from kernelrt.dtype import float32 as float
-    from kernelrt.dtype import float64 as double
-    from kernelrt.dtype import int16 as short
-    from kernelrt.dtype import int32 as int
-    from kernelrt.dtype import int64 as long
+    from kernelrt import data, distributions, func, linalg, optim  # noqa: F401
+    from kernelrt._functions import *  # noqa: F403
+    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
+    from kernelrt.dtype import float16 as half  # noqa: F401
+    from kernelrt.dtype import float32 as float  # noqa: A004, F401
+    from kernelrt.dtype import float64 as double  # noqa: F401
+    from kernelrt.dtype import int16 as short  # noqa: F401
+    from kernelrt.dtype import int32 as int  # noqa: A004, F401
+    from kernelrt.dtype import int64 as long  # noqa: F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
