@@ -42,7 +42,7 @@ cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
 H mH adjoint = x.mT
-inverse pinverse cholesky det logdet slogdet lu qr svd solve lstsq = numpy.linalg on x.numpy()
+solve lstsq = numpy.linalg on x.numpy()
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 """)
@@ -50,10 +50,9 @@ resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
 angle
-cholesky_inverse cholesky_solve
 histogram igamma
 imag index istft
-matrix_exp matrix_power narrow_copy
+narrow_copy
 positive_ record_stream resize resize_as stft
 sum_to_size values indices
 """)
@@ -117,7 +116,7 @@ load = kernelrt.nn.load
 cuda mps = no device: kernelrt computes on CPUs
 seed random = kernelrt.manual_seed
 utils = plain Python, or kernelrt.data
-linalg fft special = NumPy's on x.numpy()
+fft special = NumPy's on x.numpy()
 """)
 
 

@@ -144,7 +144,7 @@ class IntInfo:
     max: int
 
 
-def finfo(type: object = None) -> FloatInfo:
+def finfo(type: object = None) -> FloatInfo:  # noqa: A002
     """What a floating type holds, float32 unless told otherwise."""
     kind = dt.float32 if type is None else dt.parse(type, "type")
     if not kind.is_float:
@@ -158,7 +158,7 @@ def finfo(type: object = None) -> FloatInfo:
     return FloatInfo(kind.name, kind.bits, eps, -largest, largest, tiny, tiny, 10.0**-decimals)
 
 
-def iinfo(type: object) -> IntInfo:
+def iinfo(type: object) -> IntInfo:  # noqa: A002
     """What an integer type holds."""
     kind = dt.parse(type, "type")
     if not kind.is_int:

@@ -27,7 +27,14 @@ _RENAMED: Final = {
     "conjugate": "conj", "invert": "bitwise_not",
 }  # fmt: skip
 #: Those that are methods of their own name.
-_SAME: Final = frozenset(["arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "ceil", "copysign", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "float_power", "floor", "fmax", "fmin", "fmod", "frexp", "gcd", "heaviside", "hypot", "isfinite", "isinf", "isnan", "lcm", "ldexp", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "rad2deg", "reciprocal", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc"])
+_SAME: Final = frozenset((
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "ceil",
+    "copysign", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "float_power", "floor",
+    "fmax", "fmin", "fmod", "frexp", "gcd", "heaviside", "hypot", "isfinite", "isinf", "isnan",
+    "lcm", "ldexp", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "rad2deg",
+    "reciprocal", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+))  # fmt: skip
 _REDUCE: Final = {
     "add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
     "logical_or": "any",
@@ -136,7 +143,7 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
     return comparison.where(_tensor(condition), x, y)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     return _tensor(a).clamp(low, high)
 
@@ -173,7 +180,7 @@ def _flip(m: Any, axis: Any = None) -> Any:
     return m.flip(tuple(range(m.ndim)) if axis is None else axis)
 
 
-def _tile(A: Any, reps: Any) -> Any:
+def _tile(A: Any, reps: Any) -> Any:  # noqa: N803
     return A.tile(reps if isinstance(reps, tuple | list) else (reps,))
 
 
@@ -192,7 +199,8 @@ def _split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
             )
         return list(ary.chunk(int(indices_or_sections), axis))
     edges = [0, *(min(max(i + size * (i < 0), 0), size) for i in indices_or_sections), size]
-    return [ary.narrow(axis, start, max(end - start, 0)) for start, end in itertools.pairwise(edges)]
+    pairs = itertools.pairwise(edges)
+    return [ary.narrow(axis, start, max(end - start, 0)) for start, end in pairs]
 
 
 def _dot(a: Any, b: Any) -> Any:
@@ -213,7 +221,7 @@ def _quantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear",
     return _tensor(a).quantile(q, axis, keepdim=bool(keepdims), interpolation=method)
 
 
-def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:  # noqa: A002
     if ord is not None and (not isinstance(axis, int)):
         raise DTypeError("numpy.linalg.norm: ord of a matrix is another norm; use kernelrt.linalg, "
                          "or give one axis")  # fmt: skip
@@ -275,7 +283,11 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 }  # fmt: skip
 
 #: Those that only read values, which are given to them as arrays.
-READERS: Final = frozenset(["allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str", "can_cast", "common_type", "isclose", "iscomplexobj", "isrealobj", "may_share_memory", "result_type", "save", "savetxt", "savez", "savez_compressed", "shares_memory", "size"])
+READERS: Final = frozenset((
+    "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str",
+    "can_cast", "common_type", "isclose", "iscomplexobj", "isrealobj", "may_share_memory",
+    "result_type", "save", "savetxt", "savez", "savez_compressed", "shares_memory", "size",
+))  # fmt: skip
 
 
 def call(function: Any, args: Any, options: Any) -> Any:

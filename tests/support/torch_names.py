@@ -140,8 +140,10 @@ def written() -> str:
         "Written by `python -m tests.support.torch_names`. *Same* means that the name is there;",
         "is of that kind (a class, a module, something to call); its options may be fewer, which",
         "this page does not look at. *Near* says what to write instead.",
-        "", f"Of {len(found)} names that ordinary programs use most (a judgement, not a count of "
-        f"programs), {same} are the same: {100 * same // len(found)} in 100. The others:", "",
+        "",
+        f"Of {len(found)} names that ordinary programs use most (a judgement, no count of programs),",
+        f"{same} are the same: {100 * same // len(found)} in 100. The others:",
+        "",
         *(f"- `{p}.{n}`: {s}" for (p, n), s in found.items() if s != "same"), "",
     ]  # fmt: skip
     for place in PLACES:
@@ -161,4 +163,4 @@ if __name__ == "__main__":
     assert kernelrt.__version__
     PAGE.write_text(written(), encoding="utf-8")
     counted = list(common().values())
-    print(f"{counted.count('same')} of {len(counted)}")  # noqa: T201 - what it is run for
+    print(f"{counted.count('same')} of {len(counted)}")
