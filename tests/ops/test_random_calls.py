@@ -42,6 +42,8 @@ def test_every_method_is_in_a_table():
     names = {
         n for n in dir(krt.Tensor) if not n.startswith("_") and hasattr(krt.Tensor, n)
     } - ELSEWHERE
+    # Those that end in _ are made of the others; tests/ops/test_augmented.py tries all of them.
+    names = {n for n in names if not (n.endswith("_") and hasattr(krt.Tensor, n[:-1]))}
     spelled = {n for n in names if f".{n}" in lines or SPELLED.get(n, "?") in lines}
     missing = sorted(names - spelled)
     assert not missing
