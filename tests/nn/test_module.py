@@ -94,8 +94,8 @@ def test_freezing() -> None:
     names = ["scale", "linear.weight", "linear.bias"]
     block.linear.requires_grad_(False)
     assert [n for n, _ in block.named_parameters()] == names
-    assert [p.requires_grad for p in block.parameters()] == [False, False, True]
-    assert list(block.state_dict()) == [*names, "offset"]
+    assert [p.requires_grad for p in block.parameters()] == [True, False, False]
+    assert list(block.state_dict()) == ["scale", "offset", "linear.weight", "linear.bias"]
     for required in (False, True, False):
         block.requires_grad_(required)
         assert [p.requires_grad for p in block.parameters()] == [required] * 3

@@ -81,6 +81,11 @@ tanh unfold
 }
 
 
+#: Modules of PyTorch that are names for users.
+MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "linalg", "lr_scheduler",
+           "nn", "optim", "parametrizations", "rnn", "special", "swa_utils", "utils"}  # fmt: skip
+
+
 def _at(path: str) -> Any:
     """The object of a dotted path; None where there is none."""
     try:
@@ -98,8 +103,8 @@ def public(place: str) -> list[str]:
         if name.startswith("_"):
             continue
         value = inspect.getattr_static(owner, name, None)
-        if inspect.ismodule(value) and not value.__name__.startswith("torch."):
-            continue
+        if inspect.ismodule(value) and name not in MODULES:
+            continue  # which of them are there depends on what was imported
         found.append(name)
     return sorted(found)
 
