@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelrt._functions import function as _function
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import of_module as _of_module
-from kernelrt.errors import DTypeError
+from kernelrt.nn.bags import embedding, embedding_bag
+from kernelrt.nn.dropping import (
+    alpha_dropout,
+    check_flag,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    feature_alpha_dropout,
+)
 from kernelrt.tensor import Tensor as _Tensor
 from kernelrt.tensor.attention import scaled_dot_product_attention
 from kernelrt.tensor.einsum import bilinear
@@ -19,8 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.tensor import Tensor
+    from kernelrt.tensor.arguments import PerAxis
 
-__all__ = ["bilinear", "dropout", "embedding", "scaled_dot_product_attention"]
+__all__ = ["alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d", "dropout3d",
+           "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
+           "scaled_dot_product_attention", "unfold"]  # fmt: skip
 
 #: Those that are methods as they are.
 _METHODS: Final = """
@@ -28,14 +39,14 @@ adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
 adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm
 binary_cross_entropy binary_cross_entropy_with_logits channel_shuffle conv1d conv2d conv3d
 conv_transpose1d conv_transpose2d conv_transpose3d cosine_embedding_loss cosine_similarity
-cross_entropy ctc_loss embedding_bag fold gaussian_nll_loss gelu glu grid_sample group_norm
+cross_entropy ctc_loss gaussian_nll_loss gelu glu grid_sample group_norm
 gumbel_softmax hardshrink hinge_embedding_loss huber_loss instance_norm interpolate kl_div l1_loss
 layer_norm linear local_response_norm log_softmax logsigmoid lp_pool1d lp_pool2d lp_pool3d
 margin_ranking_loss max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d max_unpool3d mse_loss
 multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nll_loss normalize one_hot pad
 pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
 sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
-softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss unfold
+softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss
 """
 #: Those that PyTorch also does in place.
 _ACTIVATIONS: Final = """
@@ -59,37 +70,58 @@ def dropout(
     inplace : bool
         For programs that say it: the result is returned either way, and `input` stays.
     """
-    _check_flag(inplace, "inplace")
-    return input.dropout(p, _check_flag(training, "training"))
+    check_flag(inplace, "inplace")
+    return input.dropout(p, check_flag(training, "training"))
 
 
-def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None  # noqa: A002
-) -> Tensor:
-    """The rows of `weight` that integers name.
+def unfold(
+    input: Tensor, kernel_size: PerAxis, dilation: PerAxis = 1,  # noqa: A002
+    padding: PerAxis = 0, stride: PerAxis = 1,
+) -> Tensor:  # fmt: skip
+    """The windows over images as columns; ``Tensor.unfold`` is something else.
 
     Parameters
     ----------
     input : Tensor
-        Integers of any shape.
-    weight : Tensor, shape (rows, width)
-        The table.
-    padding_idx : int, optional
-        A row that gets no gradient from here; counted from the end below 0.
+        Of shape (N, C, H, W) or (C, H, W).
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    dilation : int or (int, int)
+        From one element of a window to the next.
+    padding : int or (int, int)
+        Zeros on each side.
+    stride : int or (int, int)
+        From window to window.
+
+    Returns
+    -------
+    Tensor
+        (N, C * kernel, windows), or the same without N.
     """
-    rows: Tensor = input.embedding(weight)
-    if padding_idx is None:
-        return rows
-    from kernelrt.tensor.arguments import own_axis
-
-    place = own_axis(padding_idx, int(weight.shape[0]), "padding_idx")
-    return rows.where((input != place).unsqueeze(-1), rows.detach())
+    return input._im2col(kernel_size, dilation, padding, stride)
 
 
-def _check_flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return value
+def fold(
+    input: Tensor, output_size: PerAxis, kernel_size: PerAxis,  # noqa: A002
+    dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1,
+) -> Tensor:  # fmt: skip
+    """Images of which `input` has the windows as columns, added up where they overlap.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of shape (N, C * kernel, windows) or (C * kernel, windows).
+    output_size : int or (int, int)
+        Rows and columns of the images.
+    kernel_size, dilation, padding, stride : int or (int, int)
+        As of :func:`unfold`, of which this is the adjoint.
+
+    Returns
+    -------
+    Tensor
+        (N, C, H, W), or the same without N.
+    """
+    return input._col2im(output_size, kernel_size, dilation, padding, stride)
 
 
 def _activation(name: str) -> Callable[..., Tensor]:
@@ -97,7 +129,7 @@ def _activation(name: str) -> Callable[..., Tensor]:
     made = _function(_Tensor, name, __name__)
 
     def call(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
-        _check_flag(inplace, "inplace")
+        check_flag(inplace, "inplace")
         result: Tensor = made(*args, **options)
         return result
 

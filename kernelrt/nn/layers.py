@@ -1,4 +1,4 @@
-"""Layers without spatial structure: linear maps, activations, normalization, lookup, dropout."""
+"""Linear maps, layer normalization, and layers that change shapes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ from kernelrt.tensor.creation import empty
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
-__all__ = [
-    "GELU", "BCELoss", "Dropout", "Embedding", "Flatten", "Identity", "LayerNorm", "LeakyReLU",
-    "Linear", "LogSoftmax", "ReLU", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "Unflatten",
-]  # fmt: skip
+__all__ = ["Flatten", "Identity", "LayerNorm", "Linear", "Unflatten"]
 
 
 def positive(name: str, value: object) -> int:
@@ -98,42 +95,6 @@ class Linear(Module):
         )
 
 
-class Embedding(Module):
-    """Rows of a table, looked up by integers.
-
-    Parameters
-    ----------
-    num_embeddings, embedding_dim : int
-        Rows of the table, and elements of a row.
-    dtype : DType or str
-        Floating type of the table.
-
-    Attributes
-    ----------
-    weight : Tensor, shape (num_embeddings, embedding_dim)
-        Drawn from the standard normal distribution.
-    """
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, *, dtype: object = dt.float32
-    ) -> None:
-        self.num_embeddings = positive("num_embeddings", num_embeddings)
-        self.embedding_dim = positive("embedding_dim", embedding_dim)
-        self.weight = init.normal_(parameter((num_embeddings, embedding_dim), dtype))
-
-    def forward(self, index: Tensor) -> Tensor:
-        """Map integers of shape (...) to (..., embedding_dim).
-
-        An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
-        """
-        rows: Tensor = index.embedding(self.weight)
-        return rows
-
-    def extra_repr(self) -> str:
-        """Give the sizes."""
-        return f"{self.num_embeddings}, {self.embedding_dim}"
-
-
 class LayerNorm(Module):
     """Normalization over the last axes: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
@@ -186,29 +147,6 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
-class Dropout(Module):
-    """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``.
-
-    Parameters
-    ----------
-    p : float
-        Probability, from 0 to 1.
-    """
-
-    def __init__(self, p: float = 0.5) -> None:
-        if not 0.0 <= p <= 1.0:
-            raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of `x`; in evaluation mode `x` itself."""
-        return x.dropout(self.p, self.training)
-
-    def extra_repr(self) -> str:
-        """Give the probability."""
-        return f"p={self.p}"
-
-
 class Flatten(Module):
     """Axes start_dim to end_dim as one.
 
@@ -252,132 +190,17 @@ class Unflatten(Module):
 
 
 class Identity(Module):
-    """The input itself."""
+    """The input itself.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Not used: where a layer is taken out, its arguments may stay.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
 
     def forward(self, x: Tensor) -> Tensor:
         """Give `x` back."""
         return x
-
-
-class ReLU(Module):
-    """The positive part."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.relu()
-
-
-class LeakyReLU(Module):
-    """The element where positive, else `negative_slope` times it."""
-
-    def __init__(self, negative_slope: float = 0.01) -> None:
-        self.negative_slope = negative_slope
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.leaky_relu(self.negative_slope)
-
-    def extra_repr(self) -> str:
-        """Give the slope."""
-        return f"negative_slope={self.negative_slope}"
-
-
-class Tanh(Module):
-    """Hyperbolic tangent."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.tanh()
-
-
-class Sigmoid(Module):
-    """``1 / (1 + exp(-x))``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.sigmoid()
-
-
-class SiLU(Module):
-    """``x * sigmoid(x)``."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.silu()
-
-
-class Softplus(Module):
-    """``log(1 + exp(beta * x)) / beta``, and x itself where beta * x is above `threshold`."""
-
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta = beta
-        self.threshold = threshold
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.softplus(self.beta, self.threshold)
-
-
-class GELU(Module):
-    """Gaussian error linear unit.
-
-    Parameters
-    ----------
-    approximate : "none" or "tanh"
-        By erf, or approximated by tanh.
-    """
-
-    def __init__(self, approximate: str = "none") -> None:
-        if approximate not in ("none", "tanh"):
-            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
-        self.approximate = approximate
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it to each element."""
-        return x.gelu(self.approximate)
-
-    def extra_repr(self) -> str:
-        """Give the kind of approximation."""
-        return f"approximate={self.approximate!r}"
-
-
-class Softmax(Module):
-    """Exponentials along an axis, scaled to sum to one."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it along the axis."""
-        return x.softmax(self.dim)
-
-
-class LogSoftmax(Module):
-    """Logarithm of the softmax, without overflow."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it along the axis."""
-        return x.log_softmax(self.dim)
-
-
-class BCELoss(Module):
-    """Binary cross entropy of probabilities; see :meth:`Tensor.binary_cross_entropy`.
-
-    Parameters
-    ----------
-    weight : Tensor, optional
-        Multiplies the losses of elements.
-    reduction : "mean", "sum" or "none"
-        What becomes of them.
-    """
-
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
-        self.weight = weight
-        self.reduction = reduction
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Compare probabilities `x` with `target`, of the same shape."""
-        return x.binary_cross_entropy(target, self.weight, self.reduction)

@@ -73,6 +73,7 @@ class _Convolution(Module):
     _names: ClassVar[str]
     #: Which axis of the filters the output channels are on.
     _filters: ClassVar[int] = 0
+    _modes: ClassVar[tuple[str, ...]] = ("zeros", "reflect", "replicate", "circular")
 
     def __init__(
         self,
@@ -84,9 +85,14 @@ class _Convolution(Module):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         dtype: object = dt.float32,
     ) -> None:
+        if padding_mode not in self._modes:
+            known = ", ".join(map(repr, self._modes))
+            raise ShapeError(f"padding_mode: expected one of {known}, not {padding_mode!r}")
+        self.padding_mode = padding_mode
         self.in_channels = positive("in_channels", in_channels)
         self.out_channels = positive("out_channels", out_channels)
         self.groups = positive("groups", groups)
@@ -134,6 +140,21 @@ class _Convolution(Module):
                 f"not {format_shape(x.dims)}"
             )
 
+    def _padded(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | str]:
+        """The checked input, with what is no zeros around it, and the zeros that are to be."""
+        self._check_input(x)
+        if self.padding_mode == "zeros":
+            return x, self.padding
+        widths: list[int] = []
+        for k in reversed(range(self._axes)):
+            if self.padding == "same":
+                both = self.dilation[k] * (self.kernel_size[k] - 1)
+                widths += (both // 2, both - both // 2)
+            else:
+                width = 0 if isinstance(self.padding, str) else self.padding[k]
+                widths += (width, width)
+        return x.pad(widths, self.padding_mode), (0,) * self._axes
+
     def extra_repr(self) -> str:
         """Give channels, kernel and stride, and what is not usual."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
@@ -143,6 +164,7 @@ class _Convolution(Module):
             if value != (usual,) * self._axes:
                 text += f", {name}={value!r}"
         text += f", groups={self.groups}" * (self.groups != 1)
+        text += f", padding_mode={self.padding_mode!r}" * (self.padding_mode != "zeros")
         return text if self.bias is not None else text + ", bias=False"
 
 
@@ -163,6 +185,8 @@ class Conv2d(_Convolution):
         Channels are divided into so many groups that do not mix.
     bias : bool
         Whether to add a bias to each channel.
+    padding_mode : "zeros", "reflect", "replicate" or "circular"
+        What is added in place of zeros; see ``Tensor.pad``.
     dtype : DType or str
         Floating type of the parameters.
 
@@ -178,10 +202,8 @@ class Conv2d(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
-        self._check_input(x)
-        return x.conv2d(
-            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        x, padding = self._padded(x)
+        return x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):
@@ -191,10 +213,8 @@ class Conv1d(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, length) to (batch, out_channels, length')."""
-        self._check_input(x)
-        return x.conv1d(
-            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        x, padding = self._padded(x)
+        return x.conv1d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv3d(_Convolution):
@@ -204,14 +224,12 @@ class Conv3d(_Convolution):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
-        self._check_input(x)
-        return x.conv3d(
-            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        x, padding = self._padded(x)
+        return x.conv3d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _TransposedConvolution(_Convolution):
-    _filters = 1
+    _filters, _modes = 1, ("zeros",)
     padding: tuple[int, ...]
 
     def _check_padding(self, padding: Sizes | str) -> tuple[int, ...]:
@@ -228,12 +246,13 @@ class _TransposedConvolution(_Convolution):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
         *,
         dtype: object = dt.float32,
     ) -> None:
         super().__init__(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
-            dtype=dtype,
+            padding_mode, dtype=dtype,
         )  # fmt: skip
         self.output_padding = sizes("output_padding", output_padding, 0, self._axes)
         for more, step, apart in zip(

@@ -11,7 +11,8 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.containers import ModuleList
-from kernelrt.nn.layers import Dropout, LayerNorm, Linear, parameter, positive
+from kernelrt.nn.dropout import Dropout
+from kernelrt.nn.layers import LayerNorm, Linear, parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.attention import scaled_dot_product_attention

@@ -18,7 +18,7 @@ from kernelrt.ir.shape import (
     prod,
     same,
 )
-from kernelrt.tensor import build
+from kernelrt.tensor import build, padding
 from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
@@ -27,7 +27,6 @@ from kernelrt.tensor.arguments import (
     own_axis,
     real,
     shape_of,
-    size_of,
     whole,
 )
 from kernelrt.tensor.operation import operations
@@ -411,15 +410,21 @@ class MovementMethods(_Below):
         ----------
         pad : sequence of int
             Pairs (before, behind), the last axis first. Negative numbers cut elements off.
-        mode : "constant"
-            What to add; other modes are not there.
+        mode : "constant", "reflect", "replicate" or "circular"
+            What to add; the last three are of the tensor itself, see
+            :func:`kernelrt.tensor.padding.padded`.
         value : number, optional
             The constant, 0 if not given; DTypeError for one that the type does not have.
         """
-        if mode != "constant":
-            raise ShapeError(f"mode: expected 'constant', not {mode!r}")
+        if mode != "constant" and mode not in padding.MODES:
+            known = ", ".join(map(repr, ["constant", *padding.MODES]))
+            raise ShapeError(f"mode: expected one of {known}, not {mode!r}")
         if not isinstance(pad, tuple | list):
             raise DTypeError(f"pad: expected pairs of ints, not {type(pad).__name__} ({pad!r})")
+        if mode != "constant":
+            if value:
+                raise ShapeError(f"value: mode {mode!r} takes none; leave it out, not {value!r}")
+            return self._of(padding.padded(self.uop, pad, mode))
         if len(pad) % 2 or len(pad) > 2 * self.ndim:
             raise ShapeError(
                 f"pad: expected pairs for at most {self.ndim} axes, not {len(pad)} numbers"

@@ -26,6 +26,7 @@ from kernelrt.tensor.drawing import DrawingMethods
 from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
+from kernelrt.tensor.images import ImageMethods
 from kernelrt.tensor.indexing import IndexingMethods
 from kernelrt.tensor.inquiry import InquiryMethods
 from kernelrt.tensor.loss import LossMethods
@@ -52,6 +53,7 @@ from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
 
+
     import numpy as np
 
     from kernelrt.runtime import ExecutionPlan
@@ -61,6 +63,7 @@ __all__ = ["Tensor"]
 
 
 class Tensor(
+    ImageMethods,
     SearchingMethods,
     OrderingMethods,
     ScatteringMethods,

@@ -1,0 +1,402 @@
+"""Layers that are functions of elements, or of one axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn import init
+from kernelrt.nn.layers import parameter, positive
+from kernelrt.nn.module import Module
+from kernelrt.tensor.arguments import integer, real
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
+
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
+    "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SiLU",
+    "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh",
+    "Tanhshrink", "Threshold",
+]  # fmt: skip
+
+
+def hint(value: object, name: str = "inplace") -> bool:
+    """`value` as a bool, or an error that names the argument."""
+    if not isinstance(value, bool):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
+    return value
+
+
+class _Function(Module):
+    """A method of Tensor, whose arguments are attributes of the layer."""
+
+    _method: ClassVar[str]
+    _arguments: ClassVar[tuple[str, ...]] = ()
+    inplace = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        given = [getattr(self, name) for name in self._arguments]
+        result: Tensor = getattr(x, self._method)(*given)
+        return result
+
+    def extra_repr(self) -> str:
+        """Give the arguments."""
+        given = [f"{name}={getattr(self, name)!r}" for name in self._arguments]
+        return ", ".join([*given, *(["inplace=True"] if self.inplace else [])])
+
+
+class _InPlace(_Function):
+    """One that takes no argument but the hint that its input may go.
+
+    Parameters
+    ----------
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = hint(inplace)
+
+
+class _AlongAxis(_Function):
+    """One along an axis.
+
+    Parameters
+    ----------
+    dim : int
+        Which axis.
+    """
+
+    _arguments = ("dim",)
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = integer(dim, "dim")
+
+
+class _Shrinking(_Function):
+    """One that does something else between ``-lambd`` and ``lambd``.
+
+    Parameters
+    ----------
+    lambd : float
+        The bound.
+    """
+
+    _arguments = ("lambd",)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = real(lambd, "lambd")
+
+
+class _Exponential(_Function):
+    """One that is exponential below 0.
+
+    Parameters
+    ----------
+    alpha : float
+        Scale of the part below 0.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _arguments = ("alpha",)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        self.alpha, self.inplace = real(alpha, "alpha"), hint(inplace)
+
+
+class ReLU(_InPlace):
+    """The positive part."""
+
+    _method = "relu"
+
+
+class ReLU6(_InPlace):
+    """The element, between 0 and 6."""
+
+    _method = "relu6"
+
+
+class SELU(_InPlace):
+    """Scaled :class:`ELU`, which keeps mean and variance of normal numbers."""
+
+    _method = "selu"
+
+
+class SiLU(_InPlace):
+    """``x * sigmoid(x)``."""
+
+    _method = "silu"
+
+
+class Mish(_InPlace):
+    """``x * tanh(softplus(x))``."""
+
+    _method = "mish"
+
+
+class Hardswish(_InPlace):
+    """``x * relu6(x + 3) / 6``."""
+
+    _method = "hardswish"
+
+
+class Hardsigmoid(_InPlace):
+    """``relu6(x + 3) / 6``."""
+
+    _method = "hardsigmoid"
+
+
+class Tanh(_Function):
+    """Hyperbolic tangent."""
+
+    _method = "tanh"
+
+
+class Sigmoid(_Function):
+    """``1 / (1 + exp(-x))``."""
+
+    _method = "sigmoid"
+
+
+class LogSigmoid(_Function):
+    """Logarithm of the sigmoid, without overflow."""
+
+    _method = "logsigmoid"
+
+
+class Softsign(_Function):
+    """``x / (1 + |x|)``."""
+
+    _method = "softsign"
+
+
+class Tanhshrink(_Function):
+    """``x - tanh(x)``."""
+
+    _method = "tanhshrink"
+
+
+class ELU(_Exponential):
+    """The element where it is positive, else ``alpha * (exp(x) - 1)``."""
+
+    _method = "elu"
+
+
+class CELU(_Exponential):
+    """The element where it is positive, else ``alpha * (exp(x / alpha) - 1)``."""
+
+    _method = "celu"
+
+
+class Hardshrink(_Shrinking):
+    """Zero where the element is between the bounds, else the element."""
+
+    _method = "hardshrink"
+
+
+class Softshrink(_Shrinking):
+    """Zero where the element is between the bounds, else its distance from the nearer one."""
+
+    _method = "softshrink"
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd)
+        if not self.lambd >= 0:
+            raise ShapeError(f"lambd: expected a number of at least 0, not {lambd}")
+
+
+class LeakyReLU(_Function):
+    """The element where positive, else `negative_slope` times it.
+
+    Parameters
+    ----------
+    negative_slope : float
+        The slope below 0.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _method, _arguments = "leaky_relu", ("negative_slope",)
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        self.negative_slope = real(negative_slope, "negative_slope")
+        self.inplace = hint(inplace)
+
+
+class RReLU(_Function):
+    """The element where it is positive, else the element times a slope.
+
+    Slopes are drawn in training, one for each element, and are the mean of the bounds else.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Where slopes lie.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _method, _arguments = "rrelu", ("lower", "upper")
+
+    def __init__(
+        self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False
+    ) -> None:
+        self.lower, self.upper = real(lower, "lower"), real(upper, "upper")
+        if not self.lower <= self.upper:
+            raise ShapeError(f"lower, upper: expected the lower first, not {lower} and {upper}")
+        self.inplace = hint(inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.rrelu(self.lower, self.upper, self.training)
+
+
+class Hardtanh(_Function):
+    """The element, between `min_val` and `max_val`.
+
+    Parameters
+    ----------
+    min_val, max_val : float
+        The bounds.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _method, _arguments = "hardtanh", ("min_val", "max_val")
+
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    ) -> None:
+        self.min_val, self.max_val = real(min_val, "min_val"), real(max_val, "max_val")
+        if not self.min_val < self.max_val:
+            raise ShapeError(
+                f"min_val, max_val: expected the lower first, not {min_val} and {max_val}"
+            )
+        self.inplace = hint(inplace)
+
+
+class Threshold(_Function):
+    """The element where it is above `threshold`, else `value`.
+
+    Parameters
+    ----------
+    threshold : float
+        The bound.
+    value : float
+        What stands for elements up to it.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _method, _arguments = "threshold", ("threshold", "value")
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        self.threshold, self.value = real(threshold, "threshold"), real(value, "value")
+        self.inplace = hint(inplace)
+
+
+class Softplus(_Function):
+    """``log(1 + exp(beta * x)) / beta``, and x itself where beta * x is above `threshold`."""
+
+    _method, _arguments = "softplus", ("beta", "threshold")
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta, self.threshold = real(beta, "beta"), real(threshold, "threshold")
+
+
+class GELU(_Function):
+    """Gaussian error linear unit.
+
+    Parameters
+    ----------
+    approximate : "none" or "tanh"
+        By erf, or approximated by tanh.
+    """
+
+    _method, _arguments = "gelu", ("approximate",)
+
+    def __init__(self, approximate: str = "none") -> None:
+        if approximate not in ("none", "tanh"):
+            raise ShapeError(f"approximate: expected 'none' or 'tanh', not {approximate!r}")
+        self.approximate = approximate
+
+
+class GLU(_AlongAxis):
+    """One half of an axis times the sigmoid of the other."""
+
+    _method = "glu"
+
+
+class Softmax(_AlongAxis):
+    """Exponentials along an axis, scaled to sum to one."""
+
+    _method = "softmax"
+
+
+class Softmin(_AlongAxis):
+    """Exponentials of the negative elements along an axis, scaled to sum to one."""
+
+    _method = "softmin"
+
+
+class LogSoftmax(_AlongAxis):
+    """Logarithm of the softmax, without overflow."""
+
+    _method = "log_softmax"
+
+
+class Softmax2d(Module):
+    """The softmax over the channels of images, (batch, channels, rows, columns) or one of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it along the third axis from the end."""
+        if x.ndim not in (3, 4):
+            raise ShapeError(
+                "Softmax2d: expected shape (batch, channels, rows, columns) or (channels, rows, "
+                f"columns), not {format_shape(x.dims)}"
+            )
+        return x.softmax(-3)
+
+
+class PReLU(Module):
+    """The element where it is positive, else the element times a slope that is learned.
+
+    Parameters
+    ----------
+    num_parameters : int
+        One slope, or one for each channel.
+    init : float
+        Their first value.
+    dtype : DType or str
+        Their floating type.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (num_parameters,)
+        The slopes.
+    """
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, *, dtype: object = dt.float32
+    ) -> None:
+        self.num_parameters = positive("num_parameters", num_parameters)
+        self.init = real(init, "init")
+        self.weight = parameter((num_parameters,), dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the slopes to their first value."""
+        init.constant_(self.weight, self.init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it to each element."""
+        return x.prelu(self.weight)
+
+    def extra_repr(self) -> str:
+        """Give how many slopes there are."""
+        return f"num_parameters={self.num_parameters}"

@@ -1,0 +1,115 @@
+"""Layers of two inputs: distances, and a bilinear map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.nn import init
+from kernelrt.nn.layers import bias_bound, parameter, positive
+from kernelrt.nn.module import Module
+from kernelrt.tensor.arguments import integer, real
+from kernelrt.tensor.einsum import bilinear
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
+
+
+class CosineSimilarity(Module):
+    """Cosine of the angle between vectors along an axis; see ``Tensor.cosine_similarity``.
+
+    Parameters
+    ----------
+    dim : int
+        The axis that vectors lie along.
+    eps : float
+        The least norm to divide by.
+    """
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim, self.eps = integer(dim, "dim"), real(eps, "eps")
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Compare two tensors of one shape, up to broadcasting."""
+        return x1.cosine_similarity(x2, self.dim, self.eps)
+
+    def extra_repr(self) -> str:
+        """Give the arguments."""
+        return f"dim={self.dim}, eps={self.eps}"
+
+
+class PairwiseDistance(Module):
+    """Norm of the difference of vectors along the last axis; see ``Tensor.pairwise_distance``.
+
+    Parameters
+    ----------
+    p : float
+        The order of the norm.
+    eps : float
+        Added to differences.
+    keepdim : bool
+        Whether the last axis stays, with size 1.
+    """
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+        self.norm, self.eps, self.keepdim = real(p, "p"), real(eps, "eps"), keepdim
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Compare two tensors of one shape, up to broadcasting."""
+        return x1.pairwise_distance(x2, self.norm, self.eps, self.keepdim)
+
+    def extra_repr(self) -> str:
+        """Give the arguments."""
+        return f"p={self.norm}, eps={self.eps}, keepdim={self.keepdim}"
+
+
+class Bilinear(Module):
+    """``x1 @ weight[k] @ x2 + bias[k]`` over the last axes, for each k.
+
+    Parameters
+    ----------
+    in1_features, in2_features, out_features : int
+        Sizes of the last axes of the inputs and the result.
+    bias : bool
+        Whether to add a bias.
+    dtype : DType or str
+        Floating type of the parameters.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (out_features, in1_features, in2_features)
+        Drawn uniformly from ±1/sqrt(in1_features).
+    bias : Tensor of shape (out_features,), or None
+        Drawn from the same distribution.
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, *,
+        dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        self.in1_features = positive("in1_features", in1_features)
+        self.in2_features = positive("in2_features", in2_features)
+        self.out_features = positive("out_features", out_features)
+        self.weight = parameter((out_features, in1_features, in2_features), dtype)
+        self.bias = parameter((out_features,), dtype) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw weight and bias anew."""
+        bound = bias_bound(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Map (..., in1_features) and (..., in2_features) to (..., out_features)."""
+        return bilinear(x1, x2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )

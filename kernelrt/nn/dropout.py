@@ -1,0 +1,80 @@
+"""Layers that drop elements or channels at random."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from kernelrt.nn import dropping
+from kernelrt.nn.dropping import check_flag, probability
+from kernelrt.nn.module import Module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.tensor import Tensor
+
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
+           "FeatureAlphaDropout"]  # fmt: skip
+
+
+class _Dropout(Module):
+    """One that drops with a probability.
+
+    Parameters
+    ----------
+    p : float
+        Probability, from 0 to 1.
+    inplace : bool
+        For programs that say it: the result is returned either way, and the input stays.
+    """
+
+    _function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        self.p, self.inplace = probability(p), check_flag(inplace, "inplace")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop parts of `x`; in evaluation mode `x` itself."""
+        return type(self)._function(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """Give the arguments."""
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Drop elements of `x`; in evaluation mode `x` itself."""
+        return x.dropout(self.p, self.training)
+
+
+class Dropout1d(_Dropout):
+    """Zero whole channels of sequences in training; see ``nn.functional.dropout1d``."""
+
+    _function = staticmethod(dropping.dropout1d)
+
+
+class Dropout2d(_Dropout):
+    """Zero whole channels of images in training; see ``nn.functional.dropout2d``."""
+
+    _function = staticmethod(dropping.dropout2d)
+
+
+class Dropout3d(_Dropout):
+    """Zero whole channels of volumes in training; see ``nn.functional.dropout3d``."""
+
+    _function = staticmethod(dropping.dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps mean and variance, for SELU; see ``nn.functional.alpha_dropout``."""
+
+    _function = staticmethod(dropping.alpha_dropout)
+
+
+class FeatureAlphaDropout(_Dropout):
+    """:class:`AlphaDropout` of channels; see ``nn.functional.feature_alpha_dropout``."""
+
+    _function = staticmethod(dropping.feature_alpha_dropout)

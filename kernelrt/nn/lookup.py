@@ -1,0 +1,194 @@
+"""Layers with a table whose rows integers name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn import init
+from kernelrt.nn.bags import check_lookup, embedding, embedding_bag
+from kernelrt.nn.dropping import check_flag
+from kernelrt.nn.layers import parameter, positive
+from kernelrt.nn.module import Module
+from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.creation import arange
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
+
+__all__ = ["Embedding", "EmbeddingBag"]
+
+
+class _Table(Module):
+    weight: Tensor
+    padding_idx: int | None
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, with zeros in the row of `padding_idx`."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            row = arange(self.num_embeddings).unsqueeze(1) == self.padding_idx
+            self.weight.assign(self.weight.detach().masked_fill(row, 0.0))
+
+    def _set_table(
+        self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, dtype: object
+    ) -> None:
+        self.num_embeddings = positive("num_embeddings", rows)
+        self.embedding_dim = positive("embedding_dim", width)
+        self.padding_idx = None
+        if padding_idx is not None:
+            self.padding_idx = own_axis(padding_idx, rows, "padding_idx")
+        if weight is None:
+            self.weight = parameter((rows, width), dtype)
+            self.reset_parameters()
+            return
+        if tuple(weight.shape) != (rows, width):
+            raise ShapeError(
+                f"_weight: expected shape {(rows, width)}, not {format_shape(weight.dims)}"
+            )
+        self.weight = weight if weight.requires_grad else weight.detach().requires_grad_()
+
+    def extra_repr(self) -> str:
+        """Give the sizes."""
+        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+def _check_table(embeddings: Tensor) -> tuple[int, int]:
+    if embeddings.ndim != 2:
+        raise ShapeError(
+            f"embeddings: expected shape (rows, width), not {format_shape(embeddings.dims)}"
+        )
+    if not embeddings.dtype.is_float:
+        raise DTypeError(f"embeddings: expected a floating type, not {embeddings.dtype.name}")
+    rows, width = embeddings.shape
+    return int(rows), int(width)
+
+
+class Embedding(_Table):
+    """Rows of a table, looked up by integers.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+        Rows of the table, and elements of a row.
+    padding_idx : int, optional
+        A row that is zeros at first and gets no gradient; counted from the end below 0.
+    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+        PyTorch's; anything but their defaults is refused, with what to write in its place.
+    dtype : DType or str
+        Floating type of the table.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (num_embeddings, embedding_dim)
+        Drawn from the standard normal distribution.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
+        max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False, _weight: Tensor | None = None, *, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        check_lookup(max_norm, scale_grad_by_freq, sparse)
+        self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
+        max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:  # fmt: skip
+        """A layer with a table that is there.
+
+        Parameters
+        ----------
+        embeddings : Tensor, shape (rows, width)
+            The table, which becomes the parameter.
+        freeze : bool
+            Whether it gets no gradients.
+        padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse : optional
+            As of the class.
+        """
+        rows, width = _check_table(embeddings)
+        made = cls(
+            rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings
+        )
+        made.weight.requires_grad_(not check_flag(freeze, "freeze"))
+        return made
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Map integers of shape (...) to (..., embedding_dim).
+
+        An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
+        """
+        return embedding(index, self.weight, self.padding_idx)
+
+
+class EmbeddingBag(_Table):
+    """Sums, means or maxima of rows of a table; see ``nn.functional.embedding_bag``.
+
+    Parameters
+    ----------
+    num_embeddings, embedding_dim : int
+        Rows of the table, and elements of a row.
+    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+        PyTorch's; anything but their defaults is refused, with what to write in its place.
+    mode : "mean", "sum" or "max"
+        What becomes of a bag.
+    include_last_offset : bool
+        Whether the last offset says where the last bag ends.
+    padding_idx : int, optional
+        A row that is left out of bags.
+    dtype : DType or str
+        Floating type of the table.
+
+    Attributes
+    ----------
+    weight : Tensor, shape (num_embeddings, embedding_dim)
+        Drawn from the standard normal distribution.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, max_norm: None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
+        padding_idx: int | None = None, *, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        check_lookup(max_norm, scale_grad_by_freq, sparse)
+        if mode not in ("mean", "sum", "max"):
+            raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
+        self.mode = mode
+        self.include_last_offset = check_flag(include_last_offset, "include_last_offset")
+        self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, max_norm: None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
+        sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
+    ) -> Self:  # fmt: skip
+        """A layer with a table that is there; see :meth:`Embedding.from_pretrained`."""
+        rows, width = _check_table(embeddings)
+        made = cls(
+            rows, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
+            include_last_offset, padding_idx,
+        )  # fmt: skip
+        made.weight.requires_grad_(not check_flag(freeze, "freeze"))
+        return made
+
+    def forward(
+        self, index: Tensor, offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Map bags of integers to (bags, embedding_dim)."""
+        return embedding_bag(
+            index, self.weight, offsets, mode=self.mode, padding_idx=self.padding_idx,
+            per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        """Give the sizes and the mode."""
+        return f"{super().extra_repr()}, mode={self.mode!r}"
