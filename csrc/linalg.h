@@ -9,11 +9,11 @@
 
 #include "routines.h"
 
-/* [n] A -> L (n * n): A = L L^T, of the lower triangle. Fails where A is not positive definite. */
+/* [n, checked] A -> L (n * n): A = L L^T, of the lower triangle. May fail: not positive definite. */
 krt_routine krt_cholesky_f32, krt_cholesky_f64;
 /* [m, n] A -> L and U in one (m * n), rows of A in their order (m): partial pivoting. */
 krt_routine krt_lu_f32, krt_lu_f64;
-/* [n, m] A, B -> X (n * m): A X = B; works in n * n. Fails where A is singular. */
+/* [n, m, checked] A, B -> X (n * m): A X = B; works in n * n + n. May fail: singular. */
 krt_routine krt_solve_f32, krt_solve_f64;
 /* [n, m, upper, unit] A, B -> X (n * m) of a triangle of A. */
 krt_routine krt_triangular_f32, krt_triangular_f64;

@@ -1,8 +1,9 @@
 """kernelrt: an execution engine for training loops and low-latency inference on CPUs."""
 
-from typing import TYPE_CHECKING
+from math import e, inf, nan, pi
+from typing import TYPE_CHECKING, Final
 
-from kernelrt import _built, nn  # noqa: F401 - the first explains what the second cannot import
+from kernelrt import _built, nn  # noqa: F401
 from kernelrt._dispatch import get_num_threads, set_num_threads
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
@@ -95,6 +96,21 @@ from kernelrt.tensor.joining import (
     stack,
     vstack,
 )
+from kernelrt.tensor.kinds import (
+    as_tensor,
+    asarray,
+    broadcast_shapes,
+    can_cast,
+    finfo,
+    from_dlpack,
+    get_default_dtype,
+    iinfo,
+    is_tensor,
+    logspace,
+    promote_types,
+    result_type,
+    scalar_tensor,
+)
 from kernelrt.tensor.random import (
     kaiming_normal,
     kaiming_uniform,
@@ -148,6 +164,8 @@ __all__ = [
     "VariableError",
     "__version__",
     "arange",
+    "as_tensor",
+    "asarray",
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
@@ -156,7 +174,9 @@ __all__ = [
     "bilinear",
     "block_diag",
     "bool_",
+    "broadcast_shapes",
     "broadcast_tensors",
+    "can_cast",
     "cartesian_prod",
     "cat",
     "chain_matmul",
@@ -168,32 +188,43 @@ __all__ = [
     "data",
     "distributions",
     "dstack",
+    "e",
     "einsum",
     "empty",
     "empty_like",
     "enable_grad",
     "eye",
+    "finfo",
     "float16",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
     "full",
     "full_like",
     "func",
+    "get_default_dtype",
     "get_num_threads",
     "grad",
     "hstack",
+    "iinfo",
+    "inf",
     "int8",
     "int16",
     "int32",
     "int64",
     "is_grad_enabled",
+    "is_tensor",
     "jit",
     "kaiming_normal",
     "kaiming_uniform",
+    "linalg",
     "linspace",
+    "logspace",
     "manual_seed",
     "meshgrid",
+    "nan",
+    "newaxis",
     "nn",
     "no_grad",
     "normal",
@@ -201,8 +232,10 @@ __all__ = [
     "ones",
     "ones_like",
     "optim",
+    "pi",
     "prepare",
     "promote",
+    "promote_types",
     "rand",
     "rand_like",
     "randint",
@@ -211,7 +244,9 @@ __all__ = [
     "randn_like",
     "randperm",
     "realize",
+    "result_type",
     "row_stack",
+    "scalar_tensor",
     "set_num_threads",
     "stack",
     "std_mean",
@@ -234,21 +269,23 @@ __all__ = [
     "zeros_like",
 ]
 
+newaxis: Final = None
+
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, func, optim
+    from kernelrt import data, distributions, func, linalg, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
-    from kernelrt.dtype import float16 as half  # noqa: A004, F401
+    from kernelrt.dtype import float16 as half  # noqa: F401
     from kernelrt.dtype import float32 as float  # noqa: A004, F401
-    from kernelrt.dtype import float64 as double  # noqa: A004, F401
-    from kernelrt.dtype import int16 as short  # noqa: A004, F401
+    from kernelrt.dtype import float64 as double  # noqa: F401
+    from kernelrt.dtype import int16 as short  # noqa: F401
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
-    from kernelrt.dtype import int64 as long  # noqa: A004, F401
+    from kernelrt.dtype import int64 as long  # noqa: F401
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "func", "optim"),
+            "kernelrt", ("data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
         _DTYPES,

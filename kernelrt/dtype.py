@@ -203,13 +203,17 @@ _BY_NAME: Final = {d.name: d for d in ALL} | {
 
 
 def parse(spec: object, argument: str = "dtype") -> DType:
-    """Turn a DType, a name, a Python type or a NumPy dtype into a DType."""
+    """Turn a DType, a name, a Python type, or a dtype of NumPy or PyTorch into a DType."""
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str) and spec in _BY_NAME:
         return _BY_NAME[spec]
     if isinstance(spec, type) and spec in (bool, int, float):
         return {bool: bool_, int: int64, float: float32}[spec]
+    if type(spec).__module__ == "torch" and type(spec).__name__ == "dtype":
+        spec = str(spec).removeprefix("torch.")
+        if spec in _BY_NAME:
+            return _BY_NAME[spec]
     try:
         import numpy as np
 

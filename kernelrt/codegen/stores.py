@@ -9,13 +9,13 @@ from kernelrt.codegen.llvm import register_type, vector
 from kernelrt.codegen.memory import suffix
 from kernelrt.codegen.tiles import lanes_of, vector_range
 from kernelrt.ir.local import most_elements
-from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from kernelrt.codegen.emitter import Emitter
     from kernelrt.codegen.llvm import Value
     from kernelrt.codegen.memory import Array
     from kernelrt.codegen.tiles import Place
+    from kernelrt.ir.ops import Op
     from kernelrt.ir.uop import UOp
 
 __all__ = ["Stores"]
@@ -72,13 +72,15 @@ class Stores:
             single = {**place, along: (offset + i, 1)}
             lane = self.text.lane(value, i)
             if mask is None:
-                self._put(array, lane, self.memory.address(array, index, single), None, reducer=reducer)
+                address = self.memory.address(array, index, single)
+                self._put(array, lane, address, None, reducer=reducer)
             else:
                 self._put_if(array, index, lane, single, self.text.lane(mask, i), reducer=reducer)
 
     def _put_if(
-        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *, reducer: Op | None
-    ) -> None:
+        self, array: Array, index: UOp, value: Value, place: Place, exists: Value, *,
+        reducer: Op | None,
+    ) -> None:  # fmt: skip
         def put() -> None:
             self._put(array, value, self.memory.address(array, index, place), None, reducer=reducer)
 

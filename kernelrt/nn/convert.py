@@ -52,7 +52,7 @@ def converted(root: _M, dtype: object) -> _M:
         if id(value) not in made:
             made[id(value)] = _in_type(value, wanted)
         if isinstance(owner, list | MutableMapping):
-            owner[key] = made[id(value)]  # type: ignore[index]
+            owner[key] = made[id(value)]
         else:
             object.__setattr__(owner, str(key), made[id(value)])
     return root

@@ -157,7 +157,7 @@ class Module(Observed):
             tensor.requires_grad_(requires_grad)
         return self
 
-    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Set an attribute, as PyTorch's modules want to be told: ``self.name = tensor``.
 
         A tensor that requires no gradient is part of the state and no parameter, however it became
@@ -193,7 +193,7 @@ class Module(Observed):
             self.__dict__[tree.TRANSIENT] = (*self.__dict__.get(tree.TRANSIENT, ()), name)
         setattr(self, name, tensor)
 
-    def register_parameter(self, name: str, param: Tensor | None) -> None:
+    def register_parameter(self, name: str, param: Any) -> None:
         """Set an attribute to a parameter, or to None: ``self.name = param``.
 
         Raises
@@ -211,7 +211,7 @@ class Module(Observed):
             )
         setattr(self, name, param)
 
-    def add_module(self, name: str, module: Module | None) -> None:
+    def add_module(self, name: str, module: Any) -> None:
         """Set an attribute to a module, or to None: ``self.name = module``."""
         self._check_new(name)
         if module is not None and not isinstance(module, Module):
@@ -220,7 +220,7 @@ class Module(Observed):
 
     register_module = add_module
 
-    def _check_new(self, name: str) -> None:
+    def _check_new(self, name: object) -> None:
         if not isinstance(name, str) or not name.isidentifier():
             raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
         if hasattr(self, name):

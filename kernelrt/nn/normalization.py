@@ -178,8 +178,10 @@ class _InstanceNorm(_Statistics):
         return out.squeeze(0) if single else out
 
     def _learn(self, x: Tensor) -> None:
-        """Mix the statistics of the instances, averaged, into the running ones."""
-        # As PyTorch's, it does not count batches.
+        """Mix the statistics of the instances, averaged, into the running ones.
+
+        As in PyTorch, batches are not counted and no momentum leaves the statistics as they are.
+        """
         share = 0.0 if self.momentum is None else self.momentum
         axes = tuple(range(2, x.ndim))
         with no_grad():

@@ -124,7 +124,7 @@ class _Recurrent(Module):
             if not isinstance(value, bool):
                 raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        if not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+        if not 0 <= dropout <= 1:
             raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout!r}")
         self.dropout = float(dropout)
         if proj_size and not 0 < proj_size < hidden_size:

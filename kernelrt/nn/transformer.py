@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -28,7 +28,7 @@ __all__ = ["MultiheadAttention", "Transformer", "TransformerDecoder", "Transform
            "TransformerEncoder", "TransformerEncoderLayer"]  # fmt: skip
 
 
-def _check_mask(mask: Tensor, name: str) -> Tensor:
+def _check_mask(mask: Any, name: str) -> Tensor:
     if not isinstance(mask, Tensor) or not (mask.dtype.is_bool or mask.dtype.is_float):
         raise DTypeError(
             f"{name}: expected a Tensor of bools, which are True where nothing is to be seen, or "

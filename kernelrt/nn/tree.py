@@ -64,7 +64,15 @@ def children(value: object) -> Iterator[tuple[str, object]]:
         names = getattr(value, "_fields", None) or map(str, range(len(value)))
         yield from zip(names, value, strict=True)
     else:
-        yield from getattr(value, "__dict__", {}).items()
+        # An object's own parameters and tensors before those of what it holds, as in PyTorch.
+        items = getattr(value, "__dict__", {}).items()
+        yield from sorted(items, key=lambda item: _rank(item[1]))
+
+
+def _rank(value: object) -> int:
+    if not isinstance(value, Tensor):
+        return 2
+    return 0 if is_parameter(value) else 1
 
 
 def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

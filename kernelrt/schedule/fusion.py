@@ -188,7 +188,7 @@ class _Walk:
                     self._share_value(node, accesses)
                 accesses = _as_they_are(accesses)
             covers = {
-                key: None if gates is _ALWAYS else self._cover(node, key[1], gates)
+                key: None if gates is _ALWAYS else self._cover(node, key, gates)
                 for key, gates in accesses.items()
             }
             if node.op is Op.BUFFER:
@@ -225,11 +225,13 @@ class _Walk:
                 noted = sorted(group.values.items(), key=lambda item: -rank[item[0][0]])
                 group.values = {key: value for key, value in noted if key not in group.held}
 
-    def _cover(self, node: UOp, index: Index, gates: _Gates) -> UOp | None:
-        """The one condition under which `node` is computed at `index`, or read."""
+    def _cover(self, node: UOp, place: tuple[Group, Index], gates: _Gates) -> UOp | None:
+        """The one condition under which `node` is computed at a place, or read."""
         if None in gates:
             return None
-        whole = self._indexer.either([self._indexer.needed(gate, index) for gate in gates])
+        group, index = place
+        needed = [self._indexer.needed(gate, index) for gate in gates]
+        whole = self._indexer.covering(needed, index, node.shape, group.reducing)
         if whole is None or not self._picking:
             return whole
         # What is read from data under a condition cannot be what decides the condition.

@@ -17,6 +17,7 @@ from kernelrt.schedule.indexing import ZERO, Index, Order
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from kernelrt.ir.origin import Origin
     from kernelrt.schedule.indexing import Indexer
@@ -282,13 +283,16 @@ class Group:
             )
             there = Value(gate_at(value.gate), uses, at(value.loops))
             known = self.values.get(key)
-            self.values[key] = there if known is None else _either(known, there, indexer)
+            if known is not None:
+                there = _either(known, there, key, self.reducing, indexer)
+            self.values[key] = there
         for (node, index), held in other.held.items():
             self.held.setdefault((node, at(index)), Held(*map(at, held)))
         for (node, index), gate in other.reads.items():
             key, covered = (node, at(index)), gate_at(gate)
             if key in self.reads:
-                covered = indexer.either((self.reads[key], covered))
+                both = self.reads[key], covered
+                covered = indexer.covering(both, key[1], node.shape, self.reducing)
             self.reads[key] = covered
 
     # How often a value is computed
@@ -418,6 +422,11 @@ class Group:
         plain = {r: r.replace(arg=len(self.loops) + k) for k, r in enumerate(inner)}
         return tuple(substitute(index, plain))
 
+    @property
+    def reducing(self) -> AbstractSet[UOp]:
+        """The loops of reductions."""
+        return self._frames.keys()
+
     def inside_reduction(self, index: Index) -> bool:
         """Whether a value at `index` is computed inside a reduction's loops."""
         return not self._frames.keys().isdisjoint(self.ranges(index))
@@ -462,10 +471,14 @@ def outside(index: Index, axes: Container[int]) -> Index:
     return tuple(ZERO if a in axes else i for a, i in enumerate(index))
 
 
-def _either(a: Value, b: Value, indexer: Indexer) -> Value:
+def _either(
+    a: Value, b: Value, key: Key, inner: AbstractSet[UOp], indexer: Indexer
+) -> Value:
     """One value for two of one node at one index, wanted under the conditions of both."""
     uses = tuple(
-        x._replace(gate=indexer.either((x.gate, y.gate)))
+        x._replace(gate=indexer.covering((x.gate, y.gate), x.at, x.node.shape, inner))
         for x, y in zip(a.uses, b.uses, strict=True)
     )
-    return Value(indexer.either((a.gate, b.gate)), uses, a.loops)
+    node, index = key
+    gate = indexer.covering((a.gate, b.gate), index, node.shape, inner)
+    return Value(gate, uses, a.loops)

@@ -18,6 +18,7 @@ from kernelrt.schedule.gates import conjuncts, united
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
 
 __all__ = ["FALSE", "ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes", "is_never"]
 
@@ -223,6 +224,57 @@ class Indexer:
                 return None
             out = whole if out is None else self.simplify(out | whole)
         return None if out is None or _is_true(out) else out
+
+    def covering(
+        self,
+        gates: Iterable[UOp | None],
+        index: Index,
+        shape: tuple[Dim, ...],
+        inner: AbstractSet[UOp],
+    ) -> UOp | None:
+        """As :meth:`either`, for gates under which one element of a tensor is wanted.
+
+        The element may be wanted in several reductions, and in each one only if there is some
+        element at a loop of that one. Nobody but that reduction knows the loop, so instead the
+        gate says that `index` lies in the tensor.
+
+        Parameters
+        ----------
+        gates : iterable of UOp or None
+            The conditions.
+        index : Index
+            Where the element lies.
+        shape : tuple of Dim
+            Of the tensor.
+        inner : set of UOp
+            The loops of reductions.
+        """
+        given = list(dict.fromkeys(gates))
+        if None in given or len(given) < 2:
+            return self.either(given)
+        own = frozenset().union(*map(self.ranges, index))
+        loops = [frozenset(self.ranges(g) & inner) - own for g in given if g is not None]
+        shared = frozenset.intersection(*loops)
+        if all(found == shared for found in loops):
+            return self.either(given)
+        there: UOp | None = None
+        for i, d in zip(index, shape, strict=True):
+            there = self.both(there, self.at_least_zero(i))
+            there = self.both(there, self.simplify(i < as_uop(d)))
+        return self.either(
+            gate if found == shared else self._less(gate, found - shared, there)
+            for gate, found in zip(given, loops, strict=True)
+        )
+
+    def _less(
+        self, gate: UOp | None, loops: AbstractSet[UOp], instead: UOp | None
+    ) -> UOp | None:
+        """`gate` with `instead` in the place of its conditions on `loops`."""
+        out = instead
+        for part in [] if gate is None else conjuncts(gate):
+            if loops.isdisjoint(self.ranges(part)):
+                out = self.both(out, part)
+        return out
 
     def needed(self, gate: UOp | None, index: Index) -> UOp | None:
         """`gate` without conditions on loops that `index` does not vary with.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import UOp, toposort
 from kernelrt.ir.terms import ranges_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import axis_of, integer, own_axis, shape_of, whole
+from kernelrt.tensor.arguments import axis_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import checked
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["ContractionMethods"]
+__all__ = ["ContractionMethods", "matrix_product"]
 
 
 @operations()
@@ -70,7 +70,7 @@ class ContractionMethods(_Below):
                 f"the last axis of the first has {a.shape[-1]} elements, the "
                 f"{'second to last' if len(b.shape) > 1 else 'only'} axis of the second {inner}"
             )
-        return self._of(_matmul(a, b))
+        return self._of(matrix_product(a, b))
 
     def mm(self, other: Operand) -> Self:
         """Product of two matrices; see :meth:`matmul`."""
@@ -197,7 +197,7 @@ class ContractionMethods(_Below):
         return a.cast(dtype), b.cast(dtype)
 
 
-def _matmul(a: UOp, b: UOp) -> UOp:
+def matrix_product(a: UOp, b: UOp) -> UOp:
     """Products of rows of `a` and columns of `b`, both along a last axis, summed over it."""
     row, column = len(a.shape) == 1, len(b.shape) == 1
     if row:

@@ -31,8 +31,12 @@ class ConversionMethods(_Below):
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's operators with a tensor beside an array; DTypeError for its other functions."""
+        """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
         found = operate(self, ufunc, method, inputs, options)
+        if found is NotImplemented:
+            from kernelrt.tensor.numpy_calls import universal
+
+            found = universal(self, ufunc, method, inputs, options)
         if found is NotImplemented:
             name, own = asked(ufunc, method), "the tensor's own methods"
             if method == "__call__" and hasattr(self, ufunc.__name__):
@@ -42,6 +46,12 @@ class ConversionMethods(_Below):
                 f"{name}(x.numpy()) where values are there to be read"
             )
         return found
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """NumPy's other functions, as ``numpy.sum(x)``; DTypeError where none stands for it."""
+        from kernelrt.tensor.numpy_calls import call
+
+        return call(func, args, kwargs)
 
     # ---- values
 

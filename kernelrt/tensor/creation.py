@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor", "tril_indices",
-           "triu_indices", "zeros", "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor",
+           "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 
@@ -43,6 +43,8 @@ def check_device(device: object) -> None:
     """Raise DeviceError unless `device` names the CPU."""
     if device is None:
         return
+    if type(device).__module__ == "torch" and type(device).__name__ == "device":
+        device = str(device)
     if not isinstance(device, str) or device.upper().split(":")[0] != "CPU":
         raise DeviceError(f"device: {device!r} is unknown; expected 'cpu'")
 
@@ -229,8 +231,10 @@ def tensor(
     10.0
     """
     check_device(device)
-    out = from_data(_class(), data, "data", dtype)
-    return out.requires_grad_() if requires_grad else out
+    foreign = getattr(data, "requires_grad", None) is True and not isinstance(data, TensorBase)
+    if foreign and hasattr(data, "detach"):
+        data = data.detach()  # as PyTorch's tensor() does; PyTorch exports none with a history
+    return _asked(from_data(_class(), data, "data", dtype), requires_grad)
 
 
 def from_numpy(array: Any) -> Tensor:
@@ -327,7 +331,13 @@ def ones(
     return full(shape_of(size), 1, dtype or dt.float32, device, requires_grad)
 
 
-def empty(*size: Any, dtype: object = None, device: object = None) -> Tensor:
+def _asked(out: Tensor, requires_grad: bool) -> Tensor:
+    return out.requires_grad_() if requires_grad else out
+
+
+def empty(
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor with storage and arbitrary elements.
 
     With Variables in its shape it has room for the largest; a plan that reads it takes the
@@ -340,28 +350,38 @@ def empty(*size: Any, dtype: object = None, device: object = None) -> Tensor:
     assert isinstance(largest, int)
     buffer = Buffer(largest, wanted)
     if all(isinstance(d, int) for d in shape):
-        return _class()._over(buffer, shape)  # type: ignore[arg-type]
-    return _class()._of(storage_node(buffer, shape))
+        return _asked(_class()._over(buffer, shape), requires_grad)  # type: ignore[arg-type]
+    return _asked(_class()._of(storage_node(buffer, shape)), requires_grad)
 
 
-def full_like(input: TensorBase, fill_value: bool | float, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def full_like(
+    input: TensorBase, fill_value: bool | float, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """`fill_value` in the shape, and unless told otherwise the type, of `input`."""
-    return full(input.shape, fill_value, dtype or input.dtype)
+    return full(input.shape, fill_value, dtype or input.dtype, device, requires_grad)
 
 
-def zeros_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def zeros_like(
+    input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
+) -> Tensor:
     """Zeros in the shape and type of `input`."""
-    return full_like(input, 0, dtype)
+    return full_like(input, 0, dtype, device, requires_grad)
 
 
-def ones_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def ones_like(
+    input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
+) -> Tensor:
     """Ones in the shape and type of `input`."""
-    return full_like(input, 1, dtype)
+    return full_like(input, 1, dtype, device, requires_grad)
 
 
-def empty_like(input: TensorBase, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def empty_like(
+    input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
+) -> Tensor:
     """Storage in the shape and type of `input`, with arbitrary elements."""
-    return empty(input.shape, dtype=dtype or input.dtype)
+    kind = dtype or input.dtype
+    return empty(input.shape, dtype=kind, device=device, requires_grad=requires_grad)
 
 
 def _number(value: Any) -> Any:
@@ -379,8 +399,9 @@ def _end(value: Any, name: str) -> Any:
 
 
 def arange(
-    start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None
-) -> Tensor:
+    start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None,
+    device: object = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """The numbers from `start` (0 if one number is given) to `end`, not included, by `step`.
 
     They are int64 if all arguments are integers, else float32, unless told otherwise.
@@ -390,6 +411,7 @@ def arange(
     DTypeError
         `dtype` does not have all of these integers.
     """
+    check_device(device)
     if end is None:
         start, end = 0, start
     start, end, step = _end(start, "start"), _end(end, "end"), _end(step, "step")
@@ -427,24 +449,33 @@ def arange(
         out = build.add(build.mul(line, int(step)), build.full(start, dt.int64, line.shape))
     else:  # in float64, as rounding errors would otherwise grow along the line
         out = build.add(build.mul(line.cast(dt.float64), step), float(start))  # type: ignore[arg-type]
-    return _class()._of(out.cast(wanted))
+    return _asked(_class()._of(out.cast(wanted)), requires_grad)
 
 
-def linspace(start: float, end: float, steps: int, dtype: object = None) -> Tensor:
+def linspace(
+    start: float, end: float, steps: int, dtype: object = None, device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    check_device(device)
     count = integer(steps, "steps", 0)
     values = np.linspace(real(start, "start"), real(end, "end"), count)
-    return from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
+    made = from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
+    return _asked(made, requires_grad)
 
 
-def eye(n: int, m: int | None = None, dtype: object = None) -> Tensor:
+def eye(
+    n: int, m: int | None = None, dtype: object = None, device: object = None,
+    requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
     """A matrix of `n` rows and `m` (or `n`) columns with ones on its diagonal."""
+    check_device(device)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     shape = check_shape((n, n if m is None else m))
     if build.has_zero(shape):
-        return _class()._of(build.full(0, wanted, shape))
+        return _asked(_class()._of(build.full(0, wanted, shape)), requires_grad)
     hit = build.iota_along(shape, 0).eq(build.iota_along(shape, 1))
-    return _class()._of(hit.cast(wanted))
+    return _asked(_class()._of(hit.cast(wanted)), requires_grad)
 
 
 def tril_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> Tensor:

@@ -261,7 +261,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
                 f"{format_shape(part.dims)}"
             )
     rows = parts[0].ndim == 2
-    inputs = [(str(i), str(i + 1)) for i in range(len(parts))]
+    inputs: list[Term] = [(str(i), str(i + 1)) for i in range(len(parts))]
     inputs[0] = inputs[0] if rows else inputs[0][1:]
     column = parts[-1].ndim == 2
     inputs[-1] = inputs[-1] if column else inputs[-1][:1]

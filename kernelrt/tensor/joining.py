@@ -180,7 +180,9 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     given = _several(tensors, "cartesian_prod")
     for i, t in enumerate(given):
         if t.ndim != 1:
-            raise ShapeError(f"tensors[{i}]: expected a vector, not the shape {format_shape(t.dims)}")
+            raise ShapeError(
+                f"tensors[{i}]: expected a vector, not the shape {format_shape(t.dims)}"
+            )
     if len(given) == 1:
         return given[0]
     return stack([g.reshape(-1) for g in meshgrid(*given)], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -121,7 +121,7 @@ class LossMethods(_Below):
     def batch_norm(
         self, running_mean: TensorBase | None, running_var: TensorBase | None,
         weight: TensorBase | None = None, bias: TensorBase | None = None, training: bool = False,
-        momentum: float = 0.1, eps: float = 1e-5,
+        momentum: float | TensorBase = 0.1, eps: float = 1e-5,
     ) -> Self:  # fmt: skip
         """Zero mean and unit variance of each channel (axis 1) over the batch.
 
@@ -168,13 +168,15 @@ class LossMethods(_Below):
         return out._scaled(dtype, weight, bias, channels, behind)
 
     def _learn(
-        self, running: TensorBase | None, new: Self, momentum: float, count: Dim, needed: int
+        self, running: TensorBase | None, new: Self, momentum: float | TensorBase, count: Dim,
+        needed: int,
     ) -> None:
         """Mix what a batch of `count` values shows into `running`, where it takes no more."""
         if running is None:
             return
         known = self._lift(running, "running")
-        mixed = (known * (1 - momentum) + new * momentum).cast(known.dtype)
+        rest: Any = 1 - momentum  # type: ignore[operator]
+        mixed = (known * rest + new * momentum).cast(known.dtype)
         if dim_span(count)[0] < needed:
             seen = self._of(build.scalar(count, dt.int64))
             mixed = mixed.where(seen >= needed, known)

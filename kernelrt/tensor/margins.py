@@ -58,8 +58,8 @@ class MarginMethods(_Below):
         self._floats("hinge_embedding_loss")
         x = self.uop
         lacks = self._of(build.sub(x, real(margin, "margin")))._lack()
-        near = self._where(y != -1, self, 0)
-        far = self._where(y != 1, lacks, 0)
+        near = self._where(y.ne(-1), self, 0)
+        far = self._where(y.ne(1), lacks, 0)
         return (near + far)._reduced(reduction)
 
     def _lack(self) -> Self:
@@ -69,7 +69,7 @@ class MarginMethods(_Below):
         return self._of(build.where(positive, 0, build.neg(x)))
 
     def _where(self, condition: Self, yes: Self, no: float) -> Self:
-        return cast("Self", self._select(condition, yes, no))
+        return self._select(condition, yes, no)
 
     def margin_ranking_loss(
         self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean"
@@ -114,8 +114,8 @@ class MarginMethods(_Below):
         products = (self * other).sum(y.ndim)
         sizes = [(t * t).sum(y.ndim) + _COSINE_EPS for t in (self, other)]
         cosine = products / (sizes[0] * sizes[1]).sqrt()
-        near = self._where(y == 1, 1 - cosine, 0)
-        far = self._where(y == -1, (cosine - real(margin, "margin")).clamp(min=0), 0)
+        near = self._where(y.eq(1), 1 - cosine, 0)
+        far = self._where(y.eq(-1), (cosine - real(margin, "margin")).clamp(min=0), 0)
         return (near + far)._reduced(reduction)
 
     def triplet_margin_loss(
@@ -238,7 +238,7 @@ class MarginMethods(_Below):
         labels = given.uop.cast(dt.int64)
         # The first -1 and all behind it do not count.
         ends = self._of(labels.eq(build.full(-1, dt.int64, labels.shape)))
-        gone = ends.cast(dt.int64).cumsum(-1) != 0
+        gone = ends.cast(dt.int64).cumsum(-1).ne(0)
         counted = gone.uop.alu(Op.NOT)
         labels = build.where(counted, labels, 0)
         labels = check_labels(labels, x.shape[-1], "multilabel_margin_loss: target")
@@ -318,7 +318,7 @@ class MarginMethods(_Below):
         wide = x._wide("ctc_loss")
         losses = self._of(alignment_losses(wide, labels, steps, lengths, number))
         if zero_infinity:
-            losses = losses.masked_fill(losses == math.inf, 0)
+            losses = losses.masked_fill(losses.eq(math.inf), 0)
         if reduction == "mean":
             losses = losses / self._of(lengths).clamp(min=1)
         out = losses._reduced(reduction).cast(self.dtype)

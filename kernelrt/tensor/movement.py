@@ -187,9 +187,7 @@ class MovementMethods(_Below):
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
     def _spread_out(self, repeats: object, axis: int) -> Self:
-        (count,) = shape_of(((repeats,),), "repeats")
-        if isinstance(count, int) and count < 0:
-            raise ShapeError(f"repeats: expected at least 0, not {count}")
+        count = size_of(repeats, "repeats")
         before, behind = self.dims[: axis + 1], self.dims[axis + 1 :]
         grown = self.reshape(*before, 1, *behind).expand(*before, count, *behind)
         return grown.reshape(*before[:-1], prod((before[-1], count)), *behind)

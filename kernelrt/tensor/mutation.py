@@ -86,9 +86,7 @@ class InPlaceMethods(_Below):
         return self
 
     def _gets_history(self, new: Self, name: str) -> bool:
-        """Whether gradients have to find the way through the new value; GradientError if none can.
-
-        """
+        """Whether gradients have to find the way through the new value."""
         trace = state.local.trace
         outside = trace is not None and trace.is_from_outside(self)
         # Where the answer becomes another, so does the plan. Arguments are not assigned to.

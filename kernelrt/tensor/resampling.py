@@ -64,10 +64,10 @@ def cubic_weights(part: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
     a = _SHARPNESS
 
-    def near(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def near(x: Any) -> Any:
         return ((a + 2) * x - (a + 3)) * x * x + 1
 
-    def far(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def far(x: Any) -> Any:
         return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
     return [far(part + 1), near(part), near(1 - part), far(2 - part)]
@@ -87,7 +87,7 @@ def _taps(
     if mode == "bicubic":
         low = np.floor(at)
         weights = cubic_weights(at - low)
-        steps = (-1, 0, 1, 2)
+        steps: tuple[int, ...] = (-1, 0, 1, 2)
     else:
         at = np.maximum(at, 0)
         low = np.minimum(np.floor(at), old - 1)

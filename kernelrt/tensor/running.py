@@ -69,13 +69,13 @@ class RunningMethods(_Below):
         Extremum
             ``values``, and ``indices`` in int64.
         """
-        return self._running(dim, Op.MAX, "cummax")
+        return self._running_extremum(dim, Op.MAX, "cummax")
 
     def cummin(self, dim: int) -> Extremum[Self]:
         """The least of the elements up to each one along `dim`, and where it is; see cummax."""
-        return self._running(dim, Op.MIN, "cummin")
+        return self._running_extremum(dim, Op.MIN, "cummin")
 
-    def _running(self, dim: int, op: Op, name: str) -> Extremum[Self]:
+    def _running_extremum(self, dim: int, op: Op, name: str) -> Extremum[Self]:
         node = self.uop
         axis = axis_of(dim, self.ndim)
         if build.has_zero(node.shape) or not node.shape:

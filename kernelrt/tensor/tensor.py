@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, random, realize, state
+from kernelrt.tensor import build, gradient, grads, random, realize
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -28,7 +28,7 @@ from kernelrt.tensor.elementwise import ElementwiseMethods
 from kernelrt.tensor.gating import GatingMethods
 from kernelrt.tensor.images import ImageMethods
 from kernelrt.tensor.indexing import IndexingMethods
-from kernelrt.tensor.linalg import LinalgMethods
+from kernelrt.tensor.inquiry import InquiryMethods
 from kernelrt.tensor.loss import LossMethods
 from kernelrt.tensor.margins import MarginMethods
 from kernelrt.tensor.marks import Severed, mark
@@ -46,12 +46,12 @@ from kernelrt.tensor.running import RunningMethods
 from kernelrt.tensor.scattering import ScatteringMethods
 from kernelrt.tensor.searching import SearchingMethods
 from kernelrt.tensor.selection import SelectionMethods
+from kernelrt.tensor.solving import LinalgMethods
 from kernelrt.tensor.statistics import StatisticsMethods
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
 
     import numpy as np
 
@@ -79,6 +79,7 @@ class Tensor(
     ResamplingMethods,
     DrawingMethods,
     LinalgMethods,
+    InquiryMethods,
     ConversionMethods,
     LossMethods,
     PoolingMethods,

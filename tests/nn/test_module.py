@@ -38,16 +38,16 @@ def test_parameters_are_found_wherever_they_are() -> None:
 
     names = [name for name, _ in nn.named_parameters(Plain())]
     assert names == [
+        "block.scale",
         "block.linear.weight",
         "block.linear.bias",
-        "block.scale",
         "heads.left.weight",
         "heads.left.bias",
         "heads.right.0.weight",
         "table.a",
         "table.7.0.weight",
     ]
-    assert next(n for n, _ in nn.named_parameters(Block(2), prefix="net")) == "net.linear.weight"
+    assert next(n for n, _ in nn.named_parameters(Block(2), prefix="net")) == "net.scale"
 
 
 def test_shared_parameters_come_once_but_are_saved_under_each_name() -> None:
@@ -91,11 +91,11 @@ def test_modes_reach_every_module() -> None:
 
 def test_freezing() -> None:
     block = Block(2)
-    names = ["linear.weight", "linear.bias", "scale"]
+    names = ["scale", "linear.weight", "linear.bias"]
     block.linear.requires_grad_(False)
     assert [n for n, _ in block.named_parameters()] == names
-    assert [p.requires_grad for p in block.parameters()] == [False, False, True]
-    assert list(block.state_dict()) == [*names, "offset"]
+    assert [p.requires_grad for p in block.parameters()] == [True, False, False]
+    assert list(block.state_dict()) == ["scale", "offset", "linear.weight", "linear.bias"]
     for required in (False, True, False):
         block.requires_grad_(required)
         assert [p.requires_grad for p in block.parameters()] == [required] * 3
@@ -291,4 +291,4 @@ def test_buffers_are_attributes() -> None:
         module.register_buffer("more", krt.ones(1, requires_grad=True))
     assert not hasattr(module, "more")
     module.register_buffer("compile", krt.ones(1))  # a name that errors know
-    assert module.type.item() == 1
+    assert module.compile.item() == 1

@@ -55,8 +55,11 @@ def test_bfloat16_of_another_library_is_copied():
     copied = krt.tensor(narrow := torch.ones(2).bfloat16())
     narrow[0] = 5
     assert copied.float().tolist() == [1, 1]
+    trained = krt.tensor(narrow.requires_grad_())
+    assert (trained.dtype, trained.tolist()) == (krt.bfloat16, [5, 1])
+    assert not trained.requires_grad
     with pytest.raises(krt.DTypeError, match="detach"):
-        krt.tensor(narrow.requires_grad_())
+        krt.zeros(2).assign(narrow)
 
 
 def test_constants():

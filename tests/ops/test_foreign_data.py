@@ -77,9 +77,11 @@ def test_tensors_of_torch() -> None:
     torch = pytest.importorskip("torch")
     parameter = torch.ones(3, requires_grad=True)
     for taker in TAKERS:
-        if taker is not state:
+        if taker not in (state, krt.tensor):
             with pytest.raises(krt.DTypeError, match=r"torch\.Tensor.*detach"):
                 taker(parameter)
+    taken = krt.tensor(parameter)
+    assert (taken.tolist(), taken.requires_grad) == ([1, 1, 1], False)
     with pytest.raises(krt.DTypeError, match=r"^array: torch\.Tensor.*detach"):
         krt.from_numpy(parameter)
     with pytest.raises(krt.DTypeError, match=r"^other: .*not torch\.Tensor"):

@@ -15,16 +15,13 @@ X = krt.ones(3)
 
 @pytest.mark.parametrize(("look", "text"), [
     (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', which PyTorch's has; use x itself"),
-    (lambda: X.absolute, r"no 'absolute', .*; use x\.abs\(\)"),
-    (lambda: X.relu_, r"no 'relu_', .*; use x = x\.relu\(\.\.\.\), or x\.assign"),
-    (lambda: X.fmax, "no 'fmax', .*; near it are "),
-    (lambda: krt.Tensor.topk, "no 'topk', .*; use NumPy's"),
-    (lambda: setattr(X, "data", X), r"no 'data', .*x\.assign\(value\)"),
-    (lambda: nn.Linear(2, 2).buffers(), "a Module of kernelrt has no 'buffers'"),
-    (lambda: krt.relu(X), r"module 'kernelrt' has no attribute 'relu'; use x\.relu"),
+    (lambda: X.grad_fn, r"no 'grad_fn', .*; use the graph that a tensor is itself"),
+    (lambda: X.istft, "no 'istft', .*; near it are "),
+    (lambda: setattr(X, "grad_fn", X), r"no 'grad_fn', .*x\.uop"),
+    (lambda: nn.Linear(2, 2).cuda(), "a Module of kernelrt has no 'cuda'"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
+    (lambda: krt.vmap, "no attribute 'vmap'; use a leading axis"),
     (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
-    (lambda: krt.nn.functional, r"module 'kernelrt\.nn' .*; use a method of Tensor"),
     (lambda: nn.SyncBatchNorm(3), r"'SyncBatchNorm'; .* near it is nn\.BatchNorm2d"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
@@ -36,15 +33,13 @@ def test_errors_say_what_to_use(look, text):
 
 
 def test_names_that_are_lacking_are_not_there():
-    for name in ("cuda", "relu_", "topk", "fmax"):
+    for name in ("cuda", "grad_fn", "istft"):
         assert not hasattr(X, name)
         assert not hasattr(krt.Tensor, name)
         assert name not in dir(X)
     assert "relu" in dir(X)
-    assert getattr(krt, "relu", None) is None
+    assert getattr(krt, "vmap", None) is None
     assert not hasattr(nn, "__path_of_nothing__")
-    with pytest.raises(ImportError, match="functional"):
-        from kernelrt.nn import functional  # noqa: F401
 
 
 def test_looking_up_what_is_there_costs_nothing():
@@ -72,7 +67,7 @@ def test_what_is_to_be_used_is_there():
 def test_nothing_in_the_tables_is_there_itself():
     """What was added since must leave the table."""
     own = {n for n in dir(krt.Tensor) if hasattr(krt.Tensor, n)}
-    assert not own & {*_lacking.TENSOR, *_lacking.OTHERS, *_lacking.in_place(krt.Tensor)}
+    assert not own & {*_lacking.TENSOR, *_lacking.OTHERS}
     assert not {n for n in _lacking.MODULE if hasattr(nn.Module, n)}
     for module, table in ((nn, _lacking.NN), (krt, _lacking.TOP), (nn.optim, _lacking.OPTIM),
                           (nn.init, _lacking.INIT)):  # fmt: skip

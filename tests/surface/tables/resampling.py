@@ -46,6 +46,8 @@ ROWS = [
     image("lp_pool2d", lambda k, x: f(k).lp_pool2d(x.abs() + 0.5, 3, 2), special=False, why="of the absolute value", tol=4.0),
     line("lp_pool1d", lambda k, x: f(k).lp_pool1d(x.abs() + 0.5, 2, 3, ceil_mode=True),
          special=False, why="of the absolute value", tol=4.0),
+    volume("lp_pool3d", lambda k, x: f(k).lp_pool3d(x.abs() + 0.5, 2, 2), special=False,
+           why="of the absolute value", tol=4.0),
     image("adaptive_avg_pool2d", lambda k, x: f(k).adaptive_avg_pool2d(x, (3, 4))),
     image("adaptive_avg_pool2d_one", lambda k, x: f(k).adaptive_avg_pool2d(x, 1)),
     image("adaptive_avg_pool2d_none", lambda k, x: f(k).adaptive_avg_pool2d(x, (None, 3))),

@@ -1,0 +1,363 @@
+"""Linear algebra of small matrices, by the names of ``torch.linalg``.
+
+Matrices lie in the last two axes of tensors of float32 or float64; any axes before are a batch. Up
+to a few hundred rows are what it is for. A matrix for which there is no result (singular, not
+positive definite) raises LinAlgError when it is computed, and all state is as before.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor
+from kernelrt.tensor import linalg as nodes
+from kernelrt.tensor.creation import zeros
+from kernelrt.tensor.einsum import multi_dot
+from kernelrt.tensor.norms import any_norm as norm
+from kernelrt.tensor.norms import matrix_norm, vector_norm
+from kernelrt.tensor.operation import operation
+from kernelrt.tensor.solving import QR, SVD, Decomposition, Eigen, SignedLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
+           "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp",
+           "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr",
+           "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "vander", "vecdot",
+           "vector_norm"]  # fmt: skip
+
+_T = TypeVar("_T")
+
+
+class Checked(NamedTuple, Generic[_T]):
+    """A result, and for each matrix 0, or 1 where there is none."""
+
+    result: _T
+    info: _T
+
+
+class Factors(NamedTuple, Generic[_T]):
+    """L and U in one, and which row each step exchanged its own with, counted from 1."""
+
+    LU: _T
+    pivots: _T
+
+
+class LeastSquares(NamedTuple, Generic[_T]):
+    """A solution, the squares that are left, the ranks, and no singular values."""
+
+    solution: _T
+    residuals: _T
+    rank: _T
+    singular_values: _T
+
+
+def _check(x: object, name: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"{name}: expected a Tensor, not {type(x).__name__}")
+    return x
+
+
+def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch's name
+    """Give L of ``A = L @ L.mT`` of symmetric positive definite matrices; see ``Tensor.cholesky``.
+
+    Only the lower triangle is read. The gradient is that of Murray, arXiv:1602.07527.
+    """
+    return _check(A, "A").cholesky(upper)
+
+
+def cholesky_ex(
+    A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
+) -> Checked[Tensor]:
+    """Give what :func:`cholesky` does, and 1 where it is none, which then is NaN in part."""
+    x = _check(A, "A")
+    if check_errors:
+        out = x.cholesky(upper)
+    else:
+        out = _of(x, functools.partial(nodes.cholesky, checked=False))
+        out = out.mT if upper else out
+    return Checked(out, _faults(out))
+
+
+def _faults(out: Tensor) -> Tensor:
+    return (~out.detach().isfinite().all((-2, -1))).int()
+
+
+@operation
+def _of(x: Tensor, rule: Callable[..., Any]) -> Tensor:
+    return x._of(rule(x.uop))  # noqa: SLF001 - one floor above the methods of Tensor
+
+
+def det(A: Tensor) -> Tensor:  # noqa: N803
+    """Give the determinants; see ``Tensor.det``."""
+    return _check(A, "A").det()
+
+
+def slogdet(A: Tensor) -> SignedLog[Tensor]:  # noqa: N803
+    """Give signs of determinants and logarithms of their magnitudes."""
+    return _check(A, "A").slogdet()
+
+
+def inv(A: Tensor) -> Tensor:  # noqa: N803
+    """Give the inverse matrices; LinAlgError where one is singular."""
+    return _check(A, "A").inverse()
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa: N803
+    """Give the inverse matrices, and 1 where there is none, which then are not finite."""
+    out = _check(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
+    return Checked(out, _faults(out))
+
+
+def pinv(A: Tensor, *, rtol: float | None = None) -> Tensor:  # noqa: N803
+    """Give the pseudo-inverses; see ``Tensor.pinverse``."""
+    return _check(A, "A").pinverse(rtol)
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
+    """Give X of ``A @ X = B``, or of ``X @ A = B`` unless `left`.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+        The matrices.
+    B : Tensor, shape (..., n, k), (..., n) or (n,)
+        Right sides; vectors where they have an axis less and the shape of rows of `A`.
+    left : bool
+        On which side A stands.
+
+    Raises
+    ------
+    LinAlgError
+        When it is computed: a matrix is singular.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.linalg.solve(krt.tensor([[2.0, 0.0], [0.0, 4.0]]), krt.tensor([2.0, 2.0])).tolist()
+    [1.0, 0.5]
+    """
+    return _check(A, "A")._solved(B, left=left, checked=True)  # noqa: SLF001
+
+
+def solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
+) -> Checked[Tensor]:
+    """Give what :func:`solve` does, and 1 where it is none, which then is not finite."""
+    x = _check(A, "A")
+    out = x._solved(B, left=left, checked=bool(check_errors))  # noqa: SLF001
+    whole = out if out.ndim == max(x.ndim, 2) else out.unsqueeze(-1)
+    return Checked(out, _faults(whole))
+
+
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True,  # noqa: N803
+    unitriangular: bool = False,
+) -> Tensor:  # fmt: skip
+    """Give X of ``A @ X = B`` for triangular A, of which the other triangle is not read.
+
+    A zero on the diagonal gives infinities and NaN.
+    """
+    return _check(A, "A")._substituted(  # noqa: SLF001
+        B, upper=bool(upper), left=bool(left), unit=bool(unitriangular)
+    )
+
+
+def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
+    """Give Q and R of ``A = Q @ R``.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+        The matrices.
+    mode : "reduced", "complete" or "r"
+        Q has min(m, n) columns, or m, or is not wanted (and empty).
+    """
+    if mode not in ("reduced", "complete", "r"):
+        raise ShapeError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
+    q, r = _check(A, "A").qr(some=mode != "complete")
+    return QR(zeros(0, dtype=A.dtype) if mode == "r" else q, r)
+
+
+def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
+    """Give ascending eigenvalues of symmetric matrices, and vectors in columns.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., n, n)
+        Of which the lower triangle is read.
+    UPLO : "L" or "U"
+        The upper one instead.
+    """
+    if UPLO not in ("L", "U", "l", "u"):
+        raise ShapeError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
+    return _check(A, "A")._eigen(upper=UPLO in "Uu")  # noqa: SLF001
+
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
+    """Give the eigenvalues of :func:`eigh`."""
+    return eigh(A, UPLO).eigenvalues
+
+
+def svd(A: Tensor, full_matrices: bool = True) -> SVD[Tensor]:  # noqa: N803
+    """Give U, descending singular values and the transpose of V of ``A = U @ diag(S) @ Vh``.
+
+    With `full_matrices` U and V are square; no gradient flows into the columns beyond. Gradients
+    are those of Townsend, 2016, which equal singular values have not.
+    """
+    return SVD(*_check(A, "A")._singular(full=bool(full_matrices)))  # noqa: SLF001
+
+
+def svdvals(A: Tensor) -> Tensor:  # noqa: N803
+    """Give the singular values of :func:`svd`."""
+    return svd(A, False).S
+
+
+def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares[Tensor]:  # noqa: N803
+    """Give X that makes ``A @ X - B`` least, the shortest one where several do.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+        The matrices.
+    B : Tensor, shape (..., m, k)
+        Right sides.
+    rcond : float, optional
+        As of :func:`pinv`, which this is made of.
+    """
+    x, b = _check(A, "A"), _check(B, "B")
+    if b.ndim < 2 or x.ndim < 2 or b.shape[-2] != x.shape[-2]:
+        raise ShapeError(
+            f"B: expected right sides of as many rows as A has, not shapes {format_shape(x.dims)} "
+            f"and {format_shape(b.dims)}"
+        )
+    solution = x.pinverse(rcond) @ b
+    rank = matrix_rank(x)
+    over = int(x.shape[-2]) > int(x.shape[-1])
+    rest = (x @ solution - b).square().sum(-2) if over else zeros(0, dtype=x.dtype)
+    return LeastSquares(solution, rest, rank, zeros(0, dtype=x.dtype))
+
+
+def matrix_rank(
+    A: Tensor, *, atol: float | None = None, rtol: float | None = None  # noqa: N803
+) -> Tensor:
+    """Give how many singular values are above a limit, in int64.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+        The matrices.
+    atol, rtol : float, optional
+        The limit is the greater of `atol` and `rtol` times the greatest value. Without both, rtol
+        is the greater of the sizes times the distance from 1 to the next number.
+    """
+    values = svdvals(A).detach()
+    if rtol is None:
+        step = 2.0**-23 if A.dtype.bits == 32 else 2.0**-52
+        rtol = 0.0 if atol else max(int(A.shape[-2]), int(A.shape[-1])) * step
+    limit = (values.amax(-1, keepdim=True) * rtol).maximum(float(atol or 0.0))
+    return (values > limit).sum(-1)
+
+
+def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
+    """Give how much matrices enlarge errors: the norm times that of the inverse."""
+    if p is None or p in (2, -2):
+        values = svdvals(A)
+        ends = values[..., 0], values[..., -1]
+        return ends[0] / ends[1] if p != -2 else ends[1] / ends[0]
+    return matrix_norm(A, p) * matrix_norm(inv(A), p)
+
+
+def matrix_power(A: Tensor, n: int) -> Tensor:  # noqa: N803
+    """Give the product of `n` equal factors; see ``Tensor.matrix_power``."""
+    return _check(A, "A").matrix_power(n)
+
+
+def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
+    """Give the exponential of each matrix; see ``Tensor.matrix_exp``."""
+    return _check(A, "A").matrix_exp()
+
+
+def lu(A: Tensor) -> Decomposition[Tensor]:  # noqa: N803
+    """Give P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``."""
+    return _check(A, "A").lu()
+
+
+@operation
+def lu_factor(A: Tensor) -> Factors[Tensor]:  # noqa: N803
+    """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`."""
+    packed, order = nodes.lu(_check(A, "A").uop)
+    places = A._of(order)  # noqa: SLF001
+    return Factors(A._of(packed), _exchanges(places))  # noqa: SLF001
+
+
+def _exchanges(order: Tensor) -> Tensor:
+    """Which row each step took, counted from 1, as LAPACK writes an order of rows."""
+    n = int(order.shape[-1])
+    now = zeros(*order.dims, dtype="int64") + _positions(n)
+    found = []
+    for k in range(n):
+        place = (now == order[..., k : k + 1]).long().argmax(-1, keepdim=True)
+        found.append(place + 1)
+        own = now[..., k : k + 1]
+        here, there = _positions(n) == k, _positions(n) == place
+        now = own.where(there, order[..., k : k + 1].where(here, now))
+    from kernelrt.tensor.joining import cat
+
+    return cat(found, -1).int()
+
+
+def _positions(n: int) -> Tensor:
+    from kernelrt.tensor.creation import arange
+
+    return arange(n)
+
+
+def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
+    """Give X of ``A @ X = B`` from the factors of A that :func:`lu_factor` gives."""
+    packed, right = _check(LU, "LU"), _check(B, "B")
+    if not left:
+        raise ShapeError("left: only True; solve for the transposes")
+    n = int(packed.shape[-1])
+    for k in range(n):
+        other = (pivots[..., k : k + 1].long() - 1).unsqueeze(-1)
+        row = _positions(n).unsqueeze(-1)
+        own = right[..., k : k + 1, :]
+        taken = right.where(row == other, 0).sum(-2, keepdim=True)
+        right = taken.where(row == k, own.where(row == other, right))
+    half = solve_triangular(packed, right, upper=False, unitriangular=True)
+    return solve_triangular(packed, half, upper=True)
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002
+    """Give the cross products of vectors along an axis of 3 elements."""
+    return _check(input, "input").cross(other, dim=dim)
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
+    """Give the matrix product; see ``Tensor.matmul``."""
+    return _check(input, "input").matmul(other)
+
+
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Give the sums of products along an axis."""
+    return (_check(x, "x") * y).sum(dim)
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
+    """Give powers 0 to N - 1 of each element, in a last axis; N is the size of the last one."""
+    from kernelrt.tensor.arguments import integer
+
+    count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
+    return x.unsqueeze(-1) ** _positions(count)
+
+
+def diagonal(
+    A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1  # noqa: N803
+) -> Tensor:
+    """Give the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
+    return _check(A, "A").diagonal(offset, dim1, dim2)

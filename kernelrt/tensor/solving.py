@@ -1,0 +1,305 @@
+"""Tensor's methods of linear algebra."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
+
+from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import broadcast, format_shape
+from kernelrt.tensor import build, linalg
+from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.operation import operations
+from kernelrt.tensor.ordering import flag
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog"]
+
+_T = TypeVar("_T")
+
+
+class SignedLog(NamedTuple, Generic[_T]):
+    """Signs of determinants, and logarithms of their magnitudes."""
+
+    sign: _T
+    logabsdet: _T
+
+
+class QR(NamedTuple, Generic[_T]):
+    """Factors: orthonormal columns, and an upper triangle."""
+
+    Q: _T
+    R: _T
+
+
+class Eigen(NamedTuple, Generic[_T]):
+    """Ascending eigenvalues, and the vectors in columns."""
+
+    eigenvalues: _T
+    eigenvectors: _T
+
+
+class SVD(NamedTuple, Generic[_T]):
+    """Factors around descending singular values."""
+
+    U: _T
+    S: _T
+    Vh: _T
+
+
+class Decomposition(NamedTuple, Generic[_T]):
+    """Factors of ``A = P @ L @ U``."""
+
+    P: _T
+    L: _T
+    U: _T
+
+
+#: Coefficients of the numerators of Pade approximants of exp, and the norms up to which their error
+#: is below the rounding of float32 and of float64 (Higham, SIAM J. Matrix Anal. Appl. 26, 2005).
+_PADE: Final = {
+    dt.float32: ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0),
+                 3.925724783138660),
+    dt.float64: ((64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
+                  129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0,
+                  1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0), 5.371920351148152),
+}  # fmt: skip
+#: Squarings at most: beyond, for norms above some 20,000, powers of e are infinite, or no digit of
+#: the result is right.
+_SQUARINGS: Final = 12
+
+
+@operations()
+class LinalgMethods(_Below):
+    """Linear algebra of small matrices in the last two axes; any axes before are a batch."""
+
+    __slots__ = ()
+
+    # ---- determinants and inverses
+
+    def det(self) -> Self:
+        """The determinants; of up to 3 x 3 with a gradient also where they are 0."""
+        return self._of(linalg.determinant(self.uop))
+
+    def slogdet(self) -> SignedLog[Self]:
+        """The sign of each determinant, and the logarithm of its magnitude."""
+        sign, size = linalg.log_determinant(self.uop)
+        return SignedLog(self._of(sign), self._of(size))
+
+    def logdet(self) -> Self:
+        """The logarithms of determinants; NaN of negative ones."""
+        sign, size = linalg.log_determinant(self.uop)
+        return self._of(build.where(sign.alu(Op.LT, build.zeros_like(sign)), math.nan, size))
+
+    def inverse(self) -> Self:
+        """The inverse matrices.
+
+        Raises
+        ------
+        LinAlgError
+            When it is computed: a matrix is singular.
+        """
+        return self._inverted(checked=True)
+
+    def _inverted(self, *, checked: bool) -> Self:
+        node = self.uop
+        linalg.matrices(node, "inv", square=True)
+        return self._of(linalg.solve(node, linalg.eye_like(node), checked=checked))
+
+    def pinverse(self, rcond: float | None = None) -> Self:
+        """The pseudo-inverses.
+
+        Parameters
+        ----------
+        rcond : float, optional
+            Singular values up to this share of the greatest count as 0; the greater of the sizes
+            times the distance from 1 to the next number unless given.
+        """
+        node = self.uop
+        m, n = linalg.matrices(node, "pinv")
+        share = max(m, n) * (2.0**-23 if node.dtype is dt.float32 else 2.0**-52)
+        share = share if rcond is None else float(rcond)
+        if build.has_zero(node.shape):
+            return self._of(linalg.transposed(node))
+        _, s, _ = linalg.svd(node)
+        top = build.reduce(s, Op.MAX, (len(s.shape) - 1,))
+        return self._of(linalg.pseudo_inverse(node, build.mul(top, share)))
+
+    def matrix_power(self, n: int) -> Self:
+        """The matrix product of `n` equal factors; of the inverse where `n` is negative."""
+        power = integer(n, "n")
+        base = self.inverse() if power < 0 else self
+        if self.ndim < 2 or not build.same_shape(self.dims[-2:-1], self.dims[-1:]):
+            raise ShapeError(
+                f"matrix_power: expected square matrices, not {format_shape(self.dims)}"
+            )
+        power = abs(power)
+        if power == 0:
+            return self._of(linalg.eye_like(self.uop))
+        out: Self | None = None
+        while power:
+            if power & 1:
+                out = base if out is None else out @ base
+            power >>= 1
+            base = base @ base if power else base
+        assert out is not None
+        return out
+
+    def matrix_exp(self) -> Self:
+        """The exponential of each matrix, by scaling, a Pade approximant, and squaring."""
+        node = self.uop
+        linalg.matrices(node, "matrix_exp", square=True)
+        if build.has_zero(node.shape):
+            return self
+        coefficients, limit = _PADE[node.dtype]
+        size = self.detach().abs().sum(-2).amax(-1)
+        turns = (size / limit).log2().ceil().clamp(0, _SQUARINGS)
+        turns = turns.where(size.isfinite(), 0)[..., None, None]
+        a = self * (-turns).exp2()
+        eye = self._of(linalg.eye_like(node))
+        odd, even = eye * coefficients[1], eye * coefficients[0]
+        square = a @ a
+        power = square
+        for k in range(2, len(coefficients), 2):
+            even = even + power * coefficients[k]
+            if k + 1 < len(coefficients):
+                odd = odd + power * coefficients[k + 1]
+            power = power @ square if k + 2 < len(coefficients) else power
+        odd = a @ odd
+        out = self._of(linalg.solve((even - odd).uop, (even + odd).uop, checked=False))
+        for k in range(_SQUARINGS):
+            out = (out @ out).where(turns > k, out)
+        return out
+
+    # ---- factors
+
+    def cholesky(self, upper: bool = False) -> Self:
+        """The lower triangle L of ``A = L @ L.mT``, or with `upper` the upper one of ``U.mT @ U``.
+
+        Raises
+        ------
+        LinAlgError
+            When it is computed: a matrix is not positive definite.
+        """
+        out = self._of(linalg.cholesky(self.uop))
+        return out.mT if flag(upper, "upper") else out
+
+    def cholesky_solve(self, input2: TensorBase, upper: bool = False) -> Self:
+        """X of ``A @ X = self``, where `input2` is the factor that :meth:`cholesky` gives."""
+        a, b = self._batched(self._lift(input2, "input2"), self, "cholesky_solve")
+        first = linalg.transposed(a) if flag(upper, "upper") else a
+        half = linalg.triangular(first, b, is_upper=False)
+        return self._of(linalg.triangular(linalg.transposed(first), half, is_upper=True))
+
+    def cholesky_inverse(self, upper: bool = False) -> Self:
+        """The inverse of what this factor, as :meth:`cholesky` gives it, is one of."""
+        linalg.matrices(self.uop, "cholesky_inverse", square=True)
+        return self._of(linalg.eye_like(self.uop)).cholesky_solve(self, upper)
+
+    def lu(self) -> Decomposition[Self]:
+        """Factors P, L and U: a permutation, a lower triangle with ones, and an upper one."""
+        node = self.uop
+        m, n = linalg.matrices(node, "lu")
+        packed, order = linalg.lu(node)
+        k = min(m, n)
+        batch = [(0, d) for d in node.shape[:-2]]
+        tall = build.shrink(packed, [*batch, (0, m), (0, k)])
+        wide = build.shrink(packed, [*batch, (0, k), (0, n)])
+        left = linalg.lower(tall, -1).alu(Op.ADD, linalg.eye_like(tall))
+        return Decomposition(
+            self._of(_rows_back(order, node.dtype)), self._of(left), self._of(linalg.upper(wide))
+        )
+
+    def qr(self, some: bool = True) -> QR[Self]:
+        """Q with orthonormal columns and an upper triangle R; all columns unless `some`."""
+        q, r = linalg.qr(self.uop, complete=not flag(some, "some"))
+        return QR(self._of(q), self._of(r))
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD[Self]:
+        """U, descending singular values and V, as PyTorch's older name has them.
+
+        See :func:`kernelrt.linalg.svd`, which gives the transpose of V.
+        """
+        u, s, vt = self._singular(full=not flag(some, "some"))
+        if not flag(compute_uv, "compute_uv"):
+            return SVD(u * 0, s, vt.mT * 0)
+        return SVD(u, s, vt.mT)
+
+    def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
+        node = self.uop
+        m, n = linalg.matrices(node, "svd")
+        u, s, vt = (self._of(x) for x in linalg.svd(node))
+        if full and m > n:
+            u = u._completed()
+        elif full and n > m:
+            vt = vt.mT._completed().mT
+        return u, s, vt
+
+    def _completed(self) -> Self:
+        """These orthonormal columns, and others beside them, as many as there are rows."""
+        from kernelrt.tensor.joining import cat
+
+        whole = self._of(linalg.qr(self.detach().uop, complete=True)[0])
+        made = cat([self, whole[..., self.dims[-1] :]], -1)
+        return self._of(made.uop)
+
+    def _eigen(self, *, upper: bool) -> Eigen[Self]:
+        node = self.uop
+        linalg.matrices(node, "eigh", square=True)
+        values, vectors = linalg.eigh(linalg.transposed(node) if upper else node)
+        return Eigen(self._of(values), self._of(vectors))
+
+    # ---- solutions
+
+    def _solved(self, other: object, *, left: bool, checked: bool) -> Self:
+        """X of ``self @ X = other``, or of ``X @ self = other``; `other` may hold vectors."""
+        b = self._lift(other, "B")
+        vector = b.ndim == 1 or (
+            b.ndim == self.ndim - 1 and build.same_shape(b.dims, self.dims[:-1])
+        )
+        right = b.unsqueeze(-1) if vector else b
+        if not left:
+            return self.mT._solved(right.mT, left=True, checked=checked).mT
+        first, second = self._batched(self, right, "solve")
+        out = self._of(linalg.solve(first, second, checked=checked))
+        return out.squeeze(-1) if vector else out
+
+    def _substituted(self, other: object, *, upper: bool, left: bool, unit: bool) -> Self:
+        b = self._lift(other, "B")
+        if not left:
+            return self.mT._substituted(b.mT, upper=not upper, left=True, unit=unit).mT
+        first, second = self._batched(self, b, "solve_triangular")
+        return self._of(linalg.triangular(first, second, is_upper=upper, unit=unit))
+
+    def _batched(self, a: Self, b: Self, name: str) -> tuple[UOp, UOp]:
+        """Matrices and right sides of one batch, and of one type."""
+        n, _ = linalg.matrices(a.uop, name, square=True)
+        linalg.matrices(b.uop, name)
+        if a.dtype is not b.dtype:
+            raise ShapeError(
+                f"{name}: expected one type, not {a.dtype.name} and {b.dtype.name}; cast one"
+            )
+        if not build.same_shape(b.dims[-2:-1], (n,)):
+            raise ShapeError(
+                f"{name}: expected right sides of {n} rows, not shapes {format_shape(a.dims)} and "
+                f"{format_shape(b.dims)}"
+            )
+        batch = broadcast(a.dims[:-2], b.dims[:-2])
+        first, second = (
+            build.broadcast_to(x.uop, (*batch, *x.dims[-2:])) for x in (a, b)
+        )
+        return first, second
+
+
+def _rows_back(order: UOp, dtype: dt.DType) -> UOp:
+    """The matrix that undoes an order of rows."""
+    return linalg.transposed(linalg.permutation(order, dtype))
+
+

@@ -1,0 +1,112 @@
+"""Random indices of every form, read and assigned to, against PyTorch and NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+torch = pytest.importorskip("torch")
+
+SIZES, CHANCES = [0, 1, 2, 3, 4, 5], [0.06, 0.14, 0.2, 0.2, 0.2, 0.2]
+
+
+def _item(rng: np.random.Generator, sizes: tuple[int, ...]) -> tuple[Any, int]:
+    """An item of an index, and how many axes it stands for."""
+    n, kind = sizes[0], rng.integers(8)
+    if kind == 0 and n:
+        return int(rng.integers(-n, n)), 1
+    if kind == 1:
+        ends = [None if rng.random() < 0.3 else int(rng.integers(-n - 2, n + 3)) for _ in "ab"]
+        return slice(*ends, int(rng.integers(1, 4)) if rng.random() < 0.5 else None), 1
+    if kind == 2:
+        return None, 0
+    if kind == 3 and n:
+        return rng.integers(-n, n, tuple(rng.integers(0, 4, rng.integers(0, 3)))), 1
+    if kind == 4 and n:
+        return [int(i) for i in rng.integers(-n, n, rng.integers(1, 4))], 1
+    if kind == 5:
+        return rng.random(n) < 0.5, 1
+    if kind == 6 and len(sizes) > 1:
+        return rng.random(sizes[:2]) < 0.5, 2
+    return slice(None), 1
+
+
+def _program(seed: int) -> tuple[np.random.Generator, np.ndarray[Any, Any], Any]:
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.choice(SIZES, rng.integers(0, 4), p=CHANCES))
+    items: list[Any] = []
+    axis = 0
+    while axis < len(shape) and rng.random() < 0.8:
+        item, taken = _item(rng, shape[axis:])
+        items.append(item)
+        axis += taken
+    if rng.random() < 0.2:
+        items.append(Ellipsis)
+    return rng, rng.standard_normal(shape).astype(np.float32), tuple(items)
+
+
+def _of(library: Any, items: tuple[Any, ...]) -> Any:
+    made = tuple(library.tensor(i) if isinstance(i, np.ndarray) else i for i in items)
+    return made[0] if len(made) == 1 else made
+
+
+def _tried(call: Any) -> Any:
+    try:
+        return call()
+    except (IndexError, RuntimeError, ValueError, krt.KernelrtError):
+        return None
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_reading(seed: int) -> None:
+    rng, data, items = _program(seed)
+    x, y = krt.tensor(data, requires_grad=True), torch.tensor(data, requires_grad=True)
+    wanted = _tried(lambda: y[_of(torch, items)])
+    found = _tried(lambda: krt.clone(x[_of(krt, items)]))
+    assert (found is None) == (wanted is None)
+    if found is None or wanted is None:
+        return
+    assert found.shape == tuple(wanted.shape)
+    np.testing.assert_array_equal(found.detach().numpy(), wanted.detach().numpy())
+    weight = rng.standard_normal(found.shape).astype(np.float32)
+    (found * krt.tensor(weight)).sum().backward()
+    (wanted * torch.tensor(weight)).sum().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("seed", range(100))
+def test_assigning(seed: int, stored: bool) -> None:
+    """The last value counts where an element is named twice, and alone gets the gradient."""
+    rng, data, items = _program(seed + 1000)
+    whole = torch.arange(data.size).reshape(data.shape)
+    places = _tried(lambda: np.asarray(whole[_of(torch, items)]))
+    if places is None:
+        return
+    shape = [1 if rng.random() < 0.2 else n for n in places.shape]
+    first = rng.integers(0, len(shape) + 1) if rng.random() < 0.3 else 0
+    value = rng.standard_normal(shape[first:]).astype(np.float32)
+    wanted = data.copy().reshape(-1)
+    source = np.full(data.size, -1)
+    wide = np.broadcast_to(np.arange(value.size).reshape(value.shape), places.shape)
+    for place, i in zip(places.ravel(), wide.ravel(), strict=True):
+        wanted[place], source[place] = value.ravel()[i], i
+    x, v = krt.tensor(data), krt.tensor(value, requires_grad=True)
+    if stored:
+        x[_of(krt, items)] = v.detach()
+        np.testing.assert_array_equal(x.numpy(), wanted.reshape(data.shape))
+        return
+    x = x * 1
+    x[_of(krt, items)] = v
+    np.testing.assert_array_equal(x.detach().numpy(), wanted.reshape(data.shape))
+    weight = rng.standard_normal(data.shape).astype(np.float32)
+    (x * krt.tensor(weight)).sum().backward()
+    gradient = np.zeros(value.size, np.float32)
+    np.add.at(gradient, source[source >= 0], weight.ravel()[source >= 0])
+    assert v.grad is not None
+    np.testing.assert_allclose(v.grad.numpy().ravel(), gradient, atol=1e-5)

@@ -1,0 +1,164 @@
+"""NumPy's functions of tensors give tensors with NumPy's values."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor.numpy_calls import FUNCTIONS
+
+A = np.array([[0.5, 0.25, 2.0, 1.0], [1.5, 0.75, 0.1, 3.0], [2.5, 0.6, 0.9, 0.3]], np.float64)
+B = A[::-1] * 1.5
+HOLES = np.where(A > 2, np.nan, A)
+
+CALLS = {
+    "sum": [lambda x, _: np.sum(x), lambda x, _: np.sum(x, 0, np.float64),
+            lambda x, _: np.sum(x, axis=(0, 1), keepdims=True)],
+    "prod": [lambda x, _: np.prod(x, axis=1)], "mean": [lambda x, _: np.mean(x, -1)],
+    "nansum": [lambda x, _: np.nansum(x + HOLES, 0)],
+    "nanmean": [lambda x, _: np.nanmean(x + HOLES, 1)],
+    "amax": [lambda x, _: np.amax(x, 1)], "amin": [lambda x, _: np.amin(x)],
+    "max": [lambda x, _: np.max(x, axis=0, keepdims=True)], "min": [lambda x, _: np.min(x, 1)],
+    "any": [lambda x, _: np.any(x > 2, 0)], "all": [lambda x, _: np.all(x > 2, 0)],
+    "argmax": [lambda x, _: np.argmax(x), lambda x, _: np.argmax(x, 1)],
+    "argmin": [lambda x, _: np.argmin(x, axis=0)],
+    "std": [lambda x, _: np.std(x), lambda x, _: np.std(x, 0, ddof=1)],
+    "var": [lambda x, _: np.var(x, axis=1, keepdims=True)],
+    "cumsum": [lambda x, _: np.cumsum(x), lambda x, _: np.cumsum(x, 1)],
+    "cumprod": [lambda x, _: np.cumprod(x, axis=0)],
+    "sort": [lambda x, _: np.sort(x), lambda x, _: np.sort(x, axis=None)],
+    "argsort": [lambda x, _: np.argsort(x, 0, kind="stable")],
+    "median": [lambda x, _: np.median(x), lambda x, _: np.median(x, axis=1)],
+    "quantile": [lambda x, _: np.quantile(x, 0.3, axis=0)],
+    "count_nonzero": [lambda x, _: np.count_nonzero(x > 1, axis=0)],
+    "concatenate": [lambda x, y: np.concatenate([x, y], 1), lambda x, _: np.concatenate([B, x]),
+                    lambda x, y: np.concatenate((x, y), axis=None)],
+    "stack": [lambda x, y: np.stack([x, y], axis=-1)],
+    "vstack": [lambda x, _: np.vstack([x, B])], "hstack": [lambda x, y: np.hstack([x, y])],
+    "dstack": [lambda x, y: np.dstack([x, y])],
+    "column_stack": [lambda x, y: np.column_stack([x, y])],
+    "where": [lambda x, y: np.where(x > 1, x, y), lambda x, _: np.where(A > 1, x, 0.0)],
+    "clip": [lambda x, _: np.clip(x, 0.5, 1), lambda x, _: np.clip(x, None, 1.0)],
+    "reshape": [lambda x, _: np.reshape(x, (2, -1))], "ravel": [lambda x, _: np.ravel(x)],
+    "transpose": [lambda x, _: np.transpose(x), lambda x, _: np.transpose(x, (1, 0))],
+    "matrix_transpose": [lambda x, _: np.matrix_transpose(x)],
+    "squeeze": [lambda x, _: np.squeeze(x[:1]), lambda x, _: np.squeeze(x[:1], axis=0)],
+    "expand_dims": [lambda x, _: np.expand_dims(x, 1), lambda x, _: np.expand_dims(x, (0, -1))],
+    "swapaxes": [lambda x, _: np.swapaxes(x, 0, 1)],
+    "moveaxis": [lambda x, _: np.moveaxis(x, 0, -1)],
+    "flip": [lambda x, _: np.flip(x), lambda x, _: np.flip(x, 1)],
+    "roll": [lambda x, _: np.roll(x, 2), lambda x, _: np.roll(x, 1, axis=0)],
+    "tile": [lambda x, _: np.tile(x, 2), lambda x, _: np.tile(x, (2, 1))],
+    "repeat": [lambda x, _: np.repeat(x, 2), lambda x, _: np.repeat(x, 2, axis=0)],
+    "broadcast_to": [lambda x, _: np.broadcast_to(x, (2, 3, 4))],
+    "split": [lambda x, _: np.split(x, 2, axis=1)[1], lambda x, _: np.split(x, [1, -1], 1)[1]],
+    "tril": [lambda x, _: np.tril(x, -1)], "triu": [lambda x, _: np.triu(x, k=1)],
+    "diagonal": [lambda x, _: np.diagonal(x, 1)],
+    "dot": [lambda x, _: np.dot(x, B.T), lambda x, y: np.dot(x[0], y[1]),
+            lambda x, _: np.dot(x, np.stack([B.T, A.T]))],
+    "outer": [np.outer], "inner": [np.inner],
+    "kron": [np.kron],
+    "tensordot": [lambda x, y: np.tensordot(x, y), lambda x, _: np.tensordot(x, B.T, axes=1)],
+    "einsum": [lambda x, _: np.einsum("ij,kj->ik", x, B)],
+    "linalg.norm": [lambda x, _: np.linalg.norm(x), lambda x, _: np.linalg.norm(x, 1, axis=1)],
+    "zeros_like": [lambda x, _: np.zeros_like(x)], "ones_like": [lambda x, _: np.ones_like(x)],
+    "full_like": [lambda x, _: np.full_like(x, 3)],
+    "copy": [lambda x, _: np.copy(x)],
+    "round": [lambda x, _: np.round(x, 1)], "around": [lambda x, _: np.around(x)],
+    "diff": [lambda x, _: np.diff(x), lambda x, _: np.diff(x, 2, 0)],
+    "nan_to_num": [lambda x, _: np.nan_to_num(x + HOLES)],
+    "take_along_axis": [lambda x, _: np.take_along_axis(x, np.argsort(A, 1), 1)],
+    "real": [lambda x, _: np.real(x)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_values(name) -> None:
+    for ask in CALLS[name]:
+        ours, theirs = ask(krt.tensor(A), krt.tensor(B)), ask(A, B)
+        assert isinstance(ours, krt.Tensor)
+        assert ours.shape == np.shape(theirs)
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_all_are_tested() -> None:
+    assert set(FUNCTIONS) - set(CALLS) <= {"shape", "ndim", "conj", "empty_like"}
+    x = krt.tensor(A)
+    assert (np.shape(x), np.ndim(x), np.conj(x) is x) == ((3, 4), 2, True)
+    assert np.empty_like(x, dtype="int8").dtype is krt.int8
+
+
+UNARY = [
+    "exp", "expm1", "exp2", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal",
+    "sin", "cos", "tan", "arctan", "sinh", "cosh", "tanh", "arcsinh", "fabs", "rint", "degrees",
+    "radians", "floor", "ceil", "trunc", "sign", "signbit", "isnan", "isinf", "isfinite",
+    "logical_not",
+]  # fmt: skip
+BINARY = [
+    "maximum", "minimum", "fmax", "fmin", "fmod", "hypot", "arctan2", "copysign", "nextafter",
+    "logaddexp", "logaddexp2", "heaviside", "logical_and", "logical_or", "logical_xor",
+    "float_power", "add", "power",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_functions_of_one(name) -> None:
+    found = getattr(np, name)(krt.tensor(A))
+    assert isinstance(found, krt.Tensor)
+    np.testing.assert_allclose(found.numpy(), getattr(np, name)(A), 1e-12)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_functions_of_two(name) -> None:
+    do = getattr(np, name)
+    for found in (do(krt.tensor(A), B), do(A, krt.tensor(B)), do(krt.tensor(A), krt.tensor(B))):
+        assert isinstance(found, krt.Tensor)
+        np.testing.assert_allclose(found.numpy(), do(A, B), 1e-12)
+
+
+def test_methods_of_functions() -> None:
+    x = krt.tensor(A)
+    for do in (np.add, np.multiply, np.maximum, np.minimum):
+        np.testing.assert_allclose(do.reduce(x).numpy(), do.reduce(A))
+        whole = do.reduce(x, axis=None, keepdims=True)
+        np.testing.assert_allclose(whole.numpy(), do.reduce(A, axis=None, keepdims=True))
+    np.testing.assert_array_equal(np.logical_and.reduce(x > 0.4, 1).numpy(), (A > 0.4).all(1))
+    np.testing.assert_array_equal(np.logical_or.reduce(x > 2.4, 1).numpy(), (A > 2.4).any(1))
+    np.testing.assert_allclose(np.add.accumulate(x, 1).numpy(), A.cumsum(1))
+    np.testing.assert_allclose(np.multiply.accumulate(x).numpy(), A.cumprod(0))
+
+
+def test_they_have_gradients() -> None:
+    x = krt.tensor(A, requires_grad=True)
+    np.sum(np.exp(x) * B).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), np.exp(A) * B, 1e-12)
+
+
+def test_what_reads_values_gets_arrays() -> None:
+    x = krt.tensor(A)
+    assert np.allclose(x, A) is True
+    assert np.array_equal(x, A)
+    assert np.asarray(x).dtype == np.float64
+    file = io.BytesIO()
+    np.save(file, x)
+    file.seek(0)
+    np.testing.assert_array_equal(np.load(file), A)
+
+
+def test_what_cannot_be_says_the_way_out() -> None:
+    x, out = krt.tensor(A), np.empty((3, 4))
+    for ask in (lambda: np.linalg.svd(x), lambda: np.sum(x, out=out), lambda: np.unique(x),
+                lambda: np.concatenate([x, x], out=out), lambda: np.exp(x, out=out),
+                lambda: np.cbrt(x), lambda: np.add.reduce(x, where=A > 1),
+                lambda: np.subtract.outer(x, x)):  # fmt: skip
+        with pytest.raises(DTypeError, match=r"numpy\..*x\.numpy\(\)"):
+            ask()
+    with pytest.raises(DTypeError, match="order"):
+        np.reshape(x, -1, order="F")
+    with pytest.raises(ShapeError, match="equal parts"):
+        np.split(x, 3, axis=1)
