@@ -48,7 +48,12 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
                 continue
             # In the same pass the element that was loaded is there before the new one is stored.
             others = {each for x, each in readers[old] if x is not load or each != own}
-            if others <= needs[own] and own not in others:
+            # A sum that is there before its own element is runs again for the next one.
+            again = any(
+                not info.deps[u].isdisjoint(own) for each in others if each in info.passes
+                for u in info.passes[each]
+            )
+            if others <= needs[own] and own not in others and not again:
                 found[local] = old
                 taken.add(old)
                 break

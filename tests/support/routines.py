@@ -21,7 +21,8 @@ REST = -77
 
 def called(routine: Routine, operands: list[Array]) -> Array:
     """The result of a routine."""
-    out = np.full(routine.shape, REST)
+    kind = np.int64 if routine.name.startswith("argsort") else operands[0].dtype
+    out = np.full(routine.shape, REST, kind)
     _RULES[routine.name](routine, out, *operands)
     return out
 

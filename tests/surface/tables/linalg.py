@@ -1,0 +1,113 @@
+"""Linear algebra: functions of factors that do not depend on the signs of their columns."""
+
+from surface.rows import Row
+
+FULL = "matrices that are not finite raise errors"
+
+
+def row(name, call, shapes, **options):
+    options = {"special": False, "half": False, "why": FULL, "tol": 50.0, **options}
+    return Row(name, call, shapes, **options)
+
+
+def definite(k, x):
+    """A symmetric positive definite matrix."""
+    n = x.shape[-1]
+    return x @ x.mT + 2 * k.eye(n, dtype=x.dtype)
+
+
+def regular(k, x):
+    """A matrix that is far from singular."""
+    return x + 6 * k.eye(x.shape[-1], dtype=x.dtype)
+
+
+def symmetric(k, x):
+    """A symmetric matrix with eigenvalues apart from each other."""
+    return x + x.mT + 8 * k.diag(k.arange(x.shape[-1], dtype=x.dtype))
+
+
+S = ("n n",)
+B = ("b n n",)
+
+ROWS = [
+    row("cholesky", lambda k, x: k.linalg.cholesky(definite(k, x)), B),
+    row("cholesky_upper", lambda k, x: k.linalg.cholesky(definite(k, x), upper=True), S),
+    row("cholesky_method", lambda k, x: definite(k, x).cholesky(), S),
+    row("cholesky_large", lambda k, x: k.linalg.cholesky(definite(k, x)), ("20 20",), zero=False),
+    row("cholesky_solve",
+        lambda k, x, y: y.cholesky_solve(k.linalg.cholesky(definite(k, x))), ("n n", "n m")),
+    row("cholesky_inverse",
+        lambda k, x: k.linalg.cholesky(definite(k, x)).cholesky_inverse(), S),
+    row("solve", lambda k, x, y: k.linalg.solve(regular(k, x), y), ("b n n", "b n m")),
+    row("solve_broadcast", lambda k, x, y: k.linalg.solve(regular(k, x), y), ("n n", "b n m")),
+    row("solve_vector", lambda k, x, y: k.linalg.solve(regular(k, x), y), ("n n", "n")),
+    row("solve_vectors", lambda k, x, y: k.linalg.solve(regular(k, x), y), ("b n n", "b n"),
+        sizes={"b": 2, "n": 3}, zero="m"),
+    row("solve_right", lambda k, x, y: k.linalg.solve(regular(k, x), y, left=False),
+        ("n n", "m n")),
+    row("solve_large", lambda k, x, y: k.linalg.solve(regular(k, x), y), ("20 20", "20 3"),
+        zero=False, tol=500.0),
+    row("solve_triangular",
+        lambda k, x, y: k.linalg.solve_triangular(regular(k, x), y, upper=False),
+        ("b n n", "b n m")),
+    row("solve_triangular_upper",
+        lambda k, x, y: k.linalg.solve_triangular(regular(k, x), y, upper=True), ("n n", "n m")),
+    row("solve_triangular_unit",
+        lambda k, x, y: k.linalg.solve_triangular(x / 4, y, upper=True, unitriangular=True),
+        ("n n", "n m")),
+    row("solve_triangular_right",
+        lambda k, x, y: k.linalg.solve_triangular(regular(k, x), y, upper=False, left=False),
+        ("n n", "m n")),
+    row("inv", lambda k, x: k.linalg.inv(regular(k, x)), B),
+    row("inverse", lambda k, x: regular(k, x).inverse(), S),
+    row("det_two", lambda k, x: x.det(), ("b 2 2",)),
+    row("det_three", lambda k, x: k.linalg.det(x), ("3 3",), zero=False),
+    row("det_five", lambda k, x: k.linalg.det(regular(k, x)), ("b 5 5",), tol=500.0),
+    row("slogdet", lambda k, x: tuple(k.linalg.slogdet(regular(k, x))), B),
+    row("slogdet_method", lambda k, x: tuple((-regular(k, x)).slogdet()), ("3 3",), zero=False),
+    row("logdet", lambda k, x: definite(k, x).logdet(), B),
+    row("pinverse", lambda k, x: x.pinverse(), ("5 3",), zero=False, tol=500.0),
+    row("pinv_wide", lambda k, x: k.linalg.pinv(x), ("b 2 4",), tol=500.0),
+    row("qr", lambda k, x: [p.abs() for p in k.linalg.qr(x)], ("b 4 3",), tol=500.0),
+    row("qr_square", lambda k, x: [p.abs() for p in x.qr()], ("3 3",), zero=False, tol=500.0),
+    row("qr_wide", lambda k, x: [p.abs() for p in k.linalg.qr(x)], ("3 5",), zero=False,
+        tol=500.0),
+    row("qr_complete", lambda k, x: k.linalg.qr(x, mode="complete")[1].abs(), ("4 2",), grad=False,
+        zero=False, tol=500.0),
+    row("eigvalsh", lambda k, x: k.linalg.eigvalsh(symmetric(k, x)), B, tol=200.0),
+    row("eigh", lambda k, x: [p.square() for p in k.linalg.eigh(symmetric(k, x))], ("b 4 4",),
+        tol=500.0),
+    row("eigh_upper", lambda k, x: k.linalg.eigh(symmetric(k, x), UPLO="U")[0], ("4 4",),
+        zero=False, tol=200.0),
+    row("svdvals", lambda k, x: k.linalg.svdvals(x), ("b 4 3",), tol=500.0),
+    row("svd", lambda k, x: [p.square() for p in k.linalg.svd(x, full_matrices=False)],
+        ("4 3",), zero=False, tol=2000.0),
+    row("svd_wide", lambda k, x: [p.square() for p in k.linalg.svd(x, full_matrices=False)],
+        ("2 4",), zero=False, tol=2000.0),
+    row("svd_method", lambda k, x: [p.square() for p in x.svd()], ("3 3",), zero=False,
+        tol=2000.0),
+    row("svd_full", lambda k, x: k.linalg.svd(x)[1], ("4 2",), zero=False, tol=500.0),
+    row("matrix_power", lambda k, x: x.matrix_power(3), B),
+    row("matrix_power_zero", lambda k, x: k.linalg.matrix_power(x, 0) + x, S),
+    row("matrix_power_negative", lambda k, x: k.linalg.matrix_power(regular(k, x), -2), S),
+    row("matrix_exp", lambda k, x: x.matrix_exp(), B, tol=500.0),
+    row("matrix_exp_large", lambda k, x: k.linalg.matrix_exp(4 * x), ("4 4",), zero=False,
+        tol=5000.0),
+    row("lu", lambda k, x: tuple(k.linalg.lu(x)), ("b 4 4",), tol=500.0),
+    row("lu_method", lambda k, x: x.lu()[2], ("3 3",), zero=False, tol=500.0,
+        torch=lambda t, x: t.linalg.lu(x)[2]),
+    row("lu_tall", lambda k, x: tuple(k.linalg.lu(x)), ("4 2",), grad=False, zero=False),
+    row("lu_factor", lambda k, x: tuple(k.linalg.lu_factor(x)), ("b 4 4",), tol=500.0),
+    row("lu_solve", lambda k, x, y: k.linalg.lu_solve(*k.linalg.lu_factor(x), y),
+        ("b 4 4", "b 4 2"), tol=5000.0),
+    row("lstsq", lambda k, x, y: k.linalg.lstsq(x, y)[0], ("6 3", "6 2"), zero=False, tol=5000.0),
+    row("matrix_rank", lambda k, x: k.linalg.matrix_rank(x @ x.mT), ("5 2",), grad=False,
+        zero=False),
+    row("cond", lambda k, x: k.linalg.cond(regular(k, x)), ("b 3 3",), tol=500.0),
+    row("cond_one", lambda k, x: k.linalg.cond(regular(k, x), 1), ("3 3",), zero=False, tol=500.0),
+    row("cross", lambda k, x, y: k.linalg.cross(x, y), ("b 3", "b 3")),
+    row("vecdot", lambda k, x, y: k.linalg.vecdot(x, y), ("b n", "b n")),
+    row("vander", lambda k, x: k.linalg.vander(x, N=4), ("b n",), zero=False),
+    row("diagonal", lambda k, x: k.linalg.diagonal(x, offset=1), ("b n m",)),
+    row("multi_dot", lambda k, x, y, z: k.linalg.multi_dot([x, y, z]), ("a b", "b c", "c d")),
+]  # fmt: skip
