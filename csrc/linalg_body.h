@@ -14,7 +14,7 @@ static inline void OWN(take)(REAL *restrict y, const REAL *restrict x, REAL f, i
     }
 }
 
-/* The sum of products in four parts, so that it is vectors and rounds little. */
+/* The sum of products in several parts, so that it is vectors and rounds little. */
 static inline REAL OWN(dot)(const REAL *restrict x, const REAL *restrict y, int64_t n)
 {
     enum { PARTS = 16 };
@@ -404,7 +404,7 @@ static int OWN(ql)(REAL *v, REAL *d, REAL *e, int64_t n)
     return 1;
 }
 
-/* Rows of v, and w with them, in ascending order of values. */
+/* Rows of v, and w with them, in the order of values. */
 static void OWN(order)(REAL *d, REAL *v, int64_t n, REAL *w, int64_t width, int descending)
 {
     for (int64_t i = 0; i < n - 1; i++) {
@@ -441,10 +441,17 @@ void NAME(eigh)(void *const *bufs, const int64_t *vals)
         const REAL *a = (const REAL *)bufs[1] + row * n * n;
         REAL *v = (REAL *)bufs[0] + row * (n * n + 2 * n), *d = v + n * n, *e = d + n;
         int good = 1;
+        REAL top = 0;
         for (int64_t i = 0; i < n; i++) {
             for (int64_t j = 0; j <= i; j++) {
-                v[i * n + j] = a[i * n + j];
                 good &= a[i * n + j] - a[i * n + j] == 0;
+                top = SIZE(a[i * n + j]) > top ? SIZE(a[i * n + j]) : top;
+            }
+        }
+        const REAL scale = top > 0 ? top : 1; /* no square is beyond the type */
+        for (int64_t i = 0; i < n; i++) {
+            for (int64_t j = 0; j <= i; j++) {
+                v[i * n + j] = a[i * n + j] / scale;
             }
         }
         if (good) {
@@ -459,6 +466,9 @@ void NAME(eigh)(void *const *bufs, const int64_t *vals)
             continue;
         }
         OWN(order)(d, v, n, NULL, 0, 0);
+        for (int64_t i = 0; i < n; i++) {
+            d[i] *= scale;
+        }
     }
 }
 
@@ -467,6 +477,13 @@ static int OWN(orthogonal)(REAL *u, REAL *v, int64_t m, int64_t n)
 {
     enum { MOST_SWEEPS = 60 };
     const REAL tolerance = ROOT((REAL)(m + 3)) * EPSILON;
+    REAL most = 0;
+    for (int64_t p = 0; p < n; p++) {
+        const REAL size = OWN(dot)(u + p * m, u + p * m, m);
+        most = size > most ? size : most;
+    }
+    /* Rows that rounding alone has left count as zeros, and turn no others. */
+    const REAL share = (REAL)(m + 3) * EPSILON, least = most * share * share;
     for (int sweep = 0; sweep < MOST_SWEEPS; sweep++) {
         int rotated = 0;
         for (int64_t p = 0; p < n - 1; p++) {
@@ -474,6 +491,9 @@ static int OWN(orthogonal)(REAL *u, REAL *v, int64_t m, int64_t n)
                 REAL *x = u + p * m, *y = u + q * m;
                 const REAL a = OWN(dot)(x, x, m), b = OWN(dot)(y, y, m), c = OWN(dot)(x, y, m);
                 if (!(SIZE(c) > tolerance * ROOT(a) * ROOT(b)) || SIZE(c) < LEAST) {
+                    continue;
+                }
+                if (a <= least || b <= least) {
                     continue;
                 }
                 rotated = 1;
@@ -547,13 +567,13 @@ void NAME(svd)(void *const *bufs, const int64_t *vals)
             d[i] = ROOT(OWN(dot)(u + i * m, u + i * m, m));
         }
         OWN(order)(d, v, n, u, m, 1);
+        const REAL least = d[0] * (REAL)(m + 3) * EPSILON;
         for (int64_t i = 0; i < n; i++) {
-            if (d[i] > 0) {
+            if (d[i] > least) {
                 for (int64_t j = 0; j < m; j++) {
                     u[i * m + j] /= d[i];
                 }
             } else {
-                d[i] = 0;
                 OWN(complete)(u, i, m);
             }
             d[i] *= scale;

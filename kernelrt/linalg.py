@@ -236,7 +236,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares[Tens
             f"and {format_shape(b.dims)}"
         )
     solution = x.pinverse(rcond) @ b
-    rank = matrix_rank(x)
+    rank = matrix_rank(x, rtol=rcond)
     over = int(x.shape[-2]) > int(x.shape[-1])
     rest = (x @ solution - b).square().sum(-2) if over else zeros(0, dtype=x.dtype)
     return LeastSquares(solution, rest, rank, zeros(0, dtype=x.dtype))
@@ -256,9 +256,10 @@ def matrix_rank(
         is the greater of the sizes times the distance from 1 to the next number.
     """
     values = svdvals(A).detach()
+    if not int(values.shape[-1]):
+        return values.sum(-1).long()
     if rtol is None:
-        step = 2.0**-23 if A.dtype.bits == 32 else 2.0**-52
-        rtol = 0.0 if atol else max(int(A.shape[-2]), int(A.shape[-1])) * step
+        rtol = 0.0 if atol else nodes.usual_tolerance(A.uop)
     limit = (values.amax(-1, keepdim=True) * rtol).maximum(float(atol or 0.0))
     return (values > limit).sum(-1)
 
@@ -267,6 +268,8 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
     """Give how much matrices enlarge errors: the norm times that of the inverse."""
     if p is None or p in (2, -2):
         values = svdvals(A)
+        if not int(values.shape[-1]):
+            return values.sum(-1)
         ends = values[..., 0], values[..., -1]
         return ends[0] / ends[1] if p != -2 else ends[1] / ends[0]
     return matrix_norm(A, p) * matrix_norm(inv(A), p)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, StateError
-from kernelrt.nn import tree
+from kernelrt.nn import modes, tree
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import tensor
@@ -55,6 +55,7 @@ def converted(root: _M, dtype: object) -> _M:
             owner[key] = made[id(value)]
         else:
             object.__setattr__(owner, str(key), made[id(value)])
+    modes.changed()  # traced functions look again at what they read
     return root
 
 

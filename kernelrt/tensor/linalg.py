@@ -39,6 +39,7 @@ __all__ = [
     "transposed",
     "triangular",
     "upper",
+    "usual_tolerance",
 ]  # fmt: skip
 
 #: Cycles for each multiplication and addition (bench/solving.py: solve of 8 to 64 rows).
@@ -353,7 +354,7 @@ def _determinant_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 def log_determinant(a: UOp) -> tuple[UOp, UOp]:
     """The sign of each determinant, and the logarithm of its magnitude."""
-    n, _ = matrices(a, "slogdet", square=True)
+    matrices(a, "slogdet", square=True)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
         return build.full(1, a.dtype, batch), build.full(0, a.dtype, batch)
@@ -366,7 +367,6 @@ def log_determinant(a: UOp) -> tuple[UOp, UOp]:
     axis = (len(batch),)
     sign = build.reduce(signs, Op.MUL, axis).alu(Op.MUL, _parity(order, a.dtype))
     sizes = build.reduce(diagonal.alu(Op.ABS).alu(Op.LOG), Op.ADD, axis)
-    del n
     return custom(sign, _no_rule, a), custom(sizes, _log_rule, a)
 
 
@@ -448,12 +448,18 @@ def _differences(values: UOp) -> UOp:
     return build.where(on, 1, other.alu(Op.SUB, own))
 
 
+def _over(x: UOp, divisors: UOp) -> UOp:
+    """Quotients; 0 where there is nothing to divide, also by 0."""
+    nothing = x.eq(build.zeros_like(x))
+    return build.where(nothing, 0, x.alu(Op.DIV, build.where(nothing, 1, divisors)))
+
+
 def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:
     # Giles, Collected matrix derivative results, 2008, section 3.1.
     n = node.arg.arg
     values, vectors = _part(node, n * n, n), transposed(_part(node, 0, n, n))
     of_values, of_vectors = _part(g, n * n, n), transposed(_part(g, 0, n, n))
-    inner = product(transposed(vectors), of_vectors).alu(Op.DIV, _differences(values))
+    inner = _over(product(transposed(vectors), of_vectors), _differences(values))
     on = eye_like(inner)
     inner = build.where(on.ne(build.zeros_like(on)), _in_diagonal(of_values), inner)
     return product(vectors, inner, transposed(vectors))
@@ -484,16 +490,22 @@ def _svd_rule(node: UOp, g: UOp, _i: int) -> UOp:
     s, gs = (_part(x, n * m, n) for x in (node, g))
     v, gv = (transposed(_part(x, n * m + n, n, n)) for x in (node, g))
     squares = _differences(s.alu(Op.MUL, s))
-    left = _skew(product(transposed(u), gu)).alu(Op.DIV, squares)
-    right = _skew(product(transposed(v), gv)).alu(Op.DIV, squares)
+    left = _over(_skew(product(transposed(u), gu)), squares)
+    right = _over(_skew(product(transposed(v), gv)), squares)
     inner = _columns_times(left, s).alu(Op.ADD, transposed(_columns_times(transposed(right), s)))
     inner = inner.alu(Op.ADD, _in_diagonal(gs))
     out = product(u, inner)
     if m > n:
         apart = gu.alu(Op.SUB, product(u, transposed(u), gu))
-        one = build.full(1, s.dtype, s.shape)
-        out = out.alu(Op.ADD, _columns_times(apart, one.alu(Op.DIV, s)))
+        wide = build.expand(build.reshape(s, (*s.shape[:-1], 1, s.shape[-1])), apart.shape)
+        out = out.alu(Op.ADD, _over(apart, wide))
     return product(out, transposed(v))
+
+
+def usual_tolerance(x: UOp) -> float:
+    """The share of the greatest singular value up to which others count as 0."""
+    sides = matrices(x, "singular values")
+    return max(sides) * (2.0**-23 if x.dtype is dt.float32 else 2.0**-52)
 
 
 def pseudo_inverse(a: UOp, tolerance: UOp) -> UOp:

@@ -111,9 +111,12 @@ class MarginMethods(_Below):
                 "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
                 f"(), not {', '.join(format_shape(t.dims) for t in (self, other, y))}"
             )
-        products = (self * other).sum(y.ndim)
-        sizes = [(t * t).sum(y.ndim) + _COSINE_EPS for t in (self, other)]
-        cosine = products / (sizes[0] * sizes[1]).sqrt()
+        a, b = (t.cast(t.dtype.accumulator) for t in (self, other))
+        products = (a * b).sum(y.ndim)
+        sizes = [(t * t).sum(y.ndim) + _COSINE_EPS for t in (a, b)]
+        cosine = (products / (sizes[0] * sizes[1]).sqrt()).cast(
+            dt.promote(self.dtype, other.dtype)
+        )
         near = self._where(y.eq(1), 1 - cosine, 0)
         far = self._where(y.eq(-1), (cosine - real(margin, "margin")).clamp(min=0), 0)
         return (near + far)._reduced(reduction)

@@ -95,5 +95,5 @@ def singular_values(x: _T, axes: Sequence[int]) -> _T:
     from kernelrt.tensor import linalg
 
     rest = [a for a in range(x.ndim) if a not in axes]
-    values: _T = linalg.svdvals(x.permute(*rest, *axes))  # type: ignore[attr-defined]
-    return values
+    moved = x.permute(*rest, *axes)
+    return moved._of(linalg.svd(moved.uop)[1])

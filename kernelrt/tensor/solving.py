@@ -123,9 +123,8 @@ class LinalgMethods(_Below):
             times the distance from 1 to the next number unless given.
         """
         node = self.uop
-        m, n = linalg.matrices(node, "pinv")
-        share = max(m, n) * (2.0**-23 if node.dtype is dt.float32 else 2.0**-52)
-        share = share if rcond is None else float(rcond)
+        linalg.matrices(node, "pinv")
+        share = linalg.usual_tolerance(node) if rcond is None else float(rcond)
         if build.has_zero(node.shape):
             return self._of(linalg.transposed(node))
         _, s, _ = linalg.svd(node)

@@ -49,8 +49,10 @@ class StatisticsMethods(_Below):
     def nanmean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
         """Mean of the elements that are not NaN over `dim`, or over all axes."""
         self._floats("nanmean")
-        count = (~self.isnan()).sum(dim, keepdim)
-        return self.nansum(dim, keepdim, dtype=dtype) / count
+        x = self if dtype is None else self.cast(dtype)
+        count = (~x.isnan()).sum(dim, keepdim)
+        wide = x.cast(x.dtype.accumulator)
+        return (wide.nansum(dim, keepdim) / count).cast(x.dtype)
 
     def _numbers(self) -> Self:
         """Zeros in the place of NaN."""

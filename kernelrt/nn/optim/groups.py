@@ -82,7 +82,7 @@ class Group(MutableMapping[str, Any]):
             # While a function is traced, the tensor that plans read.
             return self.rate if is_tracing() else float(self.rate.item())
         if name == "params":
-            return self.params
+            return list(self.params)
         return self._notes[name]
 
     def __setitem__(self, name: str, value: object) -> None:
