@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kernelrt._modes import MISSING
 from kernelrt.errors import DTypeError
@@ -36,7 +36,7 @@ class Handle:
         left = tuple(h for h in self._owner.__dict__.get(_HOOKS, ()) if h is not self._hook)
         setattr(self._owner, _HOOKS, left)
 
-    def __enter__(self) -> Handle:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

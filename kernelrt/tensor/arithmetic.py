@@ -27,7 +27,8 @@ _T = TypeVar("_T")
 #: The greatest finite numbers.
 _GREATEST: Final = {
     dt.float16: 65504.0, dt.bfloat16: float.fromhex("0x1.fep127"),
-    dt.float32: float.fromhex("0x1.fffffep127"), dt.float64: float.fromhex("0x1.fffffffffffffp1023"),
+    dt.float32: float.fromhex("0x1.fffffep127"),
+    dt.float64: float.fromhex("0x1.fffffffffffffp1023"),
 }  # fmt: skip
 
 

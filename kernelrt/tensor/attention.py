@@ -108,7 +108,7 @@ def scaled_dot_product_attention(
             f"(..., S, V), not {', '.join(format_shape(t.dims) for t in (query, key, value))}"
         )
     mask = None if attn_mask is None else _checked_mask(query, attn_mask, is_causal)
-    factor = _scale(query, width) if scale is None else real(scale, "scale")
+    factor = _scale(width) if scale is None else real(scale, "scale")
     q, k, v = query, key, value
     if enable_gqa:
         q, k, v = _grouped(q, k, v)
@@ -148,7 +148,7 @@ def _checked_mask(query: Tensor, mask: Tensor, is_causal: bool) -> Tensor:
     return given
 
 
-def _scale(query: Tensor, width: Dim) -> float:
+def _scale(width: Dim) -> float:
     if not isinstance(width, int):
         raise ShapeError("scale: needed where the width of queries is known only at run time")
     return 1 / math.sqrt(width) if width else 1.0

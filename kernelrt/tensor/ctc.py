@@ -37,7 +37,8 @@ def alignment_losses(
     """
     times = x.shape[0]
     size = labels.shape[1]
-    assert isinstance(times, int) and isinstance(size, int)
+    assert isinstance(times, int)
+    assert isinstance(size, int)
     states = 2 * size + 1
     path = _between_blanks(labels, blank, states)
     scores = _picked(x, path)
@@ -123,9 +124,10 @@ def _ended(alpha: UOp, steps: UOp, lengths: UOp) -> UOp:
     assert isinstance(states, int)
     place = _state((n,), states)
     last = _wide(build.mul(lengths, 2), states)
-    ends = []
-    for end in (last, build.sub(last, 1)):
-        ends.append(build.reduce(build.where(place.eq(end), alpha, 0), Op.ADD, (1,)))
+    ends = [
+        build.reduce(build.where(place.eq(end), alpha, 0), Op.ADD, (1,))
+        for end in (last, build.sub(last, 1))
+    ]
     nothing = build.zeros_like(lengths)
     ends[1] = build.where(lengths.eq(nothing), _NEVER, ends[1])
     losses = build.neg(_sum_of(ends))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Self, cast
 
 from kernelrt.errors import DTypeError, ShapeError
@@ -265,7 +266,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     inputs[0] = inputs[0] if rows else inputs[0][1:]
     column = parts[-1].ndim == 2
     inputs[-1] = inputs[-1] if column else inputs[-1][:1]
-    for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False)):
+    for i, (a, b) in enumerate(itertools.pairwise(parts)):
         if not same(a.dims[-1], b.dims[0]):
             raise ShapeError(
                 f"tensors[{i + 1}]: shape {format_shape(b.dims)} does not follow "

@@ -288,7 +288,7 @@ class ElementwiseMethods(_Below):
         return self._of(functions.clamped(node, low, high, closed=closed))
 
     clip = clamp
-    absolute, negative, multiply, subtract = abs, neg, mul, sub
+    absolute, negative, multiply, subtract = abs, neg, mul, sub  # noqa: A003
     divide = true_divide = div
     arctan2 = atan2
 

@@ -11,8 +11,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
-           "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
+__all__ = ["at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide",
+           "huber", "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
            "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
            "whole_power"]  # fmt: skip
 

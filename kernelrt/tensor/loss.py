@@ -240,7 +240,8 @@ class LossMethods(_Below):
         gap = top.alu(Op.SUB, chosen)
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
-            mean = build.mul(mean, build.full(1 / max(_size(x.shape[axis]), 1), x.dtype, mean.shape))
+            share = 1 / max(_size(x.shape[axis]), 1)
+            mean = build.mul(mean, build.full(share, x.dtype, mean.shape))
             # Differences are weighed, not scores: those of one class alone are exactly 0.
             spread = top.alu(Op.SUB, mean)
             gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))
@@ -439,7 +440,8 @@ class LossMethods(_Below):
     ) -> Self:
         """Divergence of probabilities `target` from these log-probabilities.
 
-        With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has no gradient, one below 0 costs NaN. "batchmean"
+        With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has
+        no gradient, one below 0 costs NaN. "batchmean"
         divides the sum by the size of the first axis.
         """
         x, y = self._pair(target, "kl_div")

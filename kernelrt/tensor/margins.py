@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -199,7 +199,8 @@ class MarginMethods(_Below):
             raise ShapeError(f"multi_margin_loss: expected 1 or 2 axes, not {self.ndim}")
         x, axis = self._scores("multi_margin_loss")
         x = x.cast(x.dtype.accumulator)
-        own, labels, _ = self._chosen(x, self._lift(target, "target"), axis, None, "multi_margin_loss")
+        given = self._lift(target, "target")
+        own, labels, _ = self._chosen(x, given, axis, None, "multi_margin_loss")
         place = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
         other = build.iota_along(x.shape, axis).ne(build.expand(place, x.shape))
         own = build.expand(build.reshape(own, build.keep_axes(x.shape, (axis,))), x.shape)

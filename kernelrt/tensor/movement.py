@@ -312,7 +312,7 @@ class MovementMethods(_Below):
     # ---- parts
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
-        """`length` elements of axis `dim` from `start` on; a negative `start` counts from the end."""
+        """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
         axis = own_axis(dim, self.ndim)
         node = self.uop
         start, length = shape_of((start, length), "start, length")

@@ -138,7 +138,7 @@ class RunningMethods(_Below):
             part = self._lift(value, name)
             if part.ndim != self.ndim:
                 raise ShapeError(
-                    f"{name}: expected {self.ndim} axes, not {part.ndim} ({format_shape(part.dims)})"
+                    f"{name}: expected {self.ndim} axes, not the shape {format_shape(part.dims)}"
                 )
             parts = [part, *parts] if name == "prepend" else [*parts, part]
         return cast("Self", cat(parts, axis))

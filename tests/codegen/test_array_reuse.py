@@ -8,7 +8,7 @@ import kernelrt as krt
 
 @pytest.mark.parametrize("steps", [2, 3, 4])
 def test_a_product_of_an_array_with_itself_keeps_it_to_its_end(steps: int) -> None:
-    """Each element of ``o @ o * 0.9 + o * 0.1`` reads a row and a column of what it follows from."""
+    """Each element of ``o @ o * 0.9 + o * 0.1`` reads a row and a column of o."""
     a = np.random.default_rng(0).uniform(-2, 2, (4, 4))
     eye = np.eye(4)
 

@@ -89,7 +89,7 @@ def written() -> str:
             if word in known and word not in vars(builtins) and word not in ("Self", "Tensor"):
                 lines.add(known[word])
     listed = "__all__ = [" + ", ".join(f'"{n}"' for n in public) + "]"
-    return "\n".join([HEAD, "# ruff: noqa", *sorted(lines), "", listed, OWN, *body, ""])
+    return "\n".join([HEAD, "# ruff: noqa: PYI021, I001, E501, A001, A002, D401", *sorted(lines), "", listed, OWN, *body, ""])
 
 
 def _plain(annotation: object) -> str:

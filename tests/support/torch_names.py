@@ -45,7 +45,8 @@ retain_grad cuda is_sparse sinh cosh trunc
 """,
     "torch": """
 Tensor abs add all allclose any arange argmax argmin argsort as_tensor atan2 autocast baddbmm
-bernoulli bfloat16 bincount bmm bool broadcast_to cat cdist ceil chunk clamp compile concat cos cross
+bernoulli bfloat16 bincount bmm bool broadcast_to cat cdist ceil chunk clamp compile concat cos
+cross
 cumprod cumsum device diag diag_embed diff dist div dot dtype einsum empty empty_like equal erf exp
 eye finfo flatten flip float float16 float32 float64 floor from_numpy full full_like gather
 Generator get_default_dtype half histc hstack iinfo index_select inf inference_mode int int32 int64
@@ -82,8 +83,8 @@ tanh unfold
 
 
 #: Modules of PyTorch that are names for users.
-MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "linalg", "lr_scheduler",
-           "nn", "optim", "parametrizations", "rnn", "special", "swa_utils", "utils"}  # fmt: skip
+MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "linalg",
+           "lr_scheduler", "nn", "optim", "parametrizations", "rnn", "special", "swa_utils", "utils"}  # fmt: skip
 
 
 def _at(path: str) -> Any:
@@ -146,7 +147,7 @@ def written() -> str:
         "is of that kind (a class, a module, something to call); its options may be fewer, which",
         "this page does not look at. *Near* says what to write instead.",
         "",
-        f"Of {len(found)} names that ordinary programs use most (a judgement, no count of programs),",
+        f"Of {len(found)} names that ordinary programs use most (a judgement, not a count),",
         f"{same} are the same: {100 * same // len(found)} in 100. The others:",
         "",
         *(f"- `{p}.{n}`: {s}" for (p, n), s in found.items() if s != "same"), "",
