@@ -65,7 +65,7 @@ compile = kernelrt.jit(module)
 register_full_backward_hook register_backward_hook = near: kernelrt.grad(loss, x), which gives gradients of any tensor
 register_state_dict_pre_hook register_load_state_dict_pre_hook = a dict of your own from state_dict()
 get_extra_state set_extra_state = a tensor as an attribute, which is part of the state
-""")
+""")  # noqa: E501
 
 #: Of kernelrt.nn.
 NN: Final = _pairs("""

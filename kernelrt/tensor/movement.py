@@ -27,6 +27,7 @@ from kernelrt.tensor.arguments import (
     own_axis,
     real,
     shape_of,
+    size_of,
     whole,
 )
 from kernelrt.tensor.operation import operations
