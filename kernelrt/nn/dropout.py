@@ -39,7 +39,7 @@ class _Dropout(Module):
 
     def extra_repr(self) -> str:
         """Give the arguments."""
-        return f"p={self.p}, inplace={self.inplace}"
+        return f"p={self.p}" + ", inplace=True" * self.inplace
 
 
 class Dropout(_Dropout):
