@@ -142,7 +142,7 @@ class ContractionMethods(_Below):
         for name, value in (("beta", beta), ("alpha", alpha)):
             number = real(value, name)
             floats = product.dtype.is_float and self.dtype.is_float
-            if isinstance(number, float) and not floats:
+            if not (floats or isinstance(number, int)):
                 raise DTypeError(f"{name}: integers take an int, not {number!r}")
         if beta != 0 and self.ndim > product.ndim:
             raise ShapeError(

@@ -11,10 +11,11 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide",
-           "huber", "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient",
-           "rsqrt", "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder",
-           "whole_power"]  # fmt: skip
+__all__ = [
+    "at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
+    "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient", "rsqrt",
+    "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder", "whole_power",
+]  # fmt: skip
 
 
 def total(a: UOp, b: UOp) -> UOp:

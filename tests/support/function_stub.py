@@ -20,6 +20,7 @@ from kernelrt._functions import names
 STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
+NOQA = "# ruff: noqa: PYI021, I001, E501, A001, A002, D401"
 ALWAYS = (
     "from collections.abc import Callable, Iterable, Mapping", "from typing import Any",
     "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",
@@ -89,7 +90,7 @@ def written() -> str:
             if word in known and word not in vars(builtins) and word not in ("Self", "Tensor"):
                 lines.add(known[word])
     listed = "__all__ = [" + ", ".join(f'"{n}"' for n in public) + "]"
-    return "\n".join([HEAD, "# ruff: noqa: PYI021, I001, E501, A001, A002, D401", *sorted(lines), "", listed, OWN, *body, ""])
+    return "\n".join([HEAD, NOQA, *sorted(lines), "", listed, OWN, *body, ""])
 
 
 def _plain(annotation: object) -> str:

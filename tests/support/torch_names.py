@@ -84,7 +84,8 @@ tanh unfold
 
 #: Modules of PyTorch that are names for users.
 MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "linalg",
-           "lr_scheduler", "nn", "optim", "parametrizations", "rnn", "special", "swa_utils", "utils"}  # fmt: skip
+           "lr_scheduler", "nn", "optim", "parametrizations", "rnn", "special", "swa_utils",
+           "utils"}  # fmt: skip
 
 
 def _at(path: str) -> Any:
