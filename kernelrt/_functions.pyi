@@ -1,6 +1,6 @@
 """Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 
-# ruff: noqa: PYI021, I001, E501, A001, A002, D401
+# ruff: noqa: PYI021, I001, E501, A001, A002, D401, F811
 from collections.abc import Callable
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence
