@@ -11,8 +11,11 @@
 
 /* [n, checked] A -> L (n * n): A = L L^T, of the lower triangle. May fail: not positive definite. */
 krt_routine krt_cholesky_f32, krt_cholesky_f64;
-/* [m, n] A -> L and U in one (m * n), rows of A in their order (m): partial pivoting. */
+/* [m, n] A -> L and U in one (m * n), rows of A in their order (m), the exchanges that made it,
+ * from 1 (min(m, n)): partial pivoting. */
 krt_routine krt_lu_f32, krt_lu_f64;
+/* [n, m, steps, back] exchanges, B -> B (n * m) with its rows exchanged, or back again. */
+krt_routine krt_exchange_f32, krt_exchange_f64;
 /* [n, m, checked] A, B -> X (n * m): A X = B; works in n * n + n. May fail: singular. */
 krt_routine krt_solve_f32, krt_solve_f64;
 /* [n, m, upper, unit] A, B -> X (n * m) of a triangle of A. */

@@ -61,11 +61,14 @@ void NAME(cholesky)(void *const *bufs, const int64_t *vals)
     }
 }
 
-/* Factors in place, with the order of the rows in `order`; whether no pivot is 0 or NaN. */
-static int OWN(factor)(REAL *a, REAL *order, int64_t m, int64_t n)
+/*
+ * Factors in place, with the order of the rows in `order`, and in `taken`, if it is given, which
+ * row each step exchanged its own with, from 1; whether no pivot is 0 or NaN.
+ */
+static int OWN(factor)(REAL *a, REAL *order, REAL *taken, int64_t m, int64_t n)
 {
     int good = 1;
-    for (int64_t i = 0; order && i < m; i++) {
+    for (int64_t i = 0; i < m; i++) {
         order[i] = (REAL)i;
     }
     for (int64_t k = 0; k < m && k < n; k++) {
@@ -78,17 +81,18 @@ static int OWN(factor)(REAL *a, REAL *order, int64_t m, int64_t n)
                 best = i;
             }
         }
+        if (taken) {
+            taken[k] = (REAL)(best + 1);
+        }
         if (best != k) {
             for (int64_t j = 0; j < n; j++) {
                 const REAL held = a[k * n + j];
                 a[k * n + j] = a[best * n + j];
                 a[best * n + j] = held;
             }
-            if (order) {
-                const REAL held = order[k];
-                order[k] = order[best];
-                order[best] = held;
-            }
+            const REAL held = order[k];
+            order[k] = order[best];
+            order[best] = held;
         }
         const REAL pivot = a[k * n + k];
         if (!(SIZE(pivot) > 0)) {
@@ -111,9 +115,33 @@ void NAME(lu)(void *const *bufs, const int64_t *vals)
     const int64_t m = vals[KRT_NUMBERS], n = vals[KRT_NUMBERS + 1];
     const krt_share share = krt_own_share(vals, 2);
     for (int64_t row = share.first; row < share.last; row++) {
-        REAL *out = (REAL *)bufs[0] + row * (m * n + m);
+        REAL *out = (REAL *)bufs[0] + row * (m * n + m + (m < n ? m : n));
         memcpy(out, (const REAL *)bufs[1] + row * m * n, (size_t)(m * n) * sizeof *out);
-        OWN(factor)(out, out + m * n, m, n);
+        OWN(factor)(out, out + m * n, out + m * n + m, m, n);
+    }
+}
+
+void NAME(exchange)(void *const *bufs, const int64_t *vals)
+{
+    const int64_t *number = vals + KRT_NUMBERS;
+    const int64_t n = number[0], m = number[1], steps = number[2];
+    const krt_share share = krt_own_share(vals, 4);
+    for (int64_t row = share.first; row < share.last; row++) {
+        const REAL *taken = (const REAL *)bufs[1] + row * steps;
+        REAL *x = (REAL *)bufs[0] + row * n * m;
+        memcpy(x, (const REAL *)bufs[2] + row * n * m, (size_t)(n * m) * sizeof *x);
+        for (int64_t step = 0; step < steps; step++) {
+            const int64_t k = number[3] ? steps - 1 - step : step;
+            if (k >= n || !(taken[k] >= 1) || taken[k] > (REAL)n) {
+                continue; /* data that are no exchange of rows */
+            }
+            REAL *one = x + k * m, *other = x + ((int64_t)taken[k] - 1) * m;
+            for (int64_t j = 0; j < m; j++) {
+                const REAL held = one[j];
+                one[j] = other[j];
+                other[j] = held;
+            }
+        }
     }
 }
 
@@ -145,7 +173,7 @@ void NAME(solve)(void *const *bufs, const int64_t *vals)
         REAL *factors = x + n * m, *order = factors + n * n;
         const REAL *b = (const REAL *)bufs[2] + row * n * m;
         memcpy(factors, (const REAL *)bufs[1] + row * n * n, (size_t)(n * n) * sizeof *x);
-        if (!OWN(factor)(factors, order, n, n) && checked) {
+        if (!OWN(factor)(factors, order, NULL, n, n) && checked) {
             krt_fail(bufs[3], row);
         }
         for (int64_t i = 0; i < n; i++) {

@@ -11,10 +11,10 @@ import functools
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor
+from kernelrt.ir.shape import broadcast, format_shape
+from kernelrt.tensor import Tensor, build
 from kernelrt.tensor import linalg as nodes
-from kernelrt.tensor.creation import zeros
+from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
 from kernelrt.tensor.norms import any_norm as norm
 from kernelrt.tensor.norms import matrix_norm, vector_norm
@@ -293,47 +293,44 @@ def lu(A: Tensor) -> Decomposition[Tensor]:  # noqa: N803
 @operation
 def lu_factor(A: Tensor) -> Factors[Tensor]:  # noqa: N803
     """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`."""
-    packed, order = nodes.lu(_check(A, "A").uop)
-    places = A._of(order)  # noqa: SLF001
-    return Factors(A._of(packed), _exchanges(places))  # noqa: SLF001
+    packed, _, taken = nodes.lu(_check(A, "A").uop)
+    return Factors(A._of(packed), A._of(taken).int())  # noqa: SLF001
 
 
-def _exchanges(order: Tensor) -> Tensor:
-    """Which row each step took, counted from 1, as LAPACK writes an order of rows."""
-    n = int(order.shape[-1])
-    now = zeros(*order.dims, dtype="int64") + _positions(n)
-    found = []
-    for k in range(n):
-        place = (now == order[..., k : k + 1]).long().argmax(-1, keepdim=True)
-        found.append(place + 1)
-        own = now[..., k : k + 1]
-        here, there = _positions(n) == k, _positions(n) == place
-        now = own.where(there, order[..., k : k + 1].where(here, now))
-    from kernelrt.tensor.joining import cat
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False  # noqa: N803
+) -> Tensor:
+    """Give X of ``A @ X = B`` from the factors of A that :func:`lu_factor` gives.
 
-    return cat(found, -1).int()
-
-
-def _positions(n: int) -> Tensor:
-    from kernelrt.tensor.creation import arange
-
-    return arange(n)
-
-
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
-    """Give X of ``A @ X = B`` from the factors of A that :func:`lu_factor` gives."""
-    packed, right = _check(LU, "LU"), _check(B, "B")
+    Parameters
+    ----------
+    LU, pivots : Tensor
+        The factors, of shape (..., n, n), and the exchanges, of shape (..., n).
+    B : Tensor, shape (..., n, k)
+        Right sides.
+    left : bool
+        Or X of ``X @ A = B``.
+    adjoint : bool
+        The transpose of A in the place of A.
+    """
+    packed, taken, right = _check(LU, "LU"), _check(pivots, "pivots"), _check(B, "B")
     if not left:
-        raise ShapeError("left: only True; solve for the transposes")
-    n = int(packed.shape[-1])
-    for k in range(n):
-        other = (pivots[..., k : k + 1].long() - 1).unsqueeze(-1)
-        row = _positions(n).unsqueeze(-1)
-        own = right[..., k : k + 1, :]
-        taken = right.where(row == other, 0).sum(-2, keepdim=True)
-        right = taken.where(row == k, own.where(row == other, right))
-    half = solve_triangular(packed, right, upper=False, unitriangular=True)
+        return lu_solve(packed, taken, right.mT, adjoint=not adjoint).mT
+    if adjoint:
+        half = solve_triangular(packed.mT, right, upper=False)
+        half = solve_triangular(packed.mT, half, upper=True, unitriangular=True)
+        return _exchanged(half, taken, True)
+    half = _exchanged(right, taken, False)
+    half = solve_triangular(packed, half, upper=False, unitriangular=True)
     return solve_triangular(packed, half, upper=True)
+
+
+@operation
+def _exchanged(x: Tensor, taken: Tensor, back: bool) -> Tensor:
+    batch = broadcast(taken.dims[:-1], x.dims[:-2])
+    rows = build.broadcast_to(taken.uop, (*batch, *taken.dims[-1:]))
+    node = build.broadcast_to(x.uop, (*batch, *x.dims[-2:]))
+    return x._of(nodes.exchanged(rows, node, back=back))  # noqa: SLF001
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002
@@ -356,7 +353,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     from kernelrt.tensor.arguments import integer
 
     count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
-    return x.unsqueeze(-1) ** _positions(count)
+    return x.unsqueeze(-1) ** arange(count)
 
 
 def diagonal(

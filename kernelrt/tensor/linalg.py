@@ -25,6 +25,7 @@ __all__ = [
     "determinant",
     "diagonal_of",
     "eigh",
+    "exchanged",
     "eye_like",
     "log_determinant",
     "lower",
@@ -250,18 +251,38 @@ def _triangular_rule(node: UOp, g: UOp, i: int) -> UOp:
 # ---- LU and determinants
 
 
-def lu(a: UOp) -> tuple[UOp, UOp]:
-    """L below the diagonal and U from it on, in one, and the order of the rows in int64."""
+def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
+    """L below the diagonal and U from it on, in one; the order of the rows; and what made it.
+
+    The last is the row, counted from 1, that each step exchanged its own with.
+    """
     m, n = matrices(a, "lu")
     batch = a.shape[:-2]
-    if build.has_zero(a.shape):
-        return a, build.expand(
-            build.reshape(build.iota(m), (*(1,) * len(batch), m)), (*batch, m)
-        )
     steps = min(m, n)
-    packed = _called("lu", m * n + m, (m, n), m * n * steps, a)
+    if build.has_zero(a.shape):
+        line = build.reshape(build.iota(m), (*(1,) * len(batch), m))
+        return a, build.expand(line, (*batch, m)), build.full(0, dt.int64, (*batch, steps))
+    packed = _called("lu", m * n + m + steps, (m, n), m * n * steps, a)
     order = _part(packed, m * n, m).cast(dt.int64)
-    return custom(_part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order
+    taken = _part(packed, m * n + m, steps).cast(dt.int64)
+    return custom(_part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order, taken
+
+
+def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
+    """The rows of `b` after the exchanges that :func:`lu` gives, or before them."""
+    n, m = matrices(b, "lu_solve")
+    if build.has_zero(b.shape) or build.has_zero(taken.shape):
+        return b
+    steps = taken.shape[-1]
+    assert isinstance(steps, int)
+    line = build.reshape(taken.cast(b.dtype), (*taken.shape, 1))
+    packed = _called("exchange", n * m, (n, m, steps, int(back)), n * m, line, b)
+    return custom(_part(packed, 0, n, m), _exchanged_rule, b, parts=(taken,), arg=back)
+
+
+def _exchanged_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (taken,) = node.arg.parts
+    return exchanged(taken, g, back=not node.arg.arg)
 
 
 def _lu_rule(node: UOp, g: UOp, _i: int) -> UOp:
@@ -314,7 +335,7 @@ def determinant(a: UOp) -> UOp:
         return build.full(0, a.dtype, batch)
     if n <= 3:
         return _expanded(a, tuple(range(n)), 0)
-    factors, order = lu(a)
+    factors, order, _ = lu(a)
     diagonal = diagonal_of(factors)
     value = build.reduce(diagonal, Op.MUL, (len(batch),)).alu(Op.MUL, _parity(order, a.dtype))
     return custom(value, _determinant_rule, a)
@@ -358,7 +379,7 @@ def log_determinant(a: UOp) -> tuple[UOp, UOp]:
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
         return build.full(1, a.dtype, batch), build.full(0, a.dtype, batch)
-    factors, order = lu(a)
+    factors, order, _ = lu(a)
     diagonal = diagonal_of(factors)
     zero = build.zeros_like(diagonal)
     negative = diagonal.alu(Op.LT, zero).cast(a.dtype)

@@ -12,7 +12,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, integer, real
 from kernelrt.tensor.marks import custom, detach
@@ -21,6 +21,7 @@ from kernelrt.tensor.operation import operations
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.ir import Dim
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
@@ -89,7 +90,7 @@ def _argsort(keys: UOp) -> UOp:
     """The stable order of unsigned keys along the last axis."""
     n = keys.shape[-1]
     rows = build.volume(keys.shape[:-1])
-    if isinstance(n, int) and n <= _COMPARED:
+    if dim_span(n)[1] <= _COMPARED:
         return _ranked(keys, n)
     name = f"argsort_u{keys.dtype.bits}"
     width = 2 if keys.dtype is dt.uint32 else 4  # what it sorts in lies behind the result
@@ -104,7 +105,7 @@ def _argsort(keys: UOp) -> UOp:
     return build.reshape(out, keys.shape)
 
 
-def _ranked(keys: UOp, n: int) -> UOp:
+def _ranked(keys: UOp, n: Dim) -> UOp:
     """The same, by comparing each key with each."""
     rest, last = keys.shape[:-1], len(keys.shape) - 1
     shape = (*rest, n, n)

@@ -206,7 +206,7 @@ class LinalgMethods(_Below):
         """Factors P, L and U: a permutation, a lower triangle with ones, and an upper one."""
         node = self.uop
         m, n = linalg.matrices(node, "lu")
-        packed, order = linalg.lu(node)
+        packed, order, _ = linalg.lu(node)
         k = min(m, n)
         batch = [(0, d) for d in node.shape[:-2]]
         tall = build.shrink(packed, [*batch, (0, m), (0, k)])
