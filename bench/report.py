@@ -21,6 +21,7 @@ from bench import (
     models,
     products,
     programs,
+    routines,
     rows,
     threads,
 )
@@ -40,6 +41,7 @@ GROUPS = {
     "eager": eager.cases,
     "kernels": kernels.cases,
     "products": products.cases,
+    "routines": routines.cases,
     "rows": rows.cases,
     "models": models.cases,
     "programs": programs.cases,

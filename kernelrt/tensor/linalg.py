@@ -43,7 +43,7 @@ __all__ = [
     "usual_tolerance",
 ]  # fmt: skip
 
-#: Cycles for each multiplication and addition (bench/solving.py: solve of 8 to 64 rows).
+#: Cycles for each multiplication and addition (bench/routines.py: solve of 8 to 64 rows).
 _CYCLES: Final = 1.0
 _SINGULAR: Final = "the matrix is singular"
 _INDEFINITE: Final = "the matrix is not positive definite"

@@ -33,10 +33,10 @@ _T = TypeVar("_T")
 #: What quantiles are asked for.
 Shares: TypeAlias = "float | Sequence[float] | TensorBase"
 
-#: Cycles for each key, of 32 bits and of 64 (bench/ordering.py).
+#: Cycles for each key, of 32 bits and of 64 (bench/routines.py).
 _CYCLES: Final = {"argsort_u32": 20, "argsort_u64": 60}
 #: Up to so many keys each is compared with each: vectors do that two to three times as fast as
-#: digits are counted, which takes a microsecond for a single row (bench/ordering.py).
+#: digits are counted, which takes a microsecond for a single row (bench/routines.py).
 _COMPARED: Final = 64
 
 
