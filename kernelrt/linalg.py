@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import Tensor, build
+from kernelrt.tensor import Tensor, build, spectral
 from kernelrt.tensor import linalg as nodes
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
@@ -259,7 +259,7 @@ def matrix_rank(
     if not int(values.shape[-1]):
         return values.sum(-1).long()
     if rtol is None:
-        rtol = 0.0 if atol else nodes.usual_tolerance(A.uop)
+        rtol = 0.0 if atol else spectral.usual_tolerance(A.uop)
     limit = (values.amax(-1, keepdim=True) * rtol).maximum(float(atol or 0.0))
     return (values > limit).sum(-1)
 

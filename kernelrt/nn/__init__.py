@@ -35,6 +35,8 @@ from kernelrt.nn.activations import (
     Tanhshrink,
     Threshold,
 )
+from kernelrt.nn.attention import MultiheadAttention
+from kernelrt.nn.cells import GRUCell, LSTMCell, RNNCell
 from kernelrt.nn.containers import (
     Buffer,
     ModuleDict,
@@ -138,7 +140,7 @@ from kernelrt.nn.pooling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
-from kernelrt.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from kernelrt.nn.recurrent import GRU, LSTM, RNN
 from kernelrt.nn.spatial import (
     Conv1d,
     Conv2d,
@@ -149,7 +151,6 @@ from kernelrt.nn.spatial import (
 )
 from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.transformer import (
-    MultiheadAttention,
     Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,

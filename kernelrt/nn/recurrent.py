@@ -1,14 +1,23 @@
-"""Recurrent layers, by PyTorch's names: RNN, LSTM, GRU, and the cells that they repeat."""
+"""Recurrent layers, by PyTorch's names: RNN, LSTM, GRU."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
+from kernelrt.nn.cells import (
+    State,
+    activation,
+    check_features,
+    check_state,
+    gru_step,
+    lstm_step,
+    rnn_step,
+)
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
@@ -16,14 +25,10 @@ from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.joining import cat, stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from kernelrt.ir import Dim
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "PackedSequence", "RNNCell"]
-
-#: The tensors that a cell carries from step to step: the hidden state, and an LSTM's cell state.
-State: TypeAlias = tuple[Tensor, ...]
+__all__ = ["GRU", "LSTM", "RNN", "PackedSequence"]
 
 
 class PackedSequence(NamedTuple):
@@ -39,65 +44,6 @@ class PackedSequence(NamedTuple):
 
     data: Tensor
     lengths: Tensor
-
-
-# ---- One step of each kind, in terms of what the inputs contribute to the gates
-
-
-def _rnn_step(activation: Callable[[Tensor], Tensor]) -> Callable[..., State]:
-    def step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        (hidden,) = state
-        return (activation(gates + hidden.linear(weight, bias)),)
-
-    return step
-
-
-def _lstm_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    hidden, cell = state
-    i, f, g, o = (gates + hidden.linear(weight, bias)).chunk(4, -1)
-    cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
-    return o.sigmoid() * cell.tanh(), cell
-
-
-def _gru_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    (hidden,) = state
-    r, z, n = gates.chunk(3, -1)
-    hr, hz, hn = hidden.linear(weight, bias).chunk(3, -1)
-    new = (n + (r + hr).sigmoid() * hn).tanh()
-    return (new + (z + hz).sigmoid() * (hidden - new),)
-
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": lambda x: x.tanh(),
-    "relu": lambda x: x.relu(),
-}
-
-
-def _activation(name: object) -> Callable[[Tensor], Tensor]:
-    found = _ACTIVATIONS.get(str(name))
-    if found is None:
-        raise ShapeError(f"nonlinearity: expected 'tanh' or 'relu', not {name!r}")
-    return found
-
-
-def _check_features(x: Tensor, size: int, what: str) -> None:
-    if not isinstance(x, Tensor):
-        raise DTypeError(f"input: expected a Tensor, not {type(x).__name__}")
-    if not x.ndim or not same(x.dims[-1], size):
-        raise ShapeError(
-            f"input: {what} expects {size} features in the last axis, not the shape "
-            f"{format_shape(x.dims)}"
-        )
-
-
-def _check_state(value: object, shape: tuple[Dim, ...], name: str) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
-    if len(value.dims) != len(shape) or not all(map(same, value.dims, shape)):
-        raise ShapeError(
-            f"{name}: expected the shape {format_shape(shape)}, not {format_shape(value.dims)}"
-        )
-    return value
 
 
 # ---- Layers
@@ -225,7 +171,7 @@ class _Recurrent(Module):
             x, lengths = input
         else:
             x = input
-        _check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
+        check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
         if x.ndim not in (2, 3) or (x.ndim == 2 and lengths is not None):
             raise ShapeError(
                 "input: expected the axes steps, batch and features"
@@ -263,7 +209,7 @@ class _Recurrent(Module):
         whole = []
         for name, value, width in zip(names, given, widths, strict=True):
             shape = (count, width) if single else (count, batch, width)
-            tensor = _check_state(value, shape, name)
+            tensor = check_state(value, shape, name)
             whole.append(tensor.unsqueeze(1) if single else tensor)
         return [tuple(part[k] for part in whole) for k in range(count)]
 
@@ -331,14 +277,14 @@ class RNN(_Recurrent):
         bidirectional: bool = False, *, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
         self.nonlinearity = nonlinearity
-        _activation(nonlinearity)
+        activation(nonlinearity)
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             dtype=dtype,
         )  # fmt: skip
 
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _rnn_step(_activation(self.nonlinearity))(gates, state, weight, bias)
+        return rnn_step(activation(self.nonlinearity))(gates, state, weight, bias)
 
     def forward(
         self, input: Any, hx: Tensor | None = None, *,  # noqa: A002 - PyTorch's name
@@ -376,7 +322,7 @@ class GRU(_Recurrent):
     _gates = 3
 
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _gru_step(gates, state, weight, bias)
+        return gru_step(gates, state, weight, bias)
 
     forward = RNN.forward
 
@@ -396,7 +342,7 @@ class LSTM(_Recurrent):
     _states = 2
 
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _lstm_step(gates, state, weight, bias)
+        return lstm_step(gates, state, weight, bias)
 
     def forward(
         self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,  # noqa: A002
@@ -408,115 +354,3 @@ class LSTM(_Recurrent):
         """
         out, (hidden, cell) = self._forward(input, hx, lengths)
         return out, (hidden, cell)
-
-
-# ---- Cells
-
-
-class _Cell(Module):
-    """What the three kinds of cells share."""
-
-    _gates: ClassVar[int]
-    _states: ClassVar[int] = 1
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: object = dt.float32
-    ) -> None:
-        super().__init__()
-        self.input_size = positive("input_size", input_size)
-        self.hidden_size = positive("hidden_size", hidden_size)
-        rows = self._gates * hidden_size
-        self.weight_ih = parameter((rows, input_size), dtype)
-        self.weight_hh = parameter((rows, hidden_size), dtype)
-        self.bias_ih = parameter((rows,), dtype) if bias else None
-        self.bias_hh = parameter((rows,), dtype) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew, uniformly from ±1/sqrt(hidden_size)."""
-        bound = 1 / math.sqrt(self.hidden_size)
-        for tensor in self.parameters():
-            init.uniform_(tensor, -bound, bound)
-
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        raise NotImplementedError
-
-    def _next(self, x: Tensor, hx: Any) -> State:
-        _check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
-        shape = (*x.dims[:-1], self.hidden_size)
-        if hx is None:
-            state: State = (zeros(*shape, dtype=x.dtype),) * self._states
-        else:
-            given = hx if self._states > 1 else (hx,)
-            if not isinstance(given, tuple | list) or len(given) != self._states:
-                raise DTypeError("hx: expected a pair of Tensors, hidden state and cell state")
-            state = tuple(_check_state(value, shape, "hx") for value in given)
-        return self._step(x.linear(self.weight_ih, self.bias_ih), state, self.weight_hh,
-                          self.bias_hh)  # fmt: skip
-
-    def extra_repr(self) -> str:
-        """Give the sizes."""
-        text = f"{self.input_size}, {self.hidden_size}"
-        return text if self.bias_ih is not None else text + ", bias=False"
-
-
-class RNNCell(_Cell):
-    """One step of :class:`RNN`.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        Features of the input, and of the state.
-    bias : bool
-        Whether there are biases.
-    nonlinearity : "tanh" or "relu"
-        The activation.
-    dtype : DType or str
-        Floating type of the parameters.
-    """
-
-    _gates = 1
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", *,
-        dtype: object = dt.float32,
-    ) -> None:  # fmt: skip
-        self.nonlinearity = nonlinearity
-        _activation(nonlinearity)
-        super().__init__(input_size, hidden_size, bias, dtype=dtype)
-
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _rnn_step(_activation(self.nonlinearity))(gates, state, weight, bias)
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
-        """Give the next state, of shape (batch, hidden_size) or (hidden_size,)."""
-        (hidden,) = self._next(input, hx)
-        return hidden
-
-
-class GRUCell(_Cell):
-    """One step of :class:`GRU`; the parameters are as of :class:`RNNCell`."""
-
-    _gates = 3
-
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _gru_step(gates, state, weight, bias)
-
-    forward = RNNCell.forward
-
-
-class LSTMCell(_Cell):
-    """One step of :class:`LSTM`; the parameters are as of :class:`RNNCell`."""
-
-    _gates = 4
-    _states = 2
-
-    def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-        return _lstm_step(gates, state, weight, bias)
-
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None  # noqa: A002
-    ) -> tuple[Tensor, Tensor]:
-        """Give the next hidden state and cell state."""
-        hidden, cell = self._next(input, hx)
-        return hidden, cell

@@ -21,33 +21,15 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = [
-    "cholesky",
-    "determinant",
-    "diagonal_of",
-    "eigh",
-    "exchanged",
-    "eye_like",
-    "log_determinant",
-    "lower",
-    "lu",
-    "matrices",
-    "permutation",
-    "product",
-    "pseudo_inverse",
-    "qr",
-    "solve",
-    "svd",
-    "transposed",
-    "triangular",
-    "upper",
-    "usual_tolerance",
+    "called", "cholesky", "columns_times", "determinant", "diagonal_of", "exchanged",
+    "eye_like", "in_diagonal", "log_determinant", "lower", "lu", "matrices", "nothing", "part",
+    "permutation", "product", "qr", "solve", "transposed", "triangular", "upper",
 ]  # fmt: skip
 
 #: Cycles for each multiplication and addition (bench/routines.py: solve of 8 to 64 rows).
 _CYCLES: Final = 1.0
 _SINGULAR: Final = "the matrix is singular"
 _INDEFINITE: Final = "the matrix is not positive definite"
-_ENDLESS: Final = "the matrix has elements that are not finite, or no factors were found"
 
 
 # ---- Matrices as nodes
@@ -127,13 +109,13 @@ def diagonal_of(x: UOp) -> UOp:
     return build.reduce(build.where(on, x, 0), Op.ADD, (n - 1,))
 
 
-def _columns_times(x: UOp, factors: UOp) -> UOp:
+def columns_times(x: UOp, factors: UOp) -> UOp:
     """Each column times a factor of its own."""
     wide = build.reshape(factors, (*factors.shape[:-1], 1, factors.shape[-1]))
     return x.alu(Op.MUL, build.expand(wide, x.shape))
 
 
-def _in_diagonal(x: UOp) -> UOp:
+def in_diagonal(x: UOp) -> UOp:
     """Vectors as diagonals of matrices of zeros."""
     shape = (*x.shape, x.shape[-1])
     n = len(shape)
@@ -142,14 +124,10 @@ def _in_diagonal(x: UOp) -> UOp:
     return build.where(on, wide, 0)
 
 
-def _skew(x: UOp) -> UOp:
-    return x.alu(Op.SUB, transposed(x))
-
-
 # ---- Calls
 
 
-def _called(
+def called(
     name: str, width: int, numbers: tuple[int, ...], flops: int, *operands: UOp, failure: str = ""
 ) -> UOp:
     """The rows of numbers that a routine gives, one for each matrix of the batch."""
@@ -165,7 +143,7 @@ def _called(
     return build.reshape(build.call(routine, first.dtype, *flat), (*batch, width))
 
 
-def _part(packed: UOp, start: int, *shape: int) -> UOp:
+def part(packed: UOp, start: int, *shape: int) -> UOp:
     """A part of each row of numbers, as a matrix or vector."""
     size = 1
     for d in shape:
@@ -175,7 +153,8 @@ def _part(packed: UOp, start: int, *shape: int) -> UOp:
     return build.reshape(build.shrink(packed, bounds), (*batch, *shape))
 
 
-def _nothing(batch: build.Shape, dtype: DType, *shape: int) -> UOp:
+def nothing(batch: build.Shape, dtype: DType, *shape: int) -> UOp:
+    """Zeros, a matrix or vector for each of a batch."""
     return build.full(0, dtype, (*batch, *shape))
 
 
@@ -187,11 +166,11 @@ def cholesky(a: UOp, *, checked: bool = True) -> UOp:
     n, _ = matrices(a, "cholesky", square=True)
     if build.has_zero(a.shape):
         return a
-    packed = _called(
+    packed = called(
         "cholesky", n * n, (n, int(checked)), n**3 // 3 + n * n, a,
         failure=_INDEFINITE if checked else "",
     )  # fmt: skip
-    return custom(_part(packed, 0, n, n), _cholesky_rule, a)
+    return custom(part(packed, 0, n, n), _cholesky_rule, a)
 
 
 def _cholesky_rule(node: UOp, g: UOp, _i: int) -> UOp:
@@ -214,11 +193,11 @@ def solve(a: UOp, b: UOp, *, checked: bool = True) -> UOp:
     _, m = matrices(b, "solve")
     if build.has_zero(b.shape):
         return b
-    packed = _called(
+    packed = called(
         "solve", n * m + n * n + n, (n, m, int(checked)), 2 * n**3 // 3 + 2 * n * n * m, a, b,
         failure=_SINGULAR if checked else "",
     )  # fmt: skip
-    return custom(_part(packed, 0, n, m), _solve_rule, a, b, arg=checked)
+    return custom(part(packed, 0, n, m), _solve_rule, a, b, arg=checked)
 
 
 def _solve_rule(node: UOp, g: UOp, i: int) -> UOp:
@@ -233,10 +212,10 @@ def triangular(a: UOp, b: UOp, *, is_upper: bool, unit: bool = False) -> UOp:
     _, m = matrices(b, "solve_triangular")
     if build.has_zero(b.shape):
         return b
-    packed = _called(
+    packed = called(
         "triangular", n * m, (n, m, int(is_upper), int(unit)), n * n * m + n * m, a, b
     )
-    return custom(_part(packed, 0, n, m), _triangular_rule, a, b, arg=(is_upper, unit))
+    return custom(part(packed, 0, n, m), _triangular_rule, a, b, arg=(is_upper, unit))
 
 
 def _triangular_rule(node: UOp, g: UOp, i: int) -> UOp:
@@ -262,10 +241,10 @@ def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
     if build.has_zero(a.shape):
         line = build.reshape(build.iota(m), (*(1,) * len(batch), m))
         return a, build.expand(line, (*batch, m)), build.full(0, dt.int64, (*batch, steps))
-    packed = _called("lu", m * n + m + steps, (m, n), m * n * steps, a)
-    order = _part(packed, m * n, m).cast(dt.int64)
-    taken = _part(packed, m * n + m, steps).cast(dt.int64)
-    return custom(_part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order, taken
+    packed = called("lu", m * n + m + steps, (m, n), m * n * steps, a)
+    order = part(packed, m * n, m).cast(dt.int64)
+    taken = part(packed, m * n + m, steps).cast(dt.int64)
+    return custom(part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order, taken
 
 
 def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
@@ -276,8 +255,8 @@ def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
     steps = taken.shape[-1]
     assert isinstance(steps, int)
     line = build.reshape(taken.cast(b.dtype), (*taken.shape, 1))
-    packed = _called("exchange", n * m, (n, m, steps, int(back)), n * m, line, b)
-    return custom(_part(packed, 0, n, m), _exchanged_rule, b, parts=(taken,), arg=back)
+    packed = called("exchange", n * m, (n, m, steps, int(back)), n * m, line, b)
+    return custom(part(packed, 0, n, m), _exchanged_rule, b, parts=(taken,), arg=back)
 
 
 def _exchanged_rule(node: UOp, g: UOp, _i: int) -> UOp:
@@ -410,19 +389,19 @@ def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
     k = m if complete else steps
     batch = a.shape[:-2]
     if build.has_zero(batch) or steps == 0:
-        return eye_like(_nothing(batch, a.dtype, m, k)), _nothing(batch, a.dtype, k, n)
+        return eye_like(nothing(batch, a.dtype, m, k)), nothing(batch, a.dtype, k, n)
     width = m * k + k * n + (m + 1) * max(m, n) + steps
-    packed = _called("qr", width, (m, n, k), 2 * m * n * steps + 2 * m * k * steps, a)
+    packed = called("qr", width, (m, n, k), 2 * m * n * steps + 2 * m * k * steps, a)
     packed = custom(packed, _qr_rule, a, arg=(m, n, k))
-    return _part(packed, 0, m, k), _part(packed, m * k, k, n)
+    return part(packed, 0, m, k), part(packed, m * k, k, n)
 
 
 def _qr_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (a,), (m, n, k) = node.arg.inputs, node.arg.arg
     if k > min(m, n):
         raise GradientError("qr: mode 'complete' has no gradient where there are more rows")
-    q, r = _part(node, 0, m, k), _part(node, m * k, k, n)
-    gq, gr = _part(g, 0, m, k), _part(g, m * k, k, n)
+    q, r = part(node, 0, m, k), part(node, m * k, k, n)
+    gq, gr = part(g, 0, m, k), part(g, m * k, k, n)
     if m >= n:
         return _qr_square(q, r, gq, gr)
     # Roberts and Roberts, arXiv:2009.10071: the columns beyond the rows follow the others.
@@ -442,109 +421,3 @@ def _qr_square(q: UOp, r: UOp, gq: UOp, gr: UOp) -> UOp:
     both = lower(inner).alu(Op.ADD, transposed(below))
     whole = gq.alu(Op.ADD, product(q, both))
     return transposed(triangular(r, transposed(whole), is_upper=True))
-
-
-# ---- Eigenvalues and singular values
-
-
-def eigh(a: UOp) -> tuple[UOp, UOp]:
-    """Ascending eigenvalues of symmetric matrices, of which the lower triangle is read; vectors."""
-    n, _ = matrices(a, "eigh", square=True)
-    batch = a.shape[:-2]
-    if build.has_zero(a.shape):
-        return _nothing(batch, a.dtype, n), a
-    packed = _called("eigh", n * n + 2 * n, (n,), 9 * n**3 + 20 * n * n, a, failure=_ENDLESS)
-    packed = custom(packed, _eigh_rule, a, arg=n)
-    return _part(packed, n * n, n), transposed(_part(packed, 0, n, n))
-
-
-def _differences(values: UOp) -> UOp:
-    """Value j less value i, and 1 on the diagonal."""
-    n = values.shape[-1]
-    shape = (*values.shape, n)
-    own = build.expand(build.reshape(values, (*values.shape, 1)), shape)
-    other = build.expand(build.reshape(values, (*values.shape[:-1], 1, n)), shape)
-    axis = len(shape) - 2
-    on = build.iota_along(shape, axis).eq(build.iota_along(shape, axis + 1))
-    return build.where(on, 1, other.alu(Op.SUB, own))
-
-
-def _over(x: UOp, divisors: UOp) -> UOp:
-    """Quotients; 0 where there is nothing to divide, also by 0."""
-    nothing = x.eq(build.zeros_like(x))
-    return build.where(nothing, 0, x.alu(Op.DIV, build.where(nothing, 1, divisors)))
-
-
-def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Giles, Collected matrix derivative results, 2008, section 3.1.
-    n = node.arg.arg
-    values, vectors = _part(node, n * n, n), transposed(_part(node, 0, n, n))
-    of_values, of_vectors = _part(g, n * n, n), transposed(_part(g, 0, n, n))
-    inner = _over(product(transposed(vectors), of_vectors), _differences(values))
-    on = eye_like(inner)
-    inner = build.where(on.ne(build.zeros_like(on)), _in_diagonal(of_values), inner)
-    return product(vectors, inner, transposed(vectors))
-
-
-def svd(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """U, descending singular values and V^T, with as many columns and rows as there are values."""
-    m, n = matrices(a, "svd")
-    if m < n:
-        v, values, u = svd(transposed(a))
-        return transposed(u), values, transposed(v)
-    batch = a.shape[:-2]
-    if build.has_zero(a.shape):
-        nothing = _nothing(batch, a.dtype, m, n)
-        return nothing, _nothing(batch, a.dtype, n), eye_like(_nothing(batch, a.dtype, n, n))
-    packed = _called(
-        "svd", n * m + n + n * n, (m, n), 10 * n * n * (2 * m + n), transposed(a), failure=_ENDLESS
-    )
-    packed = custom(packed, _svd_rule, a, arg=(m, n))
-    u = transposed(_part(packed, 0, n, m))
-    return u, _part(packed, n * m, n), _part(packed, n * m + n, n, n)
-
-
-def _svd_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Townsend, Differentiating the singular value decomposition, 2016; real, m >= n.
-    m, n = node.arg.arg
-    u, gu = (transposed(_part(x, 0, n, m)) for x in (node, g))
-    s, gs = (_part(x, n * m, n) for x in (node, g))
-    v, gv = (transposed(_part(x, n * m + n, n, n)) for x in (node, g))
-    squares = _differences(s.alu(Op.MUL, s))
-    left = _over(_skew(product(transposed(u), gu)), squares)
-    right = _over(_skew(product(transposed(v), gv)), squares)
-    inner = _columns_times(left, s).alu(Op.ADD, transposed(_columns_times(transposed(right), s)))
-    inner = inner.alu(Op.ADD, _in_diagonal(gs))
-    out = product(u, inner)
-    if m > n:
-        apart = gu.alu(Op.SUB, product(u, transposed(u), gu))
-        wide = build.expand(build.reshape(s, (*s.shape[:-1], 1, s.shape[-1])), apart.shape)
-        out = out.alu(Op.ADD, _over(apart, wide))
-    return product(out, transposed(v))
-
-
-def usual_tolerance(x: UOp) -> float:
-    """The share of the greatest singular value up to which others count as 0."""
-    sides = matrices(x, "singular values")
-    return max(sides) * (2.0**-23 if x.dtype is dt.float32 else 2.0**-52)
-
-
-def pseudo_inverse(a: UOp, tolerance: UOp) -> UOp:
-    """The pseudo-inverse: what singular values above `tolerance` make, one for each matrix."""
-    u, s, vt = svd(a)
-    limit = build.expand(build.reshape(tolerance, (*tolerance.shape, 1)), s.shape)
-    one = build.full(1, s.dtype, s.shape)
-    inverse = build.where(limit.alu(Op.LT, s), one.alu(Op.DIV, s), 0)
-    value = product(_columns_times(transposed(vt), inverse), transposed(u))
-    return custom(value, _pseudo_rule, a)
-
-
-def _pseudo_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973, equation 4.12, of constant rank.
-    (a,) = node.arg.inputs
-    turned, back = transposed(node), transposed(g)
-    k = product(back, node)
-    outer = product(k, turned)
-    out = outer.alu(Op.SUB, transposed(product(node, k)))
-    out = out.alu(Op.SUB, product(a, node, outer))
-    return out.alu(Op.ADD, product(turned, node, back.alu(Op.SUB, product(k, a))))

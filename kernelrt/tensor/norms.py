@@ -92,8 +92,8 @@ def any_norm(
 
 def singular_values(x: _T, axes: Sequence[int]) -> _T:
     """The singular values of the matrices that two axes hold, along a new last axis."""
-    from kernelrt.tensor import linalg
+    from kernelrt.tensor import spectral
 
     rest = [a for a in range(x.ndim) if a not in axes]
     moved = x.permute(*rest, *axes)
-    return moved._of(linalg.svd(moved.uop)[1])
+    return moved._of(spectral.svd(moved.uop)[1])

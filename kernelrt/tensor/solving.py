@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import build, linalg
+from kernelrt.tensor import build, linalg, spectral
 from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import flag
@@ -124,12 +124,12 @@ class LinalgMethods(_Below):
         """
         node = self.uop
         linalg.matrices(node, "pinv")
-        share = linalg.usual_tolerance(node) if rcond is None else float(rcond)
+        share = spectral.usual_tolerance(node) if rcond is None else float(rcond)
         if build.has_zero(node.shape):
             return self._of(linalg.transposed(node))
-        _, s, _ = linalg.svd(node)
+        _, s, _ = spectral.svd(node)
         top = build.reduce(s, Op.MAX, (len(s.shape) - 1,))
-        return self._of(linalg.pseudo_inverse(node, build.mul(top, share)))
+        return self._of(spectral.pseudo_inverse(node, build.mul(top, share)))
 
     def matrix_power(self, n: int) -> Self:
         """The matrix product of `n` equal factors; of the inverse where `n` is negative."""
@@ -234,7 +234,7 @@ class LinalgMethods(_Below):
     def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
         node = self.uop
         m, n = linalg.matrices(node, "svd")
-        u, s, vt = (self._of(x) for x in linalg.svd(node))
+        u, s, vt = (self._of(x) for x in spectral.svd(node))
         if full and m > n:
             u = u._completed()
         elif full and n > m:
@@ -252,7 +252,7 @@ class LinalgMethods(_Below):
     def _eigen(self, *, upper: bool) -> Eigen[Self]:
         node = self.uop
         linalg.matrices(node, "eigh", square=True)
-        values, vectors = linalg.eigh(linalg.transposed(node) if upper else node)
+        values, vectors = spectral.eigh(linalg.transposed(node) if upper else node)
         return Eigen(self._of(values), self._of(vectors))
 
     # ---- solutions

@@ -62,7 +62,7 @@ CALLS = {
             lambda x, _: np.dot(x, np.stack([B.T, A.T]))],
     "outer": [np.outer], "inner": [np.inner],
     "kron": [np.kron],
-    "tensordot": [lambda x, y: np.tensordot(x, y), lambda x, _: np.tensordot(x, B.T, axes=1)],
+    "tensordot": [np.tensordot, lambda x, _: np.tensordot(x, B.T, axes=1)],
     "einsum": [lambda x, _: np.einsum("ij,kj->ik", x, B)],
     "linalg.norm": [lambda x, _: np.linalg.norm(x), lambda x, _: np.linalg.norm(x, 1, axis=1)],
     "zeros_like": [lambda x, _: np.zeros_like(x)], "ones_like": [lambda x, _: np.ones_like(x)],
