@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Self, cast
 
+from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape, format_size, same
@@ -145,7 +146,7 @@ def einsum(*operands: object) -> Tensor:
     Returns
     -------
     Tensor
-        In the type of the operands.
+        In the type of the operands; int64 for the sums of one operand of integers or bools.
 
     Raises
     ------
@@ -166,6 +167,8 @@ def einsum(*operands: object) -> Tensor:
     dtype = joint_type(t.uop for t in tensors)
     if dtype.is_bool and len(tensors) > 1:
         raise DTypeError("einsum: bools have no products to sum; cast them to integers")
+    if len(tensors) == 1 and not dtype.is_float and not set(inputs[0]) <= set(output):
+        dtype = dt.int64  # as of sum
     pairs = [_diagonal(t.uop.cast(dtype), term) for t, term in zip(tensors, inputs, strict=True)]
     _check_sizes(pairs, equation)
     return tensors[0]._of(contracted([n for n, _ in pairs], [t for _, t in pairs], output))

@@ -240,7 +240,7 @@ class LossMethods(_Below):
         gap = top.alu(Op.SUB, chosen)
         if smooth:
             mean = build.reduce(x, Op.ADD, (axis,))
-            share = 1 / max(_size(x.shape[axis]), 1)
+            share = 1 / _classes(x.shape[axis])
             mean = build.mul(mean, build.full(share, x.dtype, mean.shape))
             # Differences are weighed, not scores: those of one class alone are exactly 0.
             spread = top.alu(Op.SUB, mean)
@@ -336,7 +336,7 @@ class LossMethods(_Below):
         table = self._class_weights(weight, self.dims[axis])
         line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
         scores = self.cast(self.dtype.accumulator).log_softmax(axis)
-        even = -(scores * table.reshape(line)).sum(axis) / float(_size(self.dims[axis]))
+        even = -(scores * table.reshape(line)).sum(axis) / _classes(self.dims[axis])
         picked, labels, ignored = self._chosen(
             scores.uop, target, axis, ignore_index, "cross_entropy"
         )
@@ -354,7 +354,7 @@ class LossMethods(_Below):
         dtype = dt.promote(self.dtype, target.dtype)
         target = target.cast(dtype.accumulator)
         if smooth:
-            target = target * (1 - smooth) + smooth / _size(self.dims[axis])
+            target = target * (1 - smooth) + smooth / _classes(self.dims[axis])
         scores = self.cast(dtype.accumulator).log_softmax(axis)
         if weight is not None:
             line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
@@ -441,21 +441,22 @@ class LossMethods(_Below):
         """Divergence of probabilities `target` from these log-probabilities.
 
         With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has
-        no gradient, one below 0 costs NaN. "batchmean"
-        divides the sum by the size of the first axis.
+        no gradient, one below 0 costs NaN. "batchmean" divides the sum by the size of the first
+        axis.
         """
         x, y = self._pair(target, "kl_div")
         a, b = x._unify(("target", y))
         wide = a.dtype.accumulator
         a, b, narrow = a.cast(wide), b.cast(wide), a.dtype
         gap = b.alu(Op.EXP).alu(Op.MUL, b.alu(Op.SUB, a)) if log_target else divergence(a, b)
-        losses = self._of(gap.cast(narrow))
+        losses = self._of(gap)
         if reduction == "batchmean":
-            return losses.sum() / (x.shape[0] if x.ndim else 1)
-        return losses._reduced(reduction)
+            return (losses.sum() / (x.shape[0] if x.ndim else 1)).cast(narrow)
+        return losses._reduced(reduction).cast(narrow)
 
 
-def _size(size: object) -> int:
+def _classes(size: object) -> float:
+    """Among how many classes a probability is shared; of none it is 0 altogether."""
     if not isinstance(size, int):
         raise DTypeError("label_smoothing: the number of classes must be fixed")
-    return size
+    return float(max(size, 1))

@@ -52,9 +52,9 @@ def _differences(values: UOp) -> UOp:
 
 
 def _over(x: UOp, divisors: UOp) -> UOp:
-    """Quotients; 0 where there is nothing to divide, also by 0."""
-    none = x.eq(build.zeros_like(x))
-    return build.where(none, 0, x.alu(Op.DIV, build.where(none, 1, divisors)))
+    """Quotients, linear in `x` also where it is 0; 0 by 0 is 0."""
+    both = x.eq(build.zeros_like(x)).alu(Op.AND, divisors.eq(build.zeros_like(divisors)))
+    return x.alu(Op.DIV, build.where(both, 1, divisors))
 
 
 def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:

@@ -29,7 +29,8 @@ def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Pa
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")
-    command = [compiler, "-std=c11", f"-I{CSRC}", *flags, *map(str, sources), "-o", str(output)]
+    flags = ["-std=c11", f"-I{CSRC}", *flags]
+    command = [compiler, *flags, *map(str, sources), "-o", str(output), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
     return output

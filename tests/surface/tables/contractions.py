@@ -7,6 +7,8 @@ def einsum(name, equation, *shapes, **options):
     return Row(f"einsum {name}", lambda k, *x: k.einsum(equation, *x), shapes, **options)
 
 
+ORDER = "torch adds up infinite products in an order of its own"
+
 ROWS = [
     einsum("matmul", "ij,jk->ik", "a b", "b c", ints=True),
     einsum("implicit", "ij,jk", "a b", "b c"),
@@ -25,7 +27,7 @@ ROWS = [
     einsum("broadcast_summed", "ij,jk->ik", "a 1", "b c"),
     einsum("attention", "bqhd,bkhd->bhqk", "n q 2 d", "n k 2 d"),
     einsum("merged", "bhqk,bkhd->bqhd", "n 2 q k", "n k 2 d"),
-    einsum("bilinear", "bn,anm,bm->ba", "b n", "a n m", "b m", tol=4),
+    einsum("bilinear", "bn,anm,bm->ba", "b n", "a n m", "b m", tol=4, special=(2,), why=ORDER),
     einsum("chain", "ab,bc,cd,de->ae", "a b", "b c", "c d", "d e", tol=4),
     einsum("many", "a,b,c,d,e,f,ab->cf", "a", "2", "c", "2", "3", "f", "a 2", tol=16),
     einsum("many_greedy", "a,a,b,b,c,c,ab,bc->ac", "a", "a", "b", "b", "c", "c", "a b", "b c",
@@ -65,7 +67,9 @@ ROWS = [
     Row("cross_first", lambda k, x, y: x.cross(y), ("a 3 3", "a 3 3"), sizes={"a": 2}),
     Row("chain_matmul", lambda k, x, y, z: k.chain_matmul(x, y, z), ("a b", "b c", "c d"), tol=2),
     Row("bilinear", lambda k, x, y, w, b: k.bilinear(x, y, w, b), ("n a", "n b", "o a b", "o"),
-        torch=lambda t, x, y, w, b: t.nn.functional.bilinear(x, y, w, b), tol=4),
+        torch=lambda t, x, y, w, b: t.nn.functional.bilinear(x, y, w, b), tol=4,
+        special=False, why=ORDER),
     Row("bilinear_plain", lambda k, x, y, w: k.bilinear(x, y, w), ("m n a", "m n b", "o a b"),
-        torch=lambda t, x, y, w: t.nn.functional.bilinear(x, y, w), tol=4),
+        torch=lambda t, x, y, w: t.nn.functional.bilinear(x, y, w), tol=4,
+        special=False, why=ORDER),
 ]

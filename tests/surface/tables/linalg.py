@@ -104,7 +104,9 @@ ROWS = [
     row("matrix_rank", lambda k, x: k.linalg.matrix_rank(x @ x.mT), ("5 2",), grad=False,
         zero=False),
     row("cond", lambda k, x: k.linalg.cond(regular(k, x)), ("b 3 3",), tol=500.0),
-    row("cond_one", lambda k, x: k.linalg.cond(regular(k, x), 1), ("3 3",), zero=False, tol=500.0),
+    row("cond_one", lambda k, x: k.linalg.cond(regular(k, x), 1), ("3 3",), zero=False, tol=500.0,
+        torch=lambda t, x: t.linalg.matrix_norm(regular(t, x), 1)
+        * t.linalg.matrix_norm(t.linalg.inv(regular(t, x)), 1)),
     row("cross", lambda k, x, y: k.linalg.cross(x, y), ("b 3", "b 3")),
     row("vecdot", lambda k, x, y: k.linalg.vecdot(x, y), ("b n", "b n")),
     row("vander", lambda k, x: k.linalg.vander(x, N=4), ("b n",), zero=False),

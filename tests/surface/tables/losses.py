@@ -32,6 +32,10 @@ def row(name, shapes, label="", sign=False, before=None, **options):
 FIELDS = {"tol", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
 SIGNS = Index("a b", "2")
 CLASSES = ("a c", Index("a", "c"))
+#: What is given for infinities is checked in tests/nn/test_losses_and_limits.py.
+UNLIMITED = {"special": False, "why": "torch's of infinities is NaN where there is a limit"}
+NO_CLASSES = "of no classes torch's mean is NaN"
+UNSET = "torch's mean over no samples is memory that nothing was written to"
 REFUSED = {"special": False, "why": "torch refuses numbers that are no probabilities"}
 
 
@@ -59,9 +63,10 @@ ROWS = [
     row("cross_entropy", ("a c d e", Index("a d e", "c")), "_images", tol=4),
     row("cross_entropy", CLASSES, "_ignored", ignore_index=1, tol=4),
     row("cross_entropy", CLASSES, "_smooth", label_smoothing=0.2, tol=4),
-    row("cross_entropy", ("a c d", PROBABILITIES), "_probabilities", tol=4),
+    row("cross_entropy", ("a c d", PROBABILITIES), "_probabilities", tol=4, zero="a d",
+        why=NO_CLASSES),
     row("cross_entropy", ("a c", In("a c", 0, 1)), "_smooth_probabilities", label_smoothing=0.1,
-        tol=4),
+        tol=4, zero="a", why=NO_CLASSES),
     row("cross_entropy", ("c", Index("", "c")), "_one", tol=4),
     weighted("cross_entropy", (*CLASSES, Pos("c")), "_weighted"),
     weighted("cross_entropy", (*CLASSES, Pos("c")), "_all", label_smoothing=0.3, ignore_index=0),
@@ -71,19 +76,19 @@ ROWS = [
     row("nll_loss", ("a c d e", Index("a d e", "c")), "_images"),
     row("nll_loss", CLASSES, "_ignored", ignore_index=0),
     weighted("nll_loss", ("a c d", Index("a d", "c"), Pos("c")), "_weighted"),
-    row("kl_div", ("a b", In("a b", 0, 1))),
-    row("kl_div", ("a b", "a b"), "_log_target", log_target=True),
+    row("kl_div", ("a b", In("a b", 0, 1)), **UNLIMITED),
+    row("kl_div", ("a b", "a b"), "_log_target", log_target=True, **UNLIMITED),
     Row("kl_div_batchmean", lambda k, x, y: x.kl_div(y, reduction="batchmean"),
-        ("a b", In("a b", 0, 1)),
+        ("a b", In("a b", 0, 1)), **UNLIMITED,
         torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean")),
     row("binary_cross_entropy", (UNIT, UNIT), **REFUSED),
     Row("binary_cross_entropy_weight", lambda k, x, y, w: x.binary_cross_entropy(y, w),
         (UNIT, UNIT, Pos("b")), second=False, grad=False, **REFUSED,
         torch=lambda t, x, y, w: t.nn.functional.binary_cross_entropy(x, y, w)),
-    row("binary_cross_entropy_with_logits", ("a b", UNIT)),
+    row("binary_cross_entropy_with_logits", ("a b", UNIT), **UNLIMITED),
     Row("binary_cross_entropy_with_logits_weights",
         lambda k, x, y, w, p: x.binary_cross_entropy_with_logits(y, w, pos_weight=p),
-        ("a b", UNIT, Pos("a 1"), Pos("b")), special=False,
+        ("a b", UNIT, Pos("a 1", grad=False), Pos("b", grad=False)), special=False,
         why="infinities times weights of 0 are NaN in torch",
         torch=lambda t, x, y, w, p: t.nn.functional.binary_cross_entropy_with_logits(
             x, y, w, pos_weight=p)),
@@ -99,13 +104,13 @@ ROWS = [
         eps=0.01, tol=4),
     row("triplet_margin_with_distance_loss", ("a b", "a b", "a b"), tol=4,
         distance_function=lambda x, y: (x - y).abs().amax(-1)),
-    row("multi_margin_loss", CLASSES),
-    row("multi_margin_loss", CLASSES, "_squares", p=2, margin=0.5),
+    row("multi_margin_loss", CLASSES, zero="c", why=UNSET),
+    row("multi_margin_loss", CLASSES, "_squares", p=2, margin=0.5, zero="c", why=UNSET),
     row("multi_margin_loss", ("c", Index("", "c")), "_one"),
     weighted("multi_margin_loss", (*CLASSES, Pos("c")), "_weighted", p=2),
-    row("multilabel_margin_loss", ("a c", Index("a c", "c", -1)), tol=4),
+    row("multilabel_margin_loss", ("a c", Index("a c", "c", -1)), tol=4, zero="c", why=UNSET),
     row("multilabel_margin_loss", ("c", Index("c", "c", -1)), "_one", tol=4),
-    row("multilabel_soft_margin_loss", ("a b", In("a b", 0, 1))),
+    row("multilabel_soft_margin_loss", ("a b", In("a b", 0, 1)), **UNLIMITED),
     row("poisson_nll_loss", ("a b", Pos("a b"))),
     row("poisson_nll_loss", (Pos("a b"), Pos("a b")), "_counts", log_input=False, full=True, tol=4),
     row("gaussian_nll_loss", ("a b", "a b", Pos("a b")), special=False,
