@@ -13,8 +13,9 @@ from kernelrt.tensor.marks import custom
 
 __all__ = [
     "at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
-    "logistic_loss", "power", "product", "quotient", "remainder", "reversed_quotient", "rsqrt",
-    "sigmoid", "sign", "softplus", "step", "total", "truncated_remainder", "whole_power",
+    "log_divergence", "logistic_loss", "power", "product", "quotient", "remainder",
+    "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "step", "total",
+    "truncated_remainder", "whole_power",
 ]  # fmt: skip
 
 
@@ -310,6 +311,12 @@ def divergence(x: UOp, y: UOp) -> UOp:
 
 def _nothing(x: UOp, y: UOp) -> UOp:
     return y.eq(build.zeros_like(y)).alu(Op.AND, x.eq(x))
+
+
+def log_divergence(x: UOp, y: UOp) -> UOp:
+    """``exp(y) * (y - x)``; 0 where ``exp(y)`` is, unless `x` is NaN."""
+    chance = y.alu(Op.EXP)
+    return chance.alu(Op.MUL, build.where(_nothing(x, chance), 0, y.alu(Op.SUB, x)))
 
 
 def _divergence_rule(node: UOp, g: UOp, i: int) -> UOp:

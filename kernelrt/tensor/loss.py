@@ -10,7 +10,13 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import shape_of
-from kernelrt.tensor.functions import binary_loss, divergence, huber, logistic_loss
+from kernelrt.tensor.functions import (
+    binary_loss,
+    divergence,
+    huber,
+    log_divergence,
+    logistic_loss,
+)
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.positions import check_labels
 from kernelrt.tensor.totals import log_total, normalize
@@ -448,7 +454,7 @@ class LossMethods(_Below):
         a, b = x._unify(("target", y))
         wide = a.dtype.accumulator
         a, b, narrow = a.cast(wide), b.cast(wide), a.dtype
-        gap = b.alu(Op.EXP).alu(Op.MUL, b.alu(Op.SUB, a)) if log_target else divergence(a, b)
+        gap = (log_divergence if log_target else divergence)(a, b)
         losses = self._of(gap)
         if reduction == "batchmean":
             return (losses.sum() / (x.shape[0] if x.ndim else 1)).cast(narrow)

@@ -32,7 +32,7 @@ def row(name, shapes, label="", sign=False, before=None, **options):
 FIELDS = {"tol", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
 SIGNS = Index("a b", "2")
 CLASSES = ("a c", Index("a", "c"))
-#: What is given for infinities is checked in tests/nn/test_losses_and_limits.py.
+#: What is given for infinities is checked in tests/nn/test_limits_of_losses.py.
 UNLIMITED = {"special": False, "why": "torch's of infinities is NaN where there is a limit"}
 NO_CLASSES = "of no classes torch's mean is NaN"
 UNSET = "torch's mean over no samples is memory that nothing was written to"
