@@ -22,9 +22,10 @@ krt_routine krt_solve_f32, krt_solve_f64;
 krt_routine krt_triangular_f32, krt_triangular_f64;
 /* [m, n, k] A -> Q (m * k), R (k * n); works in (m + 1) * max(m, n) + k. */
 krt_routine krt_qr_f32, krt_qr_f64;
-/* [n] A -> V (n * n, vectors in rows), ascending values (n); works in 2 n. Of the lower triangle. */
+/* [n] A -> V (n * n, vectors in rows), ascending values (n); works in 2 n. Of the lower triangle.
+ * May fail: not finite. */
 krt_routine krt_eigh_f32, krt_eigh_f64;
-/* [m, n], m >= n, A^T -> U^T (n * m), descending values (n), V^T (n * n). */
+/* [m, n], m >= n, A^T -> U^T (n * m), descending values (n), V^T (n * n). May fail: not finite. */
 krt_routine krt_svd_f32, krt_svd_f64;
 
 #endif

@@ -6,7 +6,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt.errors import GradientError, VariableError
+from kernelrt.errors import VariableError
 from kernelrt.func.levels import Level, called, floats_of
 from kernelrt.func.transforms import Argnums, entering, push
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
@@ -167,23 +167,8 @@ def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
     seed = mark(build.full(0, output.dtype, shape), Leaf())
     flown = level.zeros(level.flowing([output], [seed]), points)
     units = _units(shape, output.dtype)
-    try:
-        nodes = batched(flown, {seed: units}, count)
-    except GradientError:  # a routine on the way takes one problem
-        nodes = _one_by_one(level, output, points, units)
+    nodes = batched(flown, {seed: units}, count)
     return [build.reshape(n, s) for n, s in zip(nodes, whole, strict=True)]
-
-
-def _one_by_one(level: Level, output: Tensor, points: Sequence[Tensor], units: UOp) -> list[UOp]:
-    """As rows of a batch, each with a backward pass of its own."""
-    lines: list[list[UOp]] = [[] for _ in points]
-    for i in range(math.prod(_shape(output, "jacrev"))):
-        bounds = [(i, i + 1), *((0, d) for d in units.shape[1:])]
-        unit = build.reshape(build.shrink(units, bounds), output.dims)
-        nodes = level.zeros(level.flowing([output], [unit]), points)
-        for line, node in zip(lines, nodes, strict=True):
-            line.append(build.reshape(node, (1, *node.shape)))
-    return [build.cat(line, 0) for line in lines]
 
 
 def _columns(level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]) -> list[list[UOp]]:
@@ -199,28 +184,9 @@ def _columns(level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]) 
             continue
         units = _units(shape, point.dtype)
         seeds[i] = mark(seeds[i], Leaf())
-        nodes = tangents_of(seeds)
-        try:
-            columns = batched(nodes, {seeds[i]: units}, count)
-        except GradientError:  # a routine on the way takes one problem
-            columns = _directions_one_by_one(tangents_of, seeds, i, units, count)
+        columns = batched(tangents_of(seeds), {seeds[i]: units}, count)
         found.append([_last(c, o, shape) for c, o in zip(columns, outputs, strict=True)])
     return found
-
-
-def _directions_one_by_one(
-    tangents_of: Callable[[Sequence[UOp]], list[UOp]],
-    seeds: list[UOp],
-    i: int,
-    units: UOp,
-    count: int,
-) -> list[UOp]:
-    lines: list[list[UOp]] = []
-    for k in range(count):
-        bounds = [(k, k + 1), *((0, d) for d in units.shape[1:])]
-        seeds[i] = build.reshape(build.shrink(units, bounds), units.shape[1:])
-        lines.append([build.reshape(n, (1, *n.shape)) for n in tangents_of(seeds)])
-    return [build.cat(line, 0) for line in zip(*lines, strict=True)]
 
 
 def _last(columns: UOp, output: Tensor, shape: tuple[int, ...]) -> UOp:

@@ -165,10 +165,15 @@ def _sink(u: UOp) -> str | None:
 def _call(u: UOp) -> str | None:
     if not isinstance(u.arg, Routine):
         return f"its arg {u.arg!r} must be a Routine"
-    if any(s.op is not Op.PARAM for s in u.src) or u.dtype is not u.src[0].dtype:
-        return "takes PARAMs, and has the type of the first, its result"
-    if u.arg.failure and u.src[-1].dtype is not dt.int64:
-        return "may fail; its last PARAM is the status word, an int64"
+    if any(s.op is not Op.PARAM for s in u.src):
+        return "takes PARAMs"
+    known = u.arg.signature
+    rows, width = u.arg.shape
+    slots = [(known.gives, rows * width), *((known.reads, size) for size in u.arg.operands)]
+    if u.arg.failure:
+        slots.append((dt.int64, 1))  # the status word
+    if u.dtype is not known.gives or [(s.dtype, s.arg[1]) for s in u.src] != slots:
+        return f"its PARAMs must be {', '.join(f'{dtype.name} x {size}' for dtype, size in slots)}"
     return None
 
 

@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kernelrt import dtype as dt
+from kernelrt.errors import SpecError
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Routine", "is_call"]
+__all__ = ["SIGNATURES", "Routine", "Signature", "is_call"]
 
 
 def is_call(ast: UOp) -> bool:
     """Whether a kernel AST is the call of a routine."""
     return ast.op is Op.SINK and len(ast.src) == 1 and ast.src[0].op is Op.CALL
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a routine reads and writes in one problem, by its own numbers, and what that costs.
+
+    Attributes
+    ----------
+    numbers : tuple of str
+        Sizes and options that the function is told, in their order.
+    operands : tuple of callable
+        Elements of each operand, by the numbers.
+    result : callable
+        Elements of the result and of what the function works in behind it.
+    cycles : callable
+        What one problem takes on one core, by estimate.
+    reads, gives : DType
+        Of the operands and of the result.
+    failure : str
+        What it means if the function reports that it failed, for people; empty if it never does.
+        One that has a number ``checked`` reports it only where that is not 0.
+    """
+
+    numbers: tuple[str, ...]
+    operands: tuple[Callable[..., int], ...]
+    result: Callable[..., int]
+    cycles: Callable[..., int]
+    reads: DType
+    gives: DType
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +63,126 @@ class Routine:
     Attributes
     ----------
     name : str
-        The C function, without its prefix ``krt_``.
-    shape : tuple of int
-        Of the result.
+        The C function, without its prefix ``krt_``; a key of :data:`SIGNATURES`.
     rows : int
         Problems, which may be solved side by side.
     numbers : tuple of int
         Sizes and options that the function is told.
-    cycles : int
-        What all problems take on one core, by estimate.
-    failure : str
-        What it means if the function reports that it failed, for people; empty if it never does.
+
+    Raises
+    ------
+    SpecError
+        There is no such routine, or it takes other numbers.
     """
 
     name: str
-    shape: tuple[int, ...]
     rows: int
-    numbers: tuple[int, ...] = ()
-    cycles: int = 0
-    failure: str = ""
+    numbers: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        known = SIGNATURES.get(self.name)
+        if known is None:
+            raise SpecError(f"there is no routine {self.name!r}")
+        if len(self.numbers) != len(known.numbers) or min((self.rows, *self.numbers)) < 0:
+            raise SpecError(
+                f"routine {self.name}: expected numbers {known.numbers} of at least 0 for each of "
+                f"some rows, not {self.numbers} for {self.rows}"
+            )
+
+    @property
+    def signature(self) -> Signature:
+        """What it reads and writes."""
+        return SIGNATURES[self.name]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the result: a row for each problem."""
+        return self.rows, self.signature.result(*self.numbers)
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """Elements of each operand."""
+        return tuple(self.rows * size(*self.numbers) for size in self.signature.operands)
+
+    @property
+    def cycles(self) -> int:
+        """What all problems take on one core, by estimate."""
+        return int(self.rows * self.signature.cycles(*self.numbers))
+
+    @property
+    def failure(self) -> str:
+        """What it means if it fails; empty if it never does."""
+        known = self.signature
+        told = dict(zip(known.numbers, self.numbers, strict=True))
+        return known.failure if told.get("checked", 1) else ""
+
+
+_SINGULAR: Final = "the matrix is singular, or has elements that are not finite"
+_INDEFINITE: Final = "the matrix is not positive definite"
+_ENDLESS: Final = "the matrix has elements that are not finite, or no factors were found"
+
+
+def _matrix(
+    numbers: str,
+    operands: tuple[Callable[..., int], ...],
+    result: Callable[..., int],
+    cycles: Callable[..., int],
+    failure: str = "",
+) -> Mapping[str, Signature]:
+    """In single and in double precision."""
+    return {
+        f"f{kind.bits}": Signature(
+            tuple(numbers.split()), operands, result, cycles, kind, kind, failure
+        )
+        for kind in (dt.float32, dt.float64)
+    }
+
+
+#: Of csrc/linalg.h, where each is described. A multiplication and addition counts as a cycle
+#: (bench/routines.py: solve of 8 to 64 rows).
+_LINALG: Final = {
+    "cholesky": _matrix(
+        "n checked", (lambda n, _: n * n,), lambda n, _: n * n,
+        lambda n, _: n**3 // 3 + n * n, _INDEFINITE,
+    ),
+    "lu": _matrix(
+        "m n", (lambda m, n: m * n,), lambda m, n: m * n + m + min(m, n),
+        lambda m, n: m * n * min(m, n),
+    ),
+    "exchange": _matrix(
+        "n m steps back", (lambda _n, _m, steps, _: steps, lambda n, m, *_: n * m),
+        lambda n, m, *_: n * m, lambda n, m, *_: n * m,
+    ),
+    "solve": _matrix(
+        "n m checked", (lambda n, *_: n * n, lambda n, m, _: n * m),
+        lambda n, m, _: n * m + n * n + n, lambda n, m, _: 2 * n**3 // 3 + 2 * n * n * m, _SINGULAR,
+    ),
+    "triangular": _matrix(
+        "n m upper unit", (lambda n, *_: n * n, lambda n, m, *_: n * m),
+        lambda n, m, *_: n * m, lambda n, m, *_: n * n * m + n * m,
+    ),
+    "qr": _matrix(
+        "m n k", (lambda m, n, _: m * n,),
+        lambda m, n, k: m * k + k * n + (m + 1) * max(m, n) + min(m, n),
+        lambda m, n, k: 2 * m * min(m, n) * (n + k),
+    ),
+    "eigh": _matrix(
+        "n", (lambda n: n * n,), lambda n: n * n + 2 * n, lambda n: 9 * n**3 + 20 * n * n, _ENDLESS
+    ),
+    "svd": _matrix(
+        "m n", (lambda m, n: m * n,), lambda m, n: n * m + n + n * n,
+        lambda m, n: 10 * n * n * (2 * m + n), _ENDLESS,
+    ),
+}  # fmt: skip
+
+#: Every routine, by the name of its C function.
+SIGNATURES: Final[Mapping[str, Signature]] = {
+    # Of csrc/sort.h; cycles for each key by bench/routines.py.
+    "argsort_u32": Signature(
+        ("n",), (lambda n: n,), lambda n: 2 * n, lambda n: 20 * n, dt.uint32, dt.int64
+    ),
+    "argsort_u64": Signature(
+        ("n",), (lambda n: n,), lambda n: 4 * n, lambda n: 60 * n, dt.uint64, dt.int64
+    ),
+    **{f"{name}_{kind}": found for name, kinds in _LINALG.items() for kind, found in kinds.items()},
+}

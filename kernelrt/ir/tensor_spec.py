@@ -6,6 +6,7 @@ noticed.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
@@ -189,9 +190,14 @@ def _cat(u: UOp) -> str | None:
 def _call(u: UOp) -> str | None:
     if not isinstance(u.arg, Routine):
         return f"its arg {u.arg!r} must be a Routine"
+    known = u.arg.signature
+    if u.dtype is not known.gives or any(s.dtype is not known.reads for s in u.src):
+        return f"reads {known.reads.name} and gives {known.gives.name}"
     for s in u.src:
         if not is_static(s.shape) or 0 in s.shape:
             return f"an operand has shape {s.shape}; routines take elements of known number"
+    if tuple(math.prod(s.shape) for s in u.src) != u.arg.operands:
+        return f"its operands must have {u.arg.operands} elements"
     return None
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from kernelrt._routines import ADDRESSES
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
-from kernelrt.errors import SpecError
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.routine import is_call
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
@@ -38,14 +37,12 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     Raises
     ------
     SpecError
-        The AST breaks a rule, or there is no such routine.
+        The AST breaks a rule.
     """
     verify_kernel(ast)
     (call,) = ast.src
     routine: Routine = call.arg
-    address = ADDRESSES.get(routine.name)
-    if address is None:
-        raise SpecError(f"kernel stage: there is no routine {routine.name!r}")
+    address = ADDRESSES[routine.name]
     slots = tuple(range(len(call.src)))
     fails = bool(routine.failure)
     outs = (0, slots[-1]) if fails else (0,)
@@ -72,7 +69,7 @@ def numbers_of(kernel: CachedKernel) -> dict[str, int]:
 
 def _names(routine: Routine) -> list[str]:
     """Names that no Variable has."""
-    return ["#rows", "#chunks", *(f"#{k}" for k in range(len(routine.numbers)))]
+    return [f"#{name}" for name in ("rows", "chunks", *routine.signature.numbers)]
 
 
 def _chunks(routine: Routine, device: Device) -> int:

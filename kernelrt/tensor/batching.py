@@ -6,11 +6,11 @@ derivative of its own keeps it: the rule makes the graph of one, which then is b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.errors import GradientError
+from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import ALU
 from kernelrt.tensor import build
@@ -42,8 +42,8 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
 
     Raises
     ------
-    GradientError
-        A routine of C stands between, which takes one problem.
+    VariableError
+        A routine of C stands between, and `count` is not fixed.
     """
     done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
     for node in below(roots, given.__contains__):
@@ -66,14 +66,7 @@ def _along(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp | None:
         return None
     if node.op in _LIFTED:
         return node.replace(src=tuple(_lifted(s, done, count) for s in node.src))
-    rule = _RULES.get(node.op)
-    if rule is None:
-        what = node.arg.name if node.op is Op.CALL else node.op.name
-        raise GradientError(
-            f"{what}: it has no batched form; take the derivative in another way, as jacrev for "
-            "jacfwd"
-        )
-    return rule(node, tuple(_lifted(s, done, count) for s in node.src), count)
+    return _RULES[node.op](node, tuple(_lifted(s, done, count) for s in node.src), count)
 
 
 def _marked(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp | None:
@@ -197,11 +190,19 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
     return build.cat(src, u.arg + 1)
 
 
+def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    if not isinstance(count, int):
+        raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
+    # The problems of one value follow each other, as those of a batch do.
+    found = build.call(replace(u.arg, rows=count * u.arg.rows), *src)
+    return build.reshape(found, (count, *u.shape))
+
+
 #: What is computed of elements of its operands alone, so that these only have to be there.
 _LIFTED = ALU | {Op.CONTIGUOUS}
 _RULES: dict[Op, Callable[[UOp, tuple[UOp, ...], Dim], UOp]] = {
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.SHRINK: _shrink,
     Op.PAD: _pad, Op.FLIP: _flip, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
     Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.CAT: _cat,
-    Op.BOUND: _bound,
+    Op.BOUND: _bound, Op.CALL: _call,
 }  # fmt: skip

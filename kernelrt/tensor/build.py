@@ -245,7 +245,7 @@ def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
 # ---- elementwise
 
 
-def call(routine: Routine, dtype: DType, *operands: UOp) -> UOp:
+def call(routine: Routine, *operands: UOp) -> UOp:
     """What a routine makes of `operands`, which it reads in row-major order.
 
     It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one.
@@ -257,7 +257,7 @@ def call(routine: Routine, dtype: DType, *operands: UOp) -> UOp:
                 "only at run time; it takes fixed sizes, so call it outside of the function that "
                 "has Variables, or pad to a fixed size"
             )
-    return _shaped(Op.CALL, dtype, operands, routine)
+    return _shaped(Op.CALL, routine.signature.gives, operands, routine)
 
 
 def alu(op: Op, *operands: UOp) -> UOp:

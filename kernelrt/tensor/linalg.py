@@ -6,7 +6,7 @@ made of the same functions, so that they have derivatives themselves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -25,11 +25,6 @@ __all__ = [
     "eye_like", "in_diagonal", "log_determinant", "lower", "lu", "matrices", "nothing", "part",
     "permutation", "product", "qr", "solve", "transposed", "triangular", "upper",
 ]  # fmt: skip
-
-#: Cycles for each multiplication and addition (bench/routines.py: solve of 8 to 64 rows).
-_CYCLES: Final = 1.0
-_SINGULAR: Final = "the matrix is singular"
-_INDEFINITE: Final = "the matrix is not positive definite"
 
 
 # ---- Matrices as nodes
@@ -127,20 +122,15 @@ def in_diagonal(x: UOp) -> UOp:
 # ---- Calls
 
 
-def called(
-    name: str, width: int, numbers: tuple[int, ...], flops: int, *operands: UOp, failure: str = ""
-) -> UOp:
+def called(kind: str, numbers: tuple[int, ...], *operands: UOp) -> UOp:
     """The rows of numbers that a routine gives, one for each matrix of the batch."""
     first = operands[0]
     batch = first.shape[:-2]
     rows = build.volume(batch)
     count = rows if isinstance(rows, int) else 0  # refused below where it is not known
-    routine = Routine(
-        f"{name}_f{first.dtype.bits}", (count, width), count, numbers,
-        int(count * flops * _CYCLES), failure,
-    )  # fmt: skip
+    routine = Routine(f"{kind}_f{first.dtype.bits}", count, numbers)
     flat = [build.reshape(x, (rows, *x.shape[-2:])) for x in operands]
-    return build.reshape(build.call(routine, first.dtype, *flat), (*batch, width))
+    return build.reshape(build.call(routine, *flat), (*batch, routine.shape[1]))
 
 
 def part(packed: UOp, start: int, *shape: int) -> UOp:
@@ -166,10 +156,7 @@ def cholesky(a: UOp, *, checked: bool = True) -> UOp:
     n, _ = matrices(a, "cholesky", square=True)
     if build.has_zero(a.shape):
         return a
-    packed = called(
-        "cholesky", n * n, (n, int(checked)), n**3 // 3 + n * n, a,
-        failure=_INDEFINITE if checked else "",
-    )  # fmt: skip
+    packed = called("cholesky", (n, int(checked)), a)
     return custom(part(packed, 0, n, n), _cholesky_rule, a)
 
 
@@ -193,10 +180,7 @@ def solve(a: UOp, b: UOp, *, checked: bool = True) -> UOp:
     _, m = matrices(b, "solve")
     if build.has_zero(b.shape):
         return b
-    packed = called(
-        "solve", n * m + n * n + n, (n, m, int(checked)), 2 * n**3 // 3 + 2 * n * n * m, a, b,
-        failure=_SINGULAR if checked else "",
-    )  # fmt: skip
+    packed = called("solve", (n, m, int(checked)), a, b)
     return custom(part(packed, 0, n, m), _solve_rule, a, b, arg=checked)
 
 
@@ -212,9 +196,7 @@ def triangular(a: UOp, b: UOp, *, is_upper: bool, unit: bool = False) -> UOp:
     _, m = matrices(b, "solve_triangular")
     if build.has_zero(b.shape):
         return b
-    packed = called(
-        "triangular", n * m, (n, m, int(is_upper), int(unit)), n * n * m + n * m, a, b
-    )
+    packed = called("triangular", (n, m, int(is_upper), int(unit)), a, b)
     return custom(part(packed, 0, n, m), _triangular_rule, a, b, arg=(is_upper, unit))
 
 
@@ -241,7 +223,7 @@ def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
     if build.has_zero(a.shape):
         line = build.reshape(build.iota(m), (*(1,) * len(batch), m))
         return a, build.expand(line, (*batch, m)), build.full(0, dt.int64, (*batch, steps))
-    packed = called("lu", m * n + m + steps, (m, n), m * n * steps, a)
+    packed = called("lu", (m, n), a)
     order = part(packed, m * n, m).cast(dt.int64)
     taken = part(packed, m * n + m, steps).cast(dt.int64)
     return custom(part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order, taken
@@ -255,7 +237,7 @@ def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
     steps = taken.shape[-1]
     assert isinstance(steps, int)
     line = build.reshape(taken.cast(b.dtype), (*taken.shape, 1))
-    packed = called("exchange", n * m, (n, m, steps, int(back)), n * m, line, b)
+    packed = called("exchange", (n, m, steps, int(back)), line, b)
     return custom(part(packed, 0, n, m), _exchanged_rule, b, parts=(taken,), arg=back)
 
 
@@ -390,8 +372,7 @@ def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
     batch = a.shape[:-2]
     if build.has_zero(batch) or steps == 0:
         return eye_like(nothing(batch, a.dtype, m, k)), nothing(batch, a.dtype, k, n)
-    width = m * k + k * n + (m + 1) * max(m, n) + steps
-    packed = called("qr", width, (m, n, k), 2 * m * n * steps + 2 * m * k * steps, a)
+    packed = called("qr", (m, n, k), a)
     packed = custom(packed, _qr_rule, a, arg=(m, n, k))
     return part(packed, 0, m, k), part(packed, m * k, k, n)
 

@@ -33,8 +33,6 @@ _T = TypeVar("_T")
 #: What quantiles are asked for.
 Shares: TypeAlias = "float | Sequence[float] | TensorBase"
 
-#: Cycles for each key, of 32 bits and of 64 (bench/routines.py).
-_CYCLES: Final = {"argsort_u32": 20, "argsort_u64": 60}
 #: Up to so many keys each is compared with each: vectors do that two to three times as fast as
 #: digits are counted, which takes a microsecond for a single row (bench/routines.py).
 _COMPARED: Final = 64
@@ -92,15 +90,13 @@ def _argsort(keys: UOp) -> UOp:
     rows = build.volume(keys.shape[:-1])
     if dim_span(n)[1] <= _COMPARED:
         return _ranked(keys, n)
-    name = f"argsort_u{keys.dtype.bits}"
-    width = 2 if keys.dtype is dt.uint32 else 4  # what it sorts in lies behind the result
     if not isinstance(n, int) or not isinstance(rows, int):
         raise VariableError(
             f"sort: the tensor has shape {format_shape(keys.shape)}, which is known only at run "
             f"time; axes of more than {_COMPARED} elements are sorted at fixed sizes"
         )
-    routine = Routine(name, (rows, width * n), rows, (n,), rows * n * _CYCLES[name])
-    sorted_rows = build.call(routine, dt.int64, build.reshape(keys, (rows, n)))
+    routine = Routine(f"argsort_u{keys.dtype.bits}", rows, (n,))
+    sorted_rows = build.call(routine, build.reshape(keys, (rows, n)))
     out = build.shrink(sorted_rows, [(0, rows), (0, n)])
     return build.reshape(out, keys.shape)
 

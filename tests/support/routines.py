@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelrt import dtype as dt
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,8 +23,7 @@ REST = -77
 
 def called(routine: Routine, operands: list[Array]) -> Array:
     """The result of a routine."""
-    kind = np.int64 if routine.name.startswith("argsort") else operands[0].dtype
-    out = np.full(routine.shape, REST, kind)
+    out = np.full(routine.shape, REST, dt.to_numpy(routine.signature.gives))
     _RULES[routine.name](routine, out, *operands)
     return out
 

@@ -1,5 +1,8 @@
 """CALL: from the graph through the schedule to a plan."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from support.graphs import Memory, add, alu, check, gather, reduce, reshape, shrink, transpose
@@ -11,10 +14,11 @@ from kernelrt._routines import ADDRESSES
 from kernelrt.errors import GradientError, SpecError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.kernel_spec import verify_kernel
-from kernelrt.ir.routine import Routine, is_call
+from kernelrt.ir.routine import SIGNATURES, Routine, is_call
 from kernelrt.ir.tensor_spec import verify_tensor
-from kernelrt.schedule import schedule
 from kernelrt.tensor import build
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def keys(mem: Memory, *shape: int) -> UOp:
 def argsort(x: UOp) -> UOp:
     """The CALL, whose rows hold twice as much as is asked for."""
     rows, n = x.shape
-    return UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", (rows, 2 * n), rows, (n,), 100))
+    return UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", rows, (n,)))
 
 
 def places(x: UOp) -> UOp:
@@ -111,37 +115,63 @@ def test_a_committed_result_is_an_output_too(mem: Memory) -> None:
     check(mem, [call], [(state, reshape(call, (48,)))])
 
 
-def test_nothing_is_called_for_no_elements() -> None:
-    mem = Memory()
-    x = keys(mem, 2, 3)
-    call = UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", (0, 6), 0, (3,)))
-    assert not schedule([call]).items
-
-
 def test_faults() -> None:
     x = keys(Memory(), 2, 3)
     with pytest.raises(SpecError, match="must be a Routine"):
         verify_tensor([UOp(Op.CALL, dt.int64, (x,), "argsort")])
     empty = build.full(0, dt.uint32, (0, 3))
     with pytest.raises(SpecError, match="known number"):
-        verify_tensor([UOp(Op.CALL, dt.int64, (empty,), Routine("argsort_u32", (1,), 1))])
+        verify_tensor([UOp(Op.CALL, dt.int64, (empty,), Routine("argsort_u32", 1, (3,)))])
+    with pytest.raises(SpecError, match=r"must have \(8,\) elements"):
+        verify_tensor([UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u32", 2, (4,)))])
+    with pytest.raises(SpecError, match="reads uint64"):
+        verify_tensor([UOp(Op.CALL, dt.int64, (x,), Routine("argsort_u64", 2, (3,)))])
     param = UOp(Op.PARAM, dt.int64, (), (0, 4))
-    keys_ = UOp(Op.PARAM, dt.uint32, (), (1, 4))
-    call = UOp(Op.CALL, dt.int64, (param, keys_), Routine("argsort_u32", (4,), 1, (2,)))
+    keys_ = UOp(Op.PARAM, dt.uint32, (), (1, 2))
+    call = UOp(Op.CALL, dt.int64, (param, keys_), Routine("argsort_u32", 1, (2,)))
     verify_kernel(UOp(Op.SINK, dt.int64, (call,)))
+    for size in (0, 3):
+        short = call.replace(src=(param, UOp(Op.PARAM, dt.uint32, (), (1, size))))
+        with pytest.raises(SpecError, match="int64 x 4, uint32 x 2"):
+            verify_kernel(UOp(Op.SINK, dt.int64, (short,)))
     with pytest.raises(SpecError, match="no STORE, nor a CALL alone"):
         verify_kernel(UOp(Op.SINK, dt.int64, (call, call)))
-    failing = call.replace(arg=Routine("argsort_u32", (4,), 1, (2,), 0, "it fails"))
-    with pytest.raises(SpecError, match="status word"):
-        verify_kernel(UOp(Op.SINK, dt.int64, (failing,)))
+    params = [UOp(Op.PARAM, dt.float32, (), (k, 4)) for k in (0, 1)]
+    status = UOp(Op.PARAM, dt.int64, (), (2, 1))
+    for checked, more in ((0, []), (1, [status])):
+        factor = Routine("cholesky_f32", 1, (2, checked))
+        assert bool(factor.failure) == bool(checked)
+        call = UOp(Op.CALL, dt.float32, (*params, *more), factor)
+        verify_kernel(UOp(Op.SINK, dt.float32, (call,)))
+        other = call.replace(src=(*params, *([] if more else [status])))
+        with pytest.raises(SpecError, match="its PARAMs must be"):
+            verify_kernel(UOp(Op.SINK, dt.float32, (other,)))
 
 
 def test_a_routine_that_there_is_not() -> None:
-    x = krt.tensor(np.arange(6, dtype=np.uint32)).uop
-    node = build.call(Routine("no_such", (6,), 1), dt.int64, x)
     with pytest.raises(SpecError, match="no routine 'no_such'"):
-        krt.realize(krt.Tensor._of(node))
+        Routine("no_such", 1, ())
+    with pytest.raises(SpecError, match=r"expected numbers \('n',\)"):
+        Routine("argsort_u32", 1, (2, 3))
+    with pytest.raises(SpecError, match="at least 0"):
+        Routine("argsort_u32", 1, (-1,))
     assert all(ADDRESSES.values())
+    assert ADDRESSES.keys() == SIGNATURES.keys()
+
+
+HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "sort.h")]
+
+
+@pytest.mark.parametrize("name", sorted({name.rpartition("_")[0] for name in SIGNATURES}))
+def test_the_headers_say_the_same(name: str) -> None:
+    """Numbers in their order, operands, and whether it may fail."""
+    said = re.search(rf"/\* \[([^]]*)\]([^/]*)\*/\s*krt_routine krt_{name}_", "".join(HEADERS))
+    assert said is not None
+    known = next(s for n, s in SIGNATURES.items() if n.rpartition("_")[0] == name)
+    assert tuple(said[1].split(", ")) == known.numbers
+    operands = re.sub(r"^[^A-Za-z]*(m >= n, )?", "", said[2]).partition(" -> ")[0].split(", ")
+    assert len(operands) == len(known.operands)
+    assert ("May fail" in said[2]) == bool(known.failure)
 
 
 def test_open_sizes_are_refused() -> None:
@@ -152,7 +182,7 @@ def test_open_sizes_are_refused() -> None:
 
 def test_a_call_has_no_derivative_of_its_own() -> None:
     x = krt.ones(4, requires_grad=True)
-    node = build.call(Routine("argsort_u32", (8,), 1, (4,)), dt.float32, x.uop)
+    node = build.call(Routine("triangular_f32", 1, (2, 2, 0, 0)), x.uop, x.uop)
     with pytest.raises(GradientError, match="no derivative"):
         krt.Tensor._of(node).sum().backward()
 
