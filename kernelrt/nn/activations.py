@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import integer, real
+from kernelrt.tensor.arguments import flag, integer, real
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -21,13 +21,6 @@ __all__ = [
     "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh",
     "Tanhshrink", "Threshold",
 ]  # fmt: skip
-
-
-def hint(value: object, name: str = "inplace") -> bool:
-    """`value` as a bool, or an error that names the argument."""
-    if not isinstance(value, bool):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return value
 
 
 class _Function(Module):
@@ -59,7 +52,7 @@ class _InPlace(_Function):
     """
 
     def __init__(self, inplace: bool = False) -> None:
-        self.inplace = hint(inplace)
+        self.inplace = flag(inplace, "inplace")
 
 
 class _AlongAxis(_Function):
@@ -106,7 +99,7 @@ class _Exponential(_Function):
     _arguments = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        self.alpha, self.inplace = real(alpha, "alpha"), hint(inplace)
+        self.alpha, self.inplace = real(alpha, "alpha"), flag(inplace, "inplace")
 
 
 class ReLU(_InPlace):
@@ -225,7 +218,7 @@ class LeakyReLU(_Function):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         self.negative_slope = real(negative_slope, "negative_slope")
-        self.inplace = hint(inplace)
+        self.inplace = flag(inplace, "inplace")
 
 
 class RReLU(_Function):
@@ -249,7 +242,7 @@ class RReLU(_Function):
         self.lower, self.upper = real(lower, "lower"), real(upper, "upper")
         if not self.lower <= self.upper:
             raise ShapeError(f"lower, upper: expected the lower first, not {lower} and {upper}")
-        self.inplace = hint(inplace)
+        self.inplace = flag(inplace, "inplace")
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply it to each element."""
@@ -277,7 +270,7 @@ class Hardtanh(_Function):
             raise ShapeError(
                 f"min_val, max_val: expected the lower first, not {min_val} and {max_val}"
             )
-        self.inplace = hint(inplace)
+        self.inplace = flag(inplace, "inplace")
 
 
 class Threshold(_Function):
@@ -297,7 +290,7 @@ class Threshold(_Function):
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         self.threshold, self.value = real(threshold, "threshold"), real(value, "value")
-        self.inplace = hint(inplace)
+        self.inplace = flag(inplace, "inplace")
 
 
 class Softplus(_Function):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt.nn.module import Module
 from kernelrt.tensor import dropping
-from kernelrt.tensor.dropping import check_flag, probability
+from kernelrt.tensor.arguments import flag
+from kernelrt.tensor.dropping import probability
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ class _Dropout(Module):
     _function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        self.p, self.inplace = probability(p), check_flag(inplace, "inplace")
+        self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop parts of `x`; in evaluation mode `x` itself."""

@@ -15,11 +15,11 @@ from kernelrt.tensor import Tensor as _Tensor
 from kernelrt.tensor.attention import scaled_dot_product_attention
 from kernelrt.tensor.dropping import (
     alpha_dropout,
-    check_flag,
     dropout1d,
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
+    flag,
 )
 from kernelrt.tensor.einsum import bilinear
 from kernelrt.tensor.images import fold, unfold
@@ -70,8 +70,8 @@ def dropout(
     inplace : bool
         For programs that say it: the result is returned either way, and `input` stays.
     """
-    check_flag(inplace, "inplace")
-    return input.dropout(p, check_flag(training, "training"))
+    flag(inplace, "inplace")
+    return input.dropout(p, flag(training, "training"))
 
 
 def _activation(name: str) -> Callable[..., Tensor]:
@@ -79,7 +79,7 @@ def _activation(name: str) -> Callable[..., Tensor]:
     made = _function(_Tensor, name, __name__)
 
     def call(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
-        check_flag(inplace, "inplace")
+        flag(inplace, "inplace")
         result: Tensor = made(*args, **options)
         return result
 

@@ -11,9 +11,8 @@ from kernelrt.nn import init
 from kernelrt.nn.bags import check_lookup, embedding, embedding_bag
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.arguments import flag, own_axis
 from kernelrt.tensor.creation import arange
-from kernelrt.tensor.dropping import check_flag
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -116,7 +115,7 @@ class Embedding(_Table):
         made = cls(
             rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, embeddings
         )
-        made.weight.requires_grad_(not check_flag(freeze, "freeze"))
+        made.weight.requires_grad_(not flag(freeze, "freeze"))
         return made
 
     def forward(self, index: Tensor) -> Tensor:
@@ -161,7 +160,7 @@ class EmbeddingBag(_Table):
         if mode not in ("mean", "sum", "max"):
             raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
         self.mode = mode
-        self.include_last_offset = check_flag(include_last_offset, "include_last_offset")
+        self.include_last_offset = flag(include_last_offset, "include_last_offset")
         self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)
 
     @classmethod
@@ -176,7 +175,7 @@ class EmbeddingBag(_Table):
             rows, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
             include_last_offset, padding_idx,
         )  # fmt: skip
-        made.weight.requires_grad_(not check_flag(freeze, "freeze"))
+        made.weight.requires_grad_(not flag(freeze, "freeze"))
         return made
 
     def forward(

@@ -15,6 +15,7 @@ from kernelrt.nn.convert import converted
 from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.state import local
@@ -102,8 +103,7 @@ class Module(Observed):
 
     def train(self, mode: bool = True) -> Self:
         """Put this module and those in it into training mode, or into evaluation mode."""
-        if not isinstance(mode, bool):
-            raise DTypeError(f"mode: expected a bool, not {type(mode).__name__}")
+        mode = flag(mode, "mode")
         before = [module.__dict__.get("_training", True) for module in self.modules()]
         for module in self.modules():
             module.__dict__["_training"] = mode

@@ -11,6 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.creation import ones, tensor, zeros
 from kernelrt.tensor.state import no_grad
 
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d",
            "InstanceNorm2d", "InstanceNorm3d", "LocalResponseNorm", "RMSNorm"]  # fmt: skip
-
-
-def _flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return value
 
 
 class _Statistics(Module):
@@ -47,9 +42,9 @@ class _Statistics(Module):
         if momentum is not None and not isinstance(momentum, int | float):
             raise DTypeError(f"momentum: expected a float or None, not {type(momentum).__name__}")
         self.momentum = momentum
-        self.affine = self._affine if affine is None else _flag(affine, "affine")
+        self.affine = self._affine if affine is None else flag(affine, "affine")
         tracks = self._tracks if track_running_stats is None else track_running_stats
-        self.track_running_stats = _flag(tracks, "track_running_stats")
+        self.track_running_stats = flag(tracks, "track_running_stats")
         shape = (num_features,)
         self.weight = parameter(shape, dtype) if self.affine else None
         self.bias = parameter(shape, dtype) if self.affine else None
@@ -242,7 +237,7 @@ class GroupNorm(Module):
                 f"num_channels: {num_channels} channels do not divide into {num_groups} groups"
             )
         self.eps = eps
-        self.affine = _flag(affine, "affine")
+        self.affine = flag(affine, "affine")
         self.weight = parameter((num_channels,), dtype) if affine else None
         self.bias = parameter((num_channels,), dtype) if affine else None
         self.reset_parameters()
@@ -293,7 +288,7 @@ class RMSNorm(Module):
         )
         self.normalized_shape = tuple(positive("normalized_shape", size) for size in given)
         self.eps = eps
-        self.elementwise_affine = _flag(elementwise_affine, "elementwise_affine")
+        self.elementwise_affine = flag(elementwise_affine, "elementwise_affine")
         self.weight = parameter(self.normalized_shape, dtype) if elementwise_affine else None
         self.reset_parameters()
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError
 from kernelrt.nn.module import Module
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.pooling import Windows
 from kernelrt.tensor.resampling import check_interpolation, factors_of
 
@@ -43,11 +44,7 @@ class _MaxPool(_Pool):
         )
         self.kernel_size, self.stride = w.kernel, w.stride
         self.padding, self.dilation, self.ceil_mode = w.padding, w.dilation, ceil_mode
-        if not isinstance(return_indices, bool):
-            raise DTypeError(
-                f"return_indices: expected a bool, not {type(return_indices).__name__}"
-            )
-        self.return_indices = return_indices
+        self.return_indices = flag(return_indices, "return_indices")
 
     def forward(self, x: Tensor) -> Any:
         """Pool the last axes."""

@@ -21,6 +21,7 @@ from kernelrt.nn.cells import (
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.joining import cat, stack
 
@@ -64,12 +65,8 @@ class _Recurrent(Module):
         self.input_size = positive("input_size", input_size)
         self.hidden_size = positive("hidden_size", hidden_size)
         self.num_layers = positive("num_layers", num_layers)
-        for name, value in (
-            ("bias", bias), ("batch_first", batch_first), ("bidirectional", bidirectional)
-        ):  # fmt: skip
-            if not isinstance(value, bool):
-                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.bias, self.batch_first = flag(bias, "bias"), flag(batch_first, "batch_first")
+        self.bidirectional = flag(bidirectional, "bidirectional")
         if not 0 <= dropout <= 1:
             raise ShapeError(f"dropout: expected a probability from 0 to 1, not {dropout!r}")
         self.dropout = float(dropout)

@@ -17,7 +17,7 @@ from kernelrt.tensor.promotion import element, expression
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "integer", "lacking", "own_axis",
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "flag", "integer", "lacking", "own_axis",
            "per_axis", "real", "shape_of", "size_of", "whole"]  # fmt: skip
 
 #: A number for every axis, or one each.
@@ -39,6 +39,13 @@ def integer(value: object, name: str, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ShapeError(f"{name}: expected at least {least}, not {number}")
     return number
+
+
+def flag(value: object, name: str) -> bool:
+    """A checked bool, Python's or NumPy's, as Python's."""
+    if not isinstance(value, bool | np.bool_):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__} ({value!r})")
+    return bool(value)
 
 
 def real(value: object, name: str) -> float:

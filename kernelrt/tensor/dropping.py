@@ -5,26 +5,19 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.arguments import real
+from kernelrt.tensor.arguments import flag, real
 from kernelrt.tensor.random import bernoulli
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
 
-__all__ = ["alpha_dropout", "check_flag", "dropout1d", "dropout2d", "dropout3d",
+__all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d",
            "feature_alpha_dropout", "probability"]  # fmt: skip
 
 #: What SELU tends to below: minus its scale times its alpha (Klambauer et al., arXiv:1706.02515).
 _FLOOR: Final = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
-
-
-def check_flag(value: object, name: str) -> bool:
-    """`value`, a bool, or an error that names the argument."""
-    if not isinstance(value, bool):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return value
 
 
 def probability(p: object) -> float:
@@ -79,11 +72,11 @@ def _channels(
     single: tuple[int, ...],
 ) -> Tensor:  # fmt: skip
     p = probability(p)
-    check_flag(inplace, "inplace")
+    flag(inplace, "inplace")
     if x.ndim not in (*batched, *single):
         known = " or ".join(map(str, sorted((*batched, *single))))
         raise ShapeError(f"{name}: expected {known} axes, not shape {format_shape(x.dims)}")
-    if not check_flag(training, "training") or p == 0:
+    if not flag(training, "training") or p == 0:
         return x
     if p == 1:
         return x.dropout(p)
@@ -132,8 +125,8 @@ def _keeping_moments(
     x: Tensor, p: float, training: bool, inplace: bool, lead: int
 ) -> Tensor:
     p = probability(p)
-    check_flag(inplace, "inplace")
-    if not check_flag(training, "training") or p == 0:
+    flag(inplace, "inplace")
+    if not flag(training, "training") or p == 0:
         return x
     if p == 1:
         return x.dropout(p)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError
 from kernelrt.ir.shape import broadcast
+from kernelrt.tensor import promotion
 from kernelrt.tensor.arguments import check_sizes, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import _class, check_device, from_numpy, linspace, tensor
@@ -186,23 +187,11 @@ def can_cast(from_: object, to: object) -> bool:
 def result_type(tensor1: Any, tensor2: Any) -> DType:
     """The type of ``tensor1 + tensor2``, where numbers and tensors without axes count for less."""
     kind: Any = _class()
-
-    def lifted(value: Any, other: Any, name: str) -> Any:
-        if isinstance(value, TensorBase):
-            return value
-        return other._lift(value, name, like=True) if isinstance(other, kind) else value
-
-    first, second = lifted(tensor1, tensor2, "tensor1"), lifted(tensor2, tensor1, "tensor2")
-    if not isinstance(first, TensorBase):
-        first, second = (kind(v) for v in (first, second))
-    ours: DType = first.dtype
-    theirs: DType = second.dtype
-    if (first.ndim == 0) != (second.ndim == 0):
-        shaped, scalar = (theirs, ours) if first.ndim == 0 else (ours, theirs)
-        rank = {dt.Kind.BOOL: 0, dt.Kind.UINT: 1, dt.Kind.INT: 1, dt.Kind.FLOAT: 2}
-        if rank[scalar.kind] <= rank[shaped.kind]:
-            return shaped
-    return dt.promote(ours, theirs)
+    given = (("tensor1", tensor1), ("tensor2", tensor2))
+    host = next((v for _, v in given if isinstance(v, TensorBase)), None)
+    if host is None:
+        return promotion.result_type([kind(v).uop for _, v in given])
+    return promotion.result_type([promotion.operand(cast("Any", host), v, n) for n, v in given])
 
 
 # ---- shapes

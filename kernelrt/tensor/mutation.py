@@ -9,9 +9,8 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.ordering import flag
 from kernelrt.tensor.promotion import element, is_number
 
 if TYPE_CHECKING:

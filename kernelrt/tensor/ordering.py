@@ -14,7 +14,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, integer, real
+from kernelrt.tensor.arguments import axis_of, flag, integer, real
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["OrderingMethods", "Ranked", "flag", "picked", "sort_keys", "sorted_places"]
+__all__ = ["OrderingMethods", "Ranked", "picked", "sort_keys", "sorted_places"]
 
 _T = TypeVar("_T")
 #: What quantiles are asked for.
@@ -396,13 +396,6 @@ class OrderingMethods(_Below):
         best = lengths.argmax(axis, keepdim=True)
         last = (runs <= best).sum(axis, keepdim=True) - 1
         return self._ranked(axis, last.uop, keepdim)
-
-
-def flag(value: object, name: str) -> bool:
-    """A checked bool."""
-    if not isinstance(value, bool):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return value
 
 
 def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:

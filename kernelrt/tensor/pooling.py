@@ -12,10 +12,9 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import PerAxis, integer, lacking, per_axis, real
+from kernelrt.tensor.arguments import PerAxis, flag, integer, lacking, per_axis, real
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

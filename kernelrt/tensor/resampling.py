@@ -12,9 +12,8 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import PerAxis, real, whole
+from kernelrt.tensor.arguments import PerAxis, flag, real, whole
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag
 from kernelrt.tensor.pooling import Pooled
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import format_shape, prod, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, integer, own_axis
+from kernelrt.tensor.arguments import axis_of, flag, integer, own_axis
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag
 from kernelrt.tensor.positions import checked, spelled_out
 from kernelrt.tensor.promotion import as_scalar, element
 

@@ -10,8 +10,9 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag, picked
+from kernelrt.tensor.ordering import picked
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase

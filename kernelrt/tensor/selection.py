@@ -12,10 +12,10 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import axis_of, integer, real
+from kernelrt.tensor.arguments import axis_of, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag, picked, sorted_places
+from kernelrt.tensor.ordering import picked, sorted_places
 from kernelrt.tensor.positions import checked
 from kernelrt.tensor.promotion import element
 

@@ -10,9 +10,8 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape
 from kernelrt.tensor import build, linalg, spectral
-from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.ordering import flag
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError, UnknownNameError
+from kernelrt.tensor import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -187,6 +188,4 @@ def one_of(choices: Sequence[str | None]) -> Callable[[str, object], str | None]
 
 def flag(name: str, value: object) -> bool:
     """`value` as a bool."""
-    if not isinstance(value, bool | np.bool_):
-        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
-    return bool(value)
+    return arguments.flag(value, name)

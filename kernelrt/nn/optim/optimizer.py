@@ -14,6 +14,7 @@ from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
 from kernelrt.nn.optim.hyper import Hyper, rules_of
 from kernelrt.nn.optim.steps import Steps
 from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import zeros_like
@@ -309,8 +310,8 @@ def _check_ways(name: str, ways: Mapping[str, object]) -> None:
     for key, value in ways.items():
         if key != "differentiable" and key not in IGNORED:
             raise UnknownNameError(f"{name}: there is no option {key!r}")
-        if value is not None and not isinstance(value, bool):
-            raise DTypeError(f"{key}: expected a bool, not {type(value).__name__}")
+        if value is not None:
+            flag(value, key)
     if ways.get("differentiable"):
         raise GradientError(
             "differentiable: a step has no gradient; write the update as operations of tensors "
