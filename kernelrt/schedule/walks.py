@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.rewrite import substitute
@@ -16,6 +17,9 @@ from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost
 
 __all__ = ["Accesses", "across", "runs_along", "untiled"]
+
+#: Of float32, in the shortest vectors that a kernel is not slowed down by to a fraction.
+_LANES: Final = 8
 
 #: The kernels that want a value, where, and under which condition.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
@@ -67,12 +71,15 @@ def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -
 
 
 def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
-    """Whether neighbours in the stores of `group` are neighbours in a contraction."""
+    """Whether neighbours in the stores of `group` are neighbours in a contraction, and enough."""
     order = orders.get(node)
-    if order is None and group.order == tuple(range(len(group.shape))):
-        return True
     axis = innermost(node, order)
     if axis is None or not group.loops:
+        return True
+    # An axis that others split in two, as gradients of pools do, leaves lanes empty.
+    if dim_max(group.loops[-1].src[0]) < min(_LANES, dim_max(node.shape[axis])):
+        return False
+    if order is None and group.order == tuple(range(len(group.shape))):
         return True
     return linear(index[axis])[0].get(group.loops[-1]) == 1
 

@@ -244,6 +244,16 @@ def test_attention(mem: Memory) -> None:
     check(mem, [matmul(softmax(masked), v)], kernels=3)
 
 
+@pytest.mark.parametrize(("split", "kernels"), [((32, 2), 2), ((2, 32), 1), ((16, 4), 2)])
+def test_a_contraction_has_lanes_where_it_is_wanted(
+    mem: Memory, split: tuple[int, int], kernels: int
+) -> None:
+    """An axis that another operand splits leaves loops of that length; vectors want longer ones."""
+    x, w, each = mem.random(64, 256), mem.random(256, 64), mem.random(64, split[0], 1)
+    product = reshape(matmul(x, w), (64, *split))
+    check(mem, [add(product, expand(each, (64, *split)))], kernels=kernels)
+
+
 def test_one_contraction_a_kernel(mem: Memory) -> None:
     x, h = mem.random(8, 16), mem.random(8, 16)
     w, u = mem.random(16, 32), mem.random(16, 32)
