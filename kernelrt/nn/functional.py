@@ -12,6 +12,7 @@ from kernelrt._functions import provide as _provide
 from kernelrt._lacking import of_module as _of_module
 from kernelrt.nn.bags import embedding, embedding_bag
 from kernelrt.tensor import Tensor as _Tensor
+from kernelrt.tensor.arguments import flag as _flag
 from kernelrt.tensor.attention import scaled_dot_product_attention
 from kernelrt.tensor.dropping import (
     alpha_dropout,
@@ -19,7 +20,6 @@ from kernelrt.tensor.dropping import (
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
-    flag,
 )
 from kernelrt.tensor.einsum import bilinear
 from kernelrt.tensor.images import fold, unfold
@@ -70,8 +70,8 @@ def dropout(
     inplace : bool
         For programs that say it: the result is returned either way, and `input` stays.
     """
-    flag(inplace, "inplace")
-    return input.dropout(p, flag(training, "training"))
+    _flag(inplace, "inplace")
+    return input.dropout(p, _flag(training, "training"))
 
 
 def _activation(name: str) -> Callable[..., Tensor]:
@@ -79,7 +79,7 @@ def _activation(name: str) -> Callable[..., Tensor]:
     made = _function(_Tensor, name, __name__)
 
     def call(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
-        flag(inplace, "inplace")
+        _flag(inplace, "inplace")
         result: Tensor = made(*args, **options)
         return result
 
