@@ -11,8 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import kernelrt as krt
 from surface import compare, rows
+
+import kernelrt as krt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +27,11 @@ PLACES = {
     "Tensor": krt.Tensor, "krt": krt, "nn.functional": krt.nn.functional, "linalg": krt.linalg,
 }  # fmt: skip
 #: Special methods that compute nothing: they make, show, copy and hand over.
-_SERVICES = frozenset("""
-__array__ __array_function__ __array_ufunc__ __copy__ __deepcopy__ __dir__ __dlpack__
-__dlpack_device__ __format__ __hash__ __init__ __new__ __reduce__ __repr__
-""".split())
+_SERVICES = {
+    "__array__", "__array_function__", "__array_ufunc__", "__copy__", "__deepcopy__", "__dir__",
+    "__dlpack__", "__dlpack_device__", "__format__", "__hash__", "__init__", "__new__",
+    "__reduce__", "__repr__",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def public(place: str) -> list[str]:
         special = {n for c in families for n, v in vars(c).items() if n[:2] == "__" and callable(v)}
         plain = {n for n in dir(owner) if not n.startswith("_") and hasattr(owner, n)}
         return sorted(plain | special - _SERVICES)
-    listed = dir(owner) if hasattr(owner, "__dir__") else owner.__all__
+    listed = dir(owner) if "__dir__" in vars(owner) else owner.__all__
     named = {n: getattr(owner, n) for n in listed if not n.startswith("_")}
     return sorted(n for n, v in named.items() if callable(v) and not isinstance(v, type))
 
@@ -77,7 +79,7 @@ def same(place: str, name: str) -> object:
     """What a name stands for: two that stand for one thing need one row."""
     if place != "Tensor" and _is_made(getattr(PLACES[place], name)):
         return same("Tensor", name)
-    value = inspect.getattr_static(PLACES[place], name, name)
+    value = getattr(PLACES[place], name, name)
     return inspect.unwrap(value) if callable(value) else value
 
 
@@ -160,7 +162,7 @@ class _Place:
 def _plain(value: Any) -> Any:
     """The tensors themselves, wherever they stand."""
     if isinstance(value, _Operand):
-        return value._tensor  # noqa: SLF001 - the two belong together
+        return value._tensor
     if type(value) in (list, tuple):
         return type(value)(map(_plain, value))
     if type(value) is dict:
