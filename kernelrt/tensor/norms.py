@@ -57,15 +57,20 @@ def matrix_norm(
     order = real(ord, "ord")
     if order in (2, -2):
         values = singular_values(x, (rows, columns))
-        out = values.amax(-1) if order > 0 else values.amin(-1)
+        out = _greatest(values, -1) if order > 0 else values.amin(-1)
         kept = tuple(1 if a in (rows, columns) else d for a, d in enumerate(x.dims))
         return out.reshape(kept) if keepdim else out
     if order not in (1, -1, math.inf, -math.inf):
         raise ShapeError(f"ord: expected 'fro', 'nuc', inf, 1, 2, or minus one of these, not {ord}")
     along, across = (columns, rows) if abs(order) == math.inf else (rows, columns)
     sums = x.norm(1, along, True)
-    out = (sums.amax if order > 0 else sums.amin)(across, True)
+    out = _greatest(sums, across, True) if order > 0 else sums.amin(across, True)
     return out if keepdim else out.squeeze((rows, columns))
+
+
+def _greatest(x: _T, dim: int, keepdim: bool = False) -> _T:
+    """The greatest of norms; 0 of none, as none is below."""
+    return x.sum(dim, keepdim) if x.dims[dim] == 0 else x.amax(dim, keepdim)
 
 
 def any_norm(

@@ -36,6 +36,8 @@ ROWS = [
     Row("movedim_several", _m("movedim", (0, 2), (-1, 0)), ("a b c",), ints=True),
     Row("moveaxis", _m("moveaxis", -1, 0), ("a b c",)),
     Row("swapaxes", _m("swapaxes", 0, -1), ("a b c",)),
+    Row("swapaxes_square", _m("swapaxes", 0, 1), ("a a",), ints=True),
+    Row("transpose_square", _m("transpose", -1, 0), ("a a",), ints=True),
     Row("swapdims", _m("swapdims", 1, 0), ("a b c",)),
     Row("ravel", _m("ravel"), ("a b",), ints=True),
     Row("ravel_scalar", _m("ravel"), ("",)),

@@ -2,15 +2,11 @@
 
 from surface.rows import Bool, Row
 
-from kernelrt.tensor.attention import scaled_dot_product_attention
-
 
 def row(name, shapes, **options):
     def call(k, q, key, value, *mask):
-        f = k.nn.functional.scaled_dot_product_attention if k.__name__ == "torch" else (
-            scaled_dot_product_attention
-        )
-        return f(q, key, value, *mask, **options)
+        attention = k.nn.functional.scaled_dot_product_attention
+        return attention(q, key, value, *mask, **options)
 
     return Row(name, call, shapes, tol=8, special=False,
                why="in torch what becomes of NaN depends on the shapes")
