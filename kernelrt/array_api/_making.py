@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kernelrt as krt
+from kernelrt import Tensor
 from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.creation import check_device
-
-if TYPE_CHECKING:
-    from kernelrt import Tensor
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
            "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"]  # fmt: skip
@@ -54,17 +54,26 @@ def eye(
 
 
 def full(
-    shape: Any, fill_value: bool | float, *, dtype: object = None, device: object = None
+    shape: Any, fill_value: Tensor | bool | float, *, dtype: object = None, device: object = None
 ) -> Tensor:
-    """One number in a shape."""
-    return krt.full(shape, fill_value, dtype, device)
+    """One number, or the element of a tensor without axes, in a shape."""
+    if not isinstance(fill_value, Tensor):
+        return krt.full(shape, fill_value, dtype, device)
+    check_device(device)
+    if fill_value.ndim:
+        raise ShapeError(
+            "fill_value: expected a number or a tensor without axes, not one of shape "
+            f"{format_shape(fill_value.dims)}"
+        )
+    value = fill_value if dtype is None else fill_value.cast(dtype)
+    return value.broadcast_to(shape)
 
 
 def full_like(
-    x: Tensor, /, fill_value: bool | float, *, dtype: object = None, device: object = None
+    x: Tensor, /, fill_value: Tensor | bool | float, *, dtype: object = None, device: object = None
 ) -> Tensor:
-    """One number in the shape and type of `x`."""
-    return krt.full_like(x, fill_value, dtype, device)
+    """One number, or the element of a tensor without axes, in the shape and type of `x`."""
+    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=device)
 
 
 def linspace(

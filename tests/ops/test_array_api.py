@@ -182,6 +182,9 @@ xp.astype(x, xp.bool)
 xp.zeros_like(x)
 xp.ones_like(none)
 xp.full_like(x, 1)
+xp.full_like(x, s)
+xp.full((2, 0), s, dtype=xp.int8)
+xp.full(3, s)
 xp.full_like(x, 1, dtype=xp.float32)
 xp.linalg.diagonal(t)
 xp.linalg.diagonal(t, offset=1)
@@ -416,8 +419,10 @@ def test_what_is_made() -> None:
     for make in (xp.asarray, xp.zeros, xp.eye, xp.arange):
         with pytest.raises(DeviceError, match="cuda"):
             make(2, device="cuda")
-    with pytest.raises(DeviceError, match="cuda"):
-        xp.eye(2, k=1, device="cuda")
+    for call in (lambda here: xp.eye(2, k=1, device=here),
+                 lambda here: xp.full(2, krt.tensor(1), device=here)):  # fmt: skip
+        with pytest.raises(DeviceError, match="cuda"):
+            call("cuda")
 
 
 def test_memory_and_copies() -> None:
@@ -548,6 +553,7 @@ def test_what_is_refused() -> None:
         (lambda: xp.cumulative_prod(krt.tensor(1), axis=0, include_initial=True), "1 axis"),
         (lambda: xp.vecdot(x, krt.ones(2, 1)), "one size"),
         (lambda: xp.vecdot(krt.tensor(1), x), "one size"),
+        (lambda: xp.full(2, x), "fill_value: expected"),
         (lambda: xp.linalg.qr(x, mode="r"), "mode"), (lambda: xp.max(x[:0]), "empty"),
     ):  # fmt: skip
         with pytest.raises(ShapeError, match=word):
