@@ -49,6 +49,7 @@ from kernelrt.errors import (
     PlanReleasedError,
     RetraceWarning,
     ShapeError,
+    SharingError,
     SpecError,
     UnknownNameError,
     VariableError,
@@ -156,6 +157,7 @@ __all__ = [
     "Real",
     "RetraceWarning",
     "ShapeError",
+    "SharingError",
     "Size",
     "SpecError",
     "Tensor",
@@ -164,6 +166,7 @@ __all__ = [
     "VariableError",
     "__version__",
     "arange",
+    "array_api",
     "as_tensor",
     "asarray",
     "atleast_1d",
@@ -272,7 +275,7 @@ __all__ = [
 newaxis: Final = None
 
 if TYPE_CHECKING:
-    from kernelrt import data, distributions, func, linalg, optim
+    from kernelrt import array_api, data, distributions, func, linalg, optim
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
     from kernelrt.dtype import float16 as half  # noqa: F401
@@ -285,7 +288,7 @@ else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("data", "distributions", "func", "linalg", "optim"),
+            "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
         ),
         _DTYPES,

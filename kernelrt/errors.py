@@ -27,6 +27,7 @@ __all__ = [
     "PlanReleasedError",
     "RetraceWarning",
     "ShapeError",
+    "SharingError",
     "SpecError",
     "StateError",
     "UnknownNameError",
@@ -52,6 +53,10 @@ class RetraceWarning(KernelrtWarning, RuntimeWarning):
 
 class ShapeError(KernelrtError, ValueError):
     """A shape, rank, axis or size does not fit."""
+
+
+class SharingError(KernelrtError, ValueError):
+    """Memory was to be shared, not copied, but what is asked for is a copy."""
 
 
 class DTypeError(KernelrtError, TypeError):

@@ -186,7 +186,7 @@ class ArrangingMethods(_Below):
                     "repeat_interleave: the sum of repeats depends on data, which are not "
                     "computed while a function is traced; pass output_size="
                 )
-            data = counts.detach().numpy()
+            data = counts.detach().long().numpy()
             if data.size and data.min() < 0:
                 raise ShapeError(f"repeats: expected at least 0, not {data.min()}")
             return self._lift(np.repeat(np.arange(len(data)), data), "repeats")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt._late import load
+from kernelrt.errors import DeviceError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
@@ -125,6 +127,38 @@ class ConversionMethods(_Below):
         buffer.storage.share()
         return address
 
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """The functions of the array API standard: the module ``kernelrt.array_api``.
+
+        Parameters
+        ----------
+        api_version : str, optional
+            A version of the standard, "2021.12" to "2024.12".
+        """
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ShapeError(
+                f"api_version: expected '2021.12', '2022.12', '2023.12' or '2024.12', not "
+                f"{api_version!r}"
+            )
+        name = "kernelrt.array_api"  # which stands above tensors
+        load(name)
+        return sys.modules[name]
+
+    def to_device(self, device: object, /, *, stream: object = None) -> Self:
+        """This tensor; all tensors are on the CPU.
+
+        Raises
+        ------
+        DeviceError
+            Another device is named, or a stream, which the CPU has not.
+        """
+        from kernelrt.tensor.creation import check_device
+
+        check_device(device)
+        if stream is not None:
+            raise DeviceError(f"stream: expected None, as the CPU has none, not {stream!r}")
+        return self
+
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> Any:
         if copy is False:
             raise ValueError("the elements of a tensor are copied; pass copy=None")
@@ -171,6 +205,9 @@ class ConversionMethods(_Below):
 
     def __float__(self) -> builtins.float:
         return builtins.float(self._python("float(), which math.sqrt() and its kin ask,"))
+
+    def __complex__(self) -> complex:
+        return complex(self._python("complex()"))
 
     def __int__(self) -> builtins.int:
         return builtins.int(self._python("int()"))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "linspace", "ones", "ones_like", "tensor",
-           "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "has_memory", "linspace", "ones", "ones_like",
+           "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 
@@ -174,6 +174,12 @@ def _with_long_integers(
     return array.astype(np.float64)
 
 
+def has_memory(data: object) -> bool:
+    """Whether an object of another library, or of Python, hands out its memory."""
+    names = ("__array_interface__", "__dlpack__")
+    return any(hasattr(data, name) for name in names) or _has_buffer(data)
+
+
 def _has_buffer(data: object) -> bool:
     try:
         memoryview(data).release()  # type: ignore[arg-type]
@@ -253,15 +259,14 @@ def from_numpy(array: Any) -> Tensor:
         The elements have a type that kernelrt does not hold.
     """
     dtype = None
-    if not hasattr(array, "__array_interface__"):
-        if not (hasattr(array, "__dlpack__") or _has_buffer(array)):
-            raise DTypeError(
-                f"array: expected a NumPy array or shared memory, not {type(array).__name__}; "
-                "use kernelrt.tensor to copy"
-            )
-        if hasattr(array, "__dlpack__"):
-            array, bfloat16 = import_array(array, "array")
-            dtype = dt.bfloat16 if bfloat16 else None
+    if not has_memory(array):
+        raise DTypeError(
+            f"array: expected a NumPy array or shared memory, not {type(array).__name__}; "
+            "use kernelrt.tensor to copy"
+        )
+    if not hasattr(array, "__array_interface__") and hasattr(array, "__dlpack__"):
+        array, bfloat16 = import_array(array, "array")
+        dtype = dt.bfloat16 if bfloat16 else None
     array = np.asarray(array)
     dt.from_numpy(array.dtype, "array")
     order = sorted(range(array.ndim), key=lambda a: (-array.strides[a], a))

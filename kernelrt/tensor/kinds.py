@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError
+from kernelrt.device.dlpack import kind_name
+from kernelrt.errors import DTypeError, ShapeError, SharingError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import promotion
 from kernelrt.tensor.arguments import check_sizes, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.creation import _class, check_device, from_numpy, linspace, tensor
+from kernelrt.tensor.creation import (
+    _class,
+    check_device,
+    from_numpy,
+    has_memory,
+    linspace,
+    tensor,
+)
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -46,19 +54,28 @@ def asarray(
     obj: Any, *, dtype: object = None, device: object = None, copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`obj` as a tensor; a copy of a tensor for ``copy=True``.
+    """`obj` as a tensor.
+
+    Parameters
+    ----------
+    obj : Tensor, array, number or nested list of numbers
+        The data.
+    dtype : DType, str or NumPy dtype, optional
+        Type to convert to.
+    device : str, optional
+        "cpu".
+    copy : bool, optional
+        True gives memory of its own. False gives `obj` itself where it is a tensor, and shares the
+        memory of arrays as :func:`kernelrt.from_numpy` does. None copies all but tensors.
+    requires_grad : bool
+        Whether to collect gradients.
 
     Raises
     ------
-    DTypeError
-        `copy` is False and `obj` is no tensor of that type.
+    SharingError
+        `copy` is False, and `obj` has no memory, or one of another type.
     """
-    made = as_tensor(obj, dtype, device)
-    if copy is False and made is not obj:
-        raise DTypeError(
-            "copy: False, but a tensor of this data or type is a copy; pass copy=None, or "
-            "kernelrt.from_numpy for memory that is shared"
-        )
+    made = _sharing(obj, dtype, device) if copy is False else as_tensor(obj, dtype, device)
     if copy and made is obj:
         made = made.clone()
     if requires_grad:
@@ -66,20 +83,55 @@ def asarray(
     return made
 
 
-def from_dlpack(ext_tensor: Any) -> Tensor:
+def _sharing(obj: Any, dtype: object, device: object) -> Tensor:
+    """`obj` as a tensor that is no copy of it."""
+    check_device(device)
+    if isinstance(obj, TensorBase):
+        made: Tensor = obj  # type: ignore[assignment]
+    elif isinstance(obj, np.generic) or not has_memory(obj):
+        raise SharingError(
+            f"copy: False, but {kind_name(obj)} has no memory to share, and a tensor of it is a "
+            "copy; pass copy=None"
+        )
+    else:
+        made = from_numpy(obj)
+    if dtype is not None and made.dtype is not dt.parse(dtype):
+        raise SharingError(
+            f"copy: False, but a tensor of {made.dtype.name} as {dt.parse(dtype).name} is a copy; "
+            "pass copy=None"
+        )
+    return made
+
+
+def from_dlpack(
+    ext_tensor: Any, *, device: object = None, copy: bool | None = None
+) -> Tensor:
     """A tensor that shares the memory of another library's tensor.
 
     Parameters
     ----------
     ext_tensor : object with ``__dlpack__``
         In the memory of the CPU.
+    device : str, optional
+        "cpu".
+    copy : bool, optional
+        True copies; False raises ShapeError where memory cannot be shared, because elements do
+        not lie one behind the other; None copies there.
     """
+    check_device(device)
     if not hasattr(ext_tensor, "__dlpack__"):
         raise DTypeError(
             f"ext_tensor: expected an object with __dlpack__, not {type(ext_tensor).__name__}; "
             "use kernelrt.tensor to copy"
         )
-    return from_numpy(ext_tensor)
+    if copy:
+        return tensor(ext_tensor)
+    try:
+        return from_numpy(ext_tensor)
+    except ShapeError:
+        if copy is not None:
+            raise
+        return tensor(ext_tensor)
 
 
 def scalar_tensor(s: bool | float, *, dtype: object = None, device: object = None) -> Tensor:

@@ -148,6 +148,12 @@ class InPlaceMethods(_Below):
     def __ixor__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.xor, other, "^="))
 
+    def __ilshift__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.lshift, other, "<<="))
+
+    def __irshift__(self, other: Operand) -> Self:
+        return cast("Self", self._in_place(operator.rshift, other, ">>="))
+
     def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
         """Assign one number to the elements whose positions are equal in all axes.
 

@@ -1,17 +1,20 @@
 """NumPy's functions of tensors: what ``numpy.exp(x)`` and ``numpy.sum(x, axis=0)`` give.
 
 They are tensors, computed as PyTorch's operation of that name does: with its types, and lazily.
-Parameters have NumPy's names, order and defaults, so ``numpy.std(x)`` divides by the count.
+Parameters have NumPy's names, order and defaults, so ``numpy.std(x)`` divides by the count. Those
+that are not here are the array API standard's, which stands above tensors, where it has them.
 """
 
 from __future__ import annotations
 
 import inspect
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import comparison, creation, einsum, joining
 from kernelrt.tensor.base import TensorBase
@@ -124,6 +127,14 @@ def _argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) ->
 def _joined(join: Callable[..., Any]) -> Callable[..., Any]:
     def do(tup: Any) -> Any:
         return join([_tensor(t) for t in tup])
+
+    return do
+
+
+def _each(make: Callable[..., Any]) -> Callable[..., Any]:
+    def do(*arys: Any) -> Any:
+        made = tuple(make(_tensor(a)) for a in arys)
+        return made[0] if len(made) == 1 else made
 
     return do
 
@@ -246,7 +257,9 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "count_nonzero": lambda a, axis=None: a.count_nonzero(axis),
     "concatenate": _concatenate, "stack": _stack,
     "vstack": _joined(joining.vstack), "hstack": _joined(joining.hstack),
-    "dstack": _joined(joining.dstack), "column_stack": _joined(joining.column_stack),
+    "atleast_1d": _each(joining.atleast_1d), "atleast_2d": _each(joining.atleast_2d),
+    "atleast_3d": _each(joining.atleast_3d), "dstack": _joined(joining.dstack),
+    "column_stack": _joined(joining.column_stack),
     "where": _where, "clip": _clip, "reshape": _reshape, "ravel": _ravel,
     "transpose": _transpose, "matrix_transpose": lambda x: x.mT,
     "squeeze": lambda a, axis=None: a.squeeze() if axis is None else a.squeeze(axis),
@@ -296,6 +309,8 @@ def call(function: Any, args: Any, options: Any) -> Any:
     if path in READERS:
         return function(*_arrays(args), **_arrays(options))
     do = FUNCTIONS.get(path)
+    if do is None and (do := _standard(path)) is not None:
+        args = [_tensor(a) if isinstance(a, np.ndarray) else a for a in args]
     if do is None:
         raise DTypeError(
             f"numpy.{path}: computes with arrays, and no function of tensors stands for it; call "
@@ -312,6 +327,17 @@ def call(function: Any, args: Any, options: Any) -> Any:
             f"numpy.{path}(x.numpy(), ...)"
         ) from None
     return do(*bound.args, **bound.kwargs)
+
+
+def _standard(path: str) -> Callable[..., Any] | None:
+    """What the array API standard, which NumPy's functions are of, has by this name."""
+    place, _, name = path.rpartition(".")
+    module = "kernelrt.array_api" + ("." + place if place else "")  # which stands above tensors
+    if place not in ("", "linalg"):
+        return None
+    load(module)
+    found = sys.modules[module]
+    return getattr(found, name) if name in found.__all__ else None
 
 
 def _arrays(value: Any) -> Any:

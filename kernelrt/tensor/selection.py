@@ -79,7 +79,7 @@ class SelectionMethods(_Below):
         return self._of(holds)
 
     def _made(self, data: np.ndarray[Any, Any]) -> Self:
-        return self._lift(np.ascontiguousarray(data), "index")
+        return self._lift(np.asarray(data, order="C"), "index")
 
     # ---- positions
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.errors import DeviceError, DTypeError, GradientError, ShapeError
+from kernelrt.errors import DeviceError, DTypeError, GradientError, ShapeError, SharingError
 
 torch = pytest.importorskip("torch")
 
@@ -139,8 +139,15 @@ def test_data_of_others() -> None:
     assert krt.as_tensor(x) is x
     assert krt.as_tensor(x, dtype=torch.float64).dtype is krt.float64
     assert krt.asarray(x, copy=True) is not x
-    with pytest.raises(DTypeError, match="copy: False"):
-        krt.asarray([1.0], copy=False)
+    for data, options in (([1.0], {}), (np.float32(1), {}), (1.0, {}), (x, {"dtype": "int8"}),
+                          (np.ones(2), {"dtype": "float32"})):  # fmt: skip
+        with pytest.raises(SharingError, match="copy: False"):
+            krt.asarray(data, copy=False, **options)
+    memory = np.zeros(2)
+    alias, copy = krt.asarray(memory, copy=False), krt.asarray(memory, copy=True)
+    memory[0] = 1
+    assert (alias.tolist(), copy.tolist()) == ([1, 0], [0, 0])
+    assert krt.asarray(x, copy=False) is x
     source = torch.arange(3)
     shared = krt.from_dlpack(source)
     source[0] = 9
@@ -152,6 +159,15 @@ def test_data_of_others() -> None:
         taken = krt.tensor(trained)
         assert (taken.tolist(), taken.requires_grad) == ([1.5, 1.5], False)
         assert taken.dtype.name == name_of(dtype)
+
+
+def test_the_only_device() -> None:
+    x = krt.ones(2)
+    assert x.to_device("cpu") is x.to_device(x.device) is x
+    with pytest.raises(DeviceError, match="cuda"):
+        x.to_device("cuda")
+    with pytest.raises(DeviceError, match="stream: expected None"):
+        x.to_device("cpu", stream=3)
 
 
 def test_keywords_of_what_makes_tensors() -> None:

@@ -40,6 +40,9 @@ CALLS = {
     "stack": [lambda x, y: np.stack([x, y], axis=-1)],
     "vstack": [lambda x, _: np.vstack([x, B])], "hstack": [lambda x, y: np.hstack([x, y])],
     "dstack": [lambda x, y: np.dstack([x, y])],
+    "atleast_1d": [lambda x, _: np.atleast_1d(x[0, 0]), lambda x, y: np.atleast_1d(x, y)[1]],
+    "atleast_2d": [lambda x, _: np.atleast_2d(x[0])],
+    "atleast_3d": [lambda x, _: np.atleast_3d(x)],
     "column_stack": [lambda x, y: np.column_stack([x, y])],
     "where": [lambda x, y: np.where(x > 1, x, y), lambda x, _: np.where(A > 1, x, 0.0)],
     "clip": [lambda x, _: np.clip(x, 0.5, 1), lambda x, _: np.clip(x, None, 1.0)],
@@ -90,6 +93,23 @@ def test_all_are_tested() -> None:
     x = krt.tensor(A)
     assert (np.shape(x), np.ndim(x), np.conj(x) is x) == ((3, 4), 2, True)
     assert np.empty_like(x, dtype="int8").dtype is krt.int8
+
+
+@pytest.mark.parametrize("ask", [
+    lambda x, _: np.unstack(x, axis=1)[2], lambda x, _: np.cumulative_sum(x, axis=0),
+    lambda x, _: np.unique_counts(x).counts, lambda x, _: np.astype(x, np.float32),
+    lambda x, _: np.meshgrid(x[0], x[1])[1], lambda x, _: np.nonzero(x > 1)[1],
+    lambda x, _: np.take(x, np.array([2, 0]), axis=1), lambda x, _: np.searchsorted(B[0] * 0, x),
+    lambda x, _: np.linalg.inv(x[:, :3]), lambda x, _: np.linalg.solve(x[:, :3], B),
+    lambda x, _: np.linalg.solve(A[:, :3], x[:, 0]), np.linalg.vecdot,
+    lambda x, _: np.linalg.svd(x)[1], lambda x, _: np.linalg.trace(x),
+    lambda x, _: np.linalg.matrix_norm(x), lambda x, y: np.broadcast_arrays(x, y[0])[1],
+])  # fmt: skip
+def test_functions_of_the_array_api_standard(ask) -> None:
+    ours, theirs = ask(krt.tensor(A), krt.tensor(B)), ask(A, B)
+    assert isinstance(ours, krt.Tensor)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, atol=1e-12)
 
 
 UNARY = [
@@ -152,12 +172,14 @@ def test_what_reads_values_gets_arrays() -> None:
 
 def test_what_cannot_be_says_the_way_out() -> None:
     x, out = krt.tensor(A), np.empty((3, 4))
-    for ask in (lambda: np.linalg.svd(x), lambda: np.sum(x, out=out), lambda: np.unique(x),
+    for ask in (lambda: np.linalg.eig(x), lambda: np.sum(x, out=out), lambda: np.unique(x),
                 lambda: np.concatenate([x, x], out=out), lambda: np.exp(x, out=out),
                 lambda: np.cbrt(x), lambda: np.add.reduce(x, where=A > 1),
                 lambda: np.subtract.outer(x, x)):  # fmt: skip
         with pytest.raises(DTypeError, match=r"numpy\..*x\.numpy\(\)"):
             ask()
+    with pytest.raises(DTypeError, match=r"numpy\.linalg\.svd: .*compute_uv.*x\.numpy\(\)"):
+        np.linalg.svd(x, compute_uv=False)
     with pytest.raises(DTypeError, match="order"):
         np.reshape(x, -1, order="F")
     with pytest.raises(ShapeError, match="equal parts"):

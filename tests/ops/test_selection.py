@@ -67,6 +67,18 @@ def test_unique_consecutive_of_a_size() -> None:
     assert found == [[3, 1, 0, 1, 0, 2, 3, 3], [0, 1, 2, 3, 4, 5, 6, 6], [1] * 6 + [2, 0]]
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint64", "int8"])
+def test_repeats_of_every_type(dtype: str) -> None:
+    counts = krt.tensor([1, 0, 2], dtype=dtype)
+    assert krt.tensor([5, 6, 7]).repeat_interleave(counts).tolist() == [5, 7, 7]
+
+
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+def test_unique_of_a_scalar(name: str) -> None:
+    found = getattr(krt.tensor(3), name)(return_inverse=True, return_counts=True)
+    assert [(t.shape, t.tolist()) for t in found] == [((1,), [3]), ((), 0), ((1,), [1])]
+
+
 def test_bincount_of_a_size() -> None:
     assert both(lambda x: x.long().bincount(size=5), X) == [[2, 2, 1, 3, 0]]
     with pytest.raises(krt.IndexBoundsError):

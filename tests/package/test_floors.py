@@ -22,7 +22,7 @@ FLOORS = {
     "ir": 1, "device": 2,
     "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,
     "threads": 2, "_functions": 6, "_routines": 1, "data": 7, "distributions": 7, "func": 7,
-    "linalg": 7, "optim": 7, "tune": 8, "cli": 8, "__main__": 8, "__init__": 8,
+    "linalg": 7, "array_api": 7, "optim": 7, "tune": 8, "cli": 8, "__main__": 8, "__init__": 8,
 }  # fmt: skip
 #: Rooms of one floor that still must not know each other.
 APART = {("schedule", "codegen"), ("codegen", "schedule")}

@@ -1,0 +1,107 @@
+"""Functions of single elements, where they differ from kernelrt's own.
+
+In the standard a tensor without axes counts as much for the type of a result as any other, where
+PyTorch's operations and operators give the type to those with axes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import kernelrt as krt
+from kernelrt import Tensor
+from kernelrt.tensor.promotion import is_number, joint_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "clip", "copysign", "divide", "equal", "floor_divide", "greater",
+    "greater_equal", "hypot", "less", "less_equal", "logaddexp", "logical_and", "logical_or",
+    "logical_xor", "maximum", "minimum", "multiply", "nextafter", "not_equal", "of_one_type",
+    "pow", "real", "remainder", "sign", "subtract", "where",
+]  # fmt: skip
+
+_Operand: TypeAlias = "Tensor | bool | int | float"
+_TWO: Final = inspect.Signature([
+    inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("x1", "x2")
+])  # fmt: skip
+
+
+def of_one_type(*values: Any) -> tuple[Any, ...]:
+    """`values` with the tensors among them in the type in which they meet, axes or not."""
+    nodes = [v.uop for v in values if isinstance(v, Tensor)]
+    if len({n.dtype for n in nodes}) < 2 or any(map(is_number, nodes)):
+        return values
+    kind = joint_type(nodes)
+    return tuple(v.cast(kind) if isinstance(v, Tensor) else v for v in values)
+
+
+def _of_two(function: Callable[..., Tensor], name: str) -> Callable[[Any, Any], Tensor]:
+    """`function` of two operands, which count alike."""
+
+    def call(x1: Any, x2: Any, /) -> Tensor:
+        return function(*of_one_type(x1, x2))
+
+    functools.update_wrapper(call, function, ("__doc__",), ())
+    del call.__wrapped__  # type: ignore[attr-defined]  # its parameters are not these
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = _TWO  # type: ignore[attr-defined]
+    return call
+
+
+add = _of_two(krt.add, "add")
+atan2 = _of_two(krt.atan2, "atan2")
+bitwise_and = _of_two(krt.bitwise_and, "bitwise_and")
+bitwise_left_shift = _of_two(krt.bitwise_left_shift, "bitwise_left_shift")
+bitwise_or = _of_two(krt.bitwise_or, "bitwise_or")
+bitwise_right_shift = _of_two(krt.bitwise_right_shift, "bitwise_right_shift")
+bitwise_xor = _of_two(krt.bitwise_xor, "bitwise_xor")
+copysign = _of_two(krt.copysign, "copysign")
+divide = _of_two(krt.divide, "divide")
+equal = _of_two(krt.eq, "equal")
+floor_divide = _of_two(krt.floor_divide, "floor_divide")
+greater = _of_two(krt.greater, "greater")
+greater_equal = _of_two(krt.greater_equal, "greater_equal")
+hypot = _of_two(krt.hypot, "hypot")
+less = _of_two(krt.less, "less")
+less_equal = _of_two(krt.less_equal, "less_equal")
+logaddexp = _of_two(krt.logaddexp, "logaddexp")
+logical_and = _of_two(krt.logical_and, "logical_and")
+logical_or = _of_two(krt.logical_or, "logical_or")
+logical_xor = _of_two(krt.logical_xor, "logical_xor")
+maximum = _of_two(krt.maximum, "maximum")
+minimum = _of_two(krt.minimum, "minimum")
+multiply = _of_two(krt.multiply, "multiply")
+nextafter = _of_two(krt.nextafter, "nextafter")
+not_equal = _of_two(krt.not_equal, "not_equal")
+pow = _of_two(krt.pow, "pow")
+remainder = _of_two(krt.remainder, "remainder")
+subtract = _of_two(krt.subtract, "subtract")
+
+
+def clip(x: Tensor, /, min: _Operand | None = None, max: _Operand | None = None) -> Tensor:
+    """`x` with elements below `min` and above `max` replaced by these; of the type of `x`."""
+    if min is None and max is None:
+        return x.clone()
+    return x.clamp(*of_one_type(x, min, max)[1:]).cast(x.dtype)
+
+
+def real(x: Tensor, /) -> Tensor:
+    """`x` itself, as there are no complex types."""
+    return x
+
+
+def sign(x: Tensor, /) -> Tensor:
+    """-1, 0 or 1 with the sign of each element; NaN of NaN."""
+    out = x.sign()
+    return krt.where(x.isnan(), x, out) if x.dtype.is_float else out
+
+
+def where(condition: Tensor, x1: _Operand, x2: _Operand, /) -> Tensor:
+    """`x1` where the condition holds, else `x2`."""
+    first, second = of_one_type(x1, x2)
+    return krt.where(condition, first, second)

@@ -1,0 +1,157 @@
+"""What the standard asks about types and about what the namespace can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import kernelrt as krt
+from kernelrt import Tensor
+from kernelrt import dtype as dt
+from kernelrt._handle import MAX_DIMS
+from kernelrt.errors import DTypeError
+from kernelrt.tensor.creation import check_device
+
+if TYPE_CHECKING:
+    from kernelrt import DType
+
+__all__ = ["Info", "astype", "can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+_SIGNED: Final = (dt.int8, dt.int16, dt.int32, dt.int64)
+_UNSIGNED: Final = (dt.uint8, dt.uint16, dt.uint32, dt.uint64)
+_REAL: Final = (dt.float32, dt.float64)
+
+#: The standard's names of kinds, and the types of the standard that are of them.
+_KINDS: Final = {
+    "bool": (dt.bool_,),
+    "signed integer": _SIGNED,
+    "unsigned integer": _UNSIGNED,
+    "integral": _SIGNED + _UNSIGNED,
+    "real floating": _REAL,
+    "complex floating": (),
+    "numeric": _SIGNED + _UNSIGNED + _REAL,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FloatInfo:
+    """What a floating type holds: as ``kernelrt.finfo``, with the type itself as ``dtype``."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class IntInfo:
+    """What an integer type holds: as ``kernelrt.iinfo``, with the type itself as ``dtype``."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: DType
+
+
+def astype(x: Tensor, dtype: object, /, *, copy: bool = True, device: object = None) -> Tensor:
+    """`x` in another type; without `copy` it is `x` itself where it has that type."""
+    check_device(device)
+    out = x.cast(dtype)
+    return x.clone() if copy and out is x else out
+
+
+def _type_of(value: object, name: str) -> DType:
+    return value.dtype if isinstance(value, Tensor) else dt.parse(value, name)
+
+
+def can_cast(from_: object, to: object, /) -> bool:
+    """Whether every value of one type, or of a tensor's, is one of another."""
+    return dt.contains(_type_of(to, "to"), _type_of(from_, "from_"))
+
+
+def finfo(type: object, /) -> FloatInfo:
+    """What a floating type, or a tensor's, holds."""
+    kind = _type_of(type, "type")
+    info = krt.finfo(kind)
+    return FloatInfo(info.bits, info.eps, info.max, info.min, info.smallest_normal, kind)
+
+
+def iinfo(type: object, /) -> IntInfo:
+    """What an integer type, or a tensor's, holds."""
+    kind = _type_of(type, "type")
+    info = krt.iinfo(kind)
+    return IntInfo(info.bits, info.max, info.min, kind)
+
+
+def isdtype(dtype: object, kind: object) -> bool:
+    """Whether a type is of a kind.
+
+    Parameters
+    ----------
+    dtype : DType
+        The type.
+    kind : DType, str or tuple of these
+        A type, which it may be itself, or "bool", "signed integer", "unsigned integer",
+        "integral", "real floating", "complex floating" or "numeric". Half types are real floating.
+    """
+    found = dt.parse(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(found, k) for k in kind)
+    if isinstance(kind, str):
+        if kind not in _KINDS:
+            raise DTypeError(
+                f"kind: expected a type or one of {', '.join(map(repr, _KINDS))}, not {kind!r}"
+            )
+        return found in _KINDS[kind] or (found.is_float and dt.float32 in _KINDS[kind])
+    return found is dt.parse(kind, "kind")
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The type in which tensors, types and Python's numbers meet; axes make no difference."""
+    numbers = [v for v in arrays_and_dtypes if isinstance(v, bool | int | float)]
+    kinds = [
+        _type_of(v, "arrays_and_dtypes")
+        for v in arrays_and_dtypes
+        if not isinstance(v, bool | int | float)
+    ]
+    if not kinds:
+        raise DTypeError("arrays_and_dtypes: expected at least one tensor or type")
+    found = dt.promote(*kinds)
+    for number in numbers:
+        found = dt.of_scalar(number, found)
+    return found
+
+
+class Info:
+    """What the namespace can do, for programs that ask before they do it."""
+
+    def capabilities(self) -> dict[str, bool | int]:
+        """Boolean masks and shapes that follow from data, outside jitted functions; most axes."""
+        return {
+            "boolean indexing": True,
+            "data-dependent shapes": True,
+            "max dimensions": MAX_DIMS,
+        }
+
+    def default_device(self) -> str:
+        """The CPU."""
+        return self.devices()[0]
+
+    def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
+        """The types of what is made of numbers; there is no complex one."""
+        check_device(device)
+        return {"real floating": dt.float32, "integral": dt.int64, "indexing": dt.int64}
+
+    def devices(self) -> list[str]:
+        """The CPU alone."""
+        return ["CPU"]
+
+    def dtypes(
+        self, *, device: object = None, kind: str | tuple[str, ...] | None = None
+    ) -> dict[str, DType]:
+        """The standard's types that there are, by name; those of one or several kinds."""
+        check_device(device)
+        wanted = ("bool", "numeric") if kind is None else kind
+        return {d.name: d for d in _KINDS["bool"] + _KINDS["numeric"] if isdtype(d, wanted)}
