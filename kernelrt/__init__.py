@@ -128,7 +128,13 @@ from kernelrt.tensor.random import (
 )
 from kernelrt.tensor.realize import prepare, realize
 from kernelrt.tensor.running import cumulative_trapezoid, trapezoid
-from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
+from kernelrt.tensor.state import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from kernelrt.tensor.statistics import std_mean, var_mean
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
@@ -209,6 +215,7 @@ __all__ = [
     "hstack",
     "iinfo",
     "inf",
+    "inference_mode",
     "int8",
     "int16",
     "int32",
@@ -247,6 +254,7 @@ __all__ = [
     "result_type",
     "row_stack",
     "scalar_tensor",
+    "set_grad_enabled",
     "set_num_threads",
     "stack",
     "std_mean",

@@ -37,7 +37,6 @@ _NEAR: Final = "near: "
 #: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
 grad_fn = the graph that a tensor is itself, see x.uop and x.requires_grad
-retain_grad register_hook = near: kernelrt.grad(loss, x), which gives gradients of any leaf
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
@@ -83,7 +82,6 @@ INIT: Final[dict[str, str]] = {}
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
 compile = kernelrt.jit
-inference_mode set_grad_enabled = kernelrt.no_grad
 autograd = near: kernelrt.grad
 vmap = a leading axis, over which operations broadcast
 save = kernelrt.nn.save
