@@ -57,6 +57,7 @@ from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.comparison import where
+from kernelrt.tensor.counting import binomial, poisson
 from kernelrt.tensor.creation import (
     arange,
     empty,
@@ -112,6 +113,8 @@ from kernelrt.tensor.kinds import (
     scalar_tensor,
 )
 from kernelrt.tensor.random import (
+    get_rng_state,
+    initial_seed,
     kaiming_normal,
     kaiming_uniform,
     manual_seed,
@@ -122,6 +125,8 @@ from kernelrt.tensor.random import (
     randint_like,
     randn,
     randn_like,
+    seed,
+    set_rng_state,
     uniform,
     xavier_normal,
     xavier_uniform,
@@ -136,6 +141,7 @@ from kernelrt.tensor.state import (
     set_grad_enabled,
 )
 from kernelrt.tensor.statistics import std_mean, var_mean
+from kernelrt.tensor.stream import Generator, default_generator
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
@@ -149,6 +155,7 @@ __all__ = [
     "DeviceError",
     "EagerLoopWarning",
     "ForkError",
+    "Generator",
     "GradientError",
     "IndexBoundsError",
     "JitError",
@@ -178,6 +185,7 @@ __all__ = [
     "autotune",
     "bfloat16",
     "bilinear",
+    "binomial",
     "block_diag",
     "bool_",
     "broadcast_shapes",
@@ -192,6 +200,7 @@ __all__ = [
     "concatenate",
     "cumulative_trapezoid",
     "data",
+    "default_generator",
     "distributions",
     "dstack",
     "e",
@@ -211,10 +220,12 @@ __all__ = [
     "func",
     "get_default_dtype",
     "get_num_threads",
+    "get_rng_state",
     "grad",
     "hstack",
     "iinfo",
     "inf",
+    "initial_seed",
     "inference_mode",
     "int8",
     "int16",
@@ -240,6 +251,7 @@ __all__ = [
     "ones_like",
     "optim",
     "pi",
+    "poisson",
     "prepare",
     "promote",
     "promote_types",
@@ -254,8 +266,10 @@ __all__ = [
     "result_type",
     "row_stack",
     "scalar_tensor",
+    "seed",
     "set_grad_enabled",
     "set_num_threads",
+    "set_rng_state",
     "stack",
     "std_mean",
     "tensor",

@@ -24,7 +24,7 @@ _NO_FUNCTIONS: Final = """
 assign backward bfloat16 bool byte cast char clone_ contiguous copy_ cpu data_ptr detach dim double
 element_size expand expand_as float half int is_contiguous is_pinned item long ndimension nelement
 new_empty new_full new_ones new_tensor new_zeros numpy prepare realize repeat requires_grad_
-reshape_as short size storage storage_offset stride to tolist type type_as uop
+register_hook reshape_as retain_grad short size storage storage_offset stride to tolist type type_as uop
 view view_as zero_grad is_realized where
 """
 

@@ -87,7 +87,7 @@ vmap = a leading axis, over which operations broadcast
 save = kernelrt.nn.save
 load = kernelrt.nn.load
 cuda mps = no device: kernelrt computes on CPUs
-seed random = kernelrt.manual_seed
+random = kernelrt.manual_seed
 utils = plain Python, or kernelrt.data
 fft special = NumPy's on x.numpy()
 """)
