@@ -77,7 +77,9 @@ from kernelrt.tensor.creation import (
 )
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
+from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
+from kernelrt.tensor.grids import gradient, unravel_index, vander
 from kernelrt.tensor.joining import (
     atleast_1d,
     atleast_2d,
@@ -132,7 +134,8 @@ from kernelrt.tensor.random import (
     xavier_uniform,
 )
 from kernelrt.tensor.realize import prepare, realize
-from kernelrt.tensor.running import cumulative_trapezoid, trapezoid
+from kernelrt.tensor.running import cumulative_trapezoid, trapezoid, trapz
+from kernelrt.tensor.solving import lu_unpack
 from kernelrt.tensor.state import (
     enable_grad,
     inference_mode,
@@ -142,6 +145,13 @@ from kernelrt.tensor.state import (
 )
 from kernelrt.tensor.statistics import std_mean, var_mean
 from kernelrt.tensor.stream import Generator, default_generator
+from kernelrt.tensor.tapers import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
+)
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
@@ -176,6 +186,7 @@ __all__ = [
     "Variable",
     "VariableError",
     "__version__",
+    "alpha_dropout",
     "arange",
     "as_tensor",
     "asarray",
@@ -183,9 +194,11 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "autotune",
+    "bartlett_window",
     "bfloat16",
     "bilinear",
     "binomial",
+    "blackman_window",
     "block_diag",
     "bool_",
     "broadcast_shapes",
@@ -209,6 +222,7 @@ __all__ = [
     "empty_like",
     "enable_grad",
     "eye",
+    "feature_alpha_dropout",
     "finfo",
     "float16",
     "float32",
@@ -222,23 +236,28 @@ __all__ = [
     "get_num_threads",
     "get_rng_state",
     "grad",
+    "gradient",
+    "hamming_window",
+    "hann_window",
     "hstack",
     "iinfo",
     "inf",
-    "initial_seed",
     "inference_mode",
-    "int8",
+    "initial_seed",
     "int16",
     "int32",
     "int64",
+    "int8",
     "is_grad_enabled",
     "is_tensor",
     "jit",
     "kaiming_normal",
     "kaiming_uniform",
+    "kaiser_window",
     "linalg",
     "linspace",
     "logspace",
+    "lu_unpack",
     "manual_seed",
     "meshgrid",
     "nan",
@@ -275,13 +294,16 @@ __all__ = [
     "tensor",
     "tensordot",
     "trapezoid",
+    "trapz",
     "tril_indices",
     "triu_indices",
-    "uint8",
     "uint16",
     "uint32",
     "uint64",
+    "uint8",
     "uniform",
+    "unravel_index",
+    "vander",
     "var_mean",
     "vstack",
     "where",

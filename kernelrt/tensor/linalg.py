@@ -28,8 +28,8 @@ __all__ = [
 
 #: Cycles for each multiplication and addition (bench/routines.py: solve of 8 to 64 rows).
 _CYCLES: Final = 1.0
-_SINGULAR: Final = "the matrix is singular"
-_INDEFINITE: Final = "the matrix is not positive definite"
+_SINGULAR: Final = "the matrix is singular or holds NaN"
+_INDEFINITE: Final = "the matrix is not positive definite or holds NaN"
 
 
 # ---- Matrices as nodes

@@ -23,6 +23,7 @@ from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.creation import check_device, from_data
 from kernelrt.tensor.derivative import listed
+from kernelrt.tensor.derived import DerivedMethods
 from kernelrt.tensor.drawing import DrawingMethods
 from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
@@ -65,6 +66,7 @@ __all__ = ["Tensor"]
 
 
 class Tensor(
+    DerivedMethods,
     ImageMethods,
     SearchingMethods,
     OrderingMethods,
