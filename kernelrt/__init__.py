@@ -58,6 +58,7 @@ from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.comparison import where
+from kernelrt.tensor.counting import binomial, poisson
 from kernelrt.tensor.creation import (
     arange,
     empty,
@@ -77,7 +78,9 @@ from kernelrt.tensor.creation import (
 )
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
+from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
+from kernelrt.tensor.grids import gradient, unravel_index, vander
 from kernelrt.tensor.joining import (
     atleast_1d,
     atleast_2d,
@@ -113,6 +116,8 @@ from kernelrt.tensor.kinds import (
     scalar_tensor,
 )
 from kernelrt.tensor.random import (
+    get_rng_state,
+    initial_seed,
     kaiming_normal,
     kaiming_uniform,
     manual_seed,
@@ -123,14 +128,31 @@ from kernelrt.tensor.random import (
     randint_like,
     randn,
     randn_like,
+    seed,
+    set_rng_state,
     uniform,
     xavier_normal,
     xavier_uniform,
 )
 from kernelrt.tensor.realize import prepare, realize
-from kernelrt.tensor.running import cumulative_trapezoid, trapezoid
-from kernelrt.tensor.state import enable_grad, is_grad_enabled, no_grad
+from kernelrt.tensor.running import cumulative_trapezoid, trapezoid, trapz
+from kernelrt.tensor.solving import lu_unpack
+from kernelrt.tensor.state import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from kernelrt.tensor.statistics import std_mean, var_mean
+from kernelrt.tensor.stream import Generator, default_generator
+from kernelrt.tensor.tapers import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
+)
 from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
@@ -144,6 +166,7 @@ __all__ = [
     "DeviceError",
     "EagerLoopWarning",
     "ForkError",
+    "Generator",
     "GradientError",
     "IndexBoundsError",
     "JitError",
@@ -165,6 +188,7 @@ __all__ = [
     "Variable",
     "VariableError",
     "__version__",
+    "alpha_dropout",
     "arange",
     "array_api",
     "as_tensor",
@@ -173,8 +197,11 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "autotune",
+    "bartlett_window",
     "bfloat16",
     "bilinear",
+    "binomial",
+    "blackman_window",
     "block_diag",
     "bool_",
     "broadcast_shapes",
@@ -189,6 +216,7 @@ __all__ = [
     "concatenate",
     "cumulative_trapezoid",
     "data",
+    "default_generator",
     "distributions",
     "dstack",
     "e",
@@ -197,6 +225,7 @@ __all__ = [
     "empty_like",
     "enable_grad",
     "eye",
+    "feature_alpha_dropout",
     "finfo",
     "float16",
     "float32",
@@ -208,10 +237,16 @@ __all__ = [
     "func",
     "get_default_dtype",
     "get_num_threads",
+    "get_rng_state",
     "grad",
+    "gradient",
+    "hamming_window",
+    "hann_window",
     "hstack",
     "iinfo",
     "inf",
+    "inference_mode",
+    "initial_seed",
     "int8",
     "int16",
     "int32",
@@ -221,9 +256,11 @@ __all__ = [
     "jit",
     "kaiming_normal",
     "kaiming_uniform",
+    "kaiser_window",
     "linalg",
     "linspace",
     "logspace",
+    "lu_unpack",
     "manual_seed",
     "meshgrid",
     "nan",
@@ -236,6 +273,7 @@ __all__ = [
     "ones_like",
     "optim",
     "pi",
+    "poisson",
     "prepare",
     "promote",
     "promote_types",
@@ -250,12 +288,16 @@ __all__ = [
     "result_type",
     "row_stack",
     "scalar_tensor",
+    "seed",
+    "set_grad_enabled",
     "set_num_threads",
+    "set_rng_state",
     "stack",
     "std_mean",
     "tensor",
     "tensordot",
     "trapezoid",
+    "trapz",
     "tril_indices",
     "triu_indices",
     "uint8",
@@ -263,6 +305,8 @@ __all__ = [
     "uint32",
     "uint64",
     "uniform",
+    "unravel_index",
+    "vander",
     "var_mean",
     "vstack",
     "where",

@@ -12,6 +12,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._handle import ArrayHandle
+from kernelrt.errors import DTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,11 +22,20 @@ __all__ = ["function", "names", "provide"]
 #: Methods that say what a tensor is, or do something to it, which are no functions of it; and
 #: names that a module has for something else.
 _NO_FUNCTIONS: Final = """
-assign backward bfloat16 bool byte cast char clone_ contiguous copy_ cpu data_ptr detach dim double
+assign backward bfloat16 bool byte cast char contiguous cpu data_ptr dim double
 element_size expand expand_as float half int is_contiguous is_pinned item long ndimension nelement
 new_empty new_full new_ones new_tensor new_zeros numpy prepare realize repeat requires_grad_
-reshape_as short size storage storage_offset stride to to_device tolist type type_as uop
+register_hook reshape_as retain_grad short size storage storage_offset stride to to_device tolist type
+type_as uop
 view view_as zero_grad is_realized where
+"""
+#: Methods that assign to their tensor and are functions all the same, as PyTorch has them.
+_IN_PLACE: Final = """
+abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_
+atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_
+erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_
+log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_
+sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
 
 
@@ -33,9 +43,11 @@ view view_as zero_grad is_realized where
 def names(kind: type) -> frozenset[str]:
     """The methods of `kind` that are functions, too."""
     found = set()
-    others = frozenset(_NO_FUNCTIONS.split())
+    others, assigning = frozenset(_NO_FUNCTIONS.split()), frozenset(_IN_PLACE.split())
     for name in dir(kind):
-        if name.startswith("_") or name.endswith("_") or name in others:
+        if name.startswith("_") or (name.endswith("_") and name not in assigning):
+            continue
+        if name in others:
             continue
         if callable(inspect.getattr_static(kind, name, None)):
             found.add(name)
@@ -57,6 +69,8 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
             first, rest = options.pop("input"), []
         else:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+        if not isinstance(first, kind) and name.endswith("_"):
+            raise DTypeError(f"{name}: input: expected a Tensor, not {type(first).__name__}")
         if not isinstance(first, kind):
             first = _lifted(kind, first, (*rest, *options.values()))
         return method(first, *rest, **options)

@@ -37,24 +37,23 @@ _NEAR: Final = "near: "
 #: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
 grad_fn = the graph that a tensor is itself, see x.uop and x.requires_grad
-retain_grad register_hook = near: kernelrt.grad(loss, x), which gives gradients of any leaf
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
-H mH adjoint = x.mT
-solve lstsq = numpy.linalg on x.numpy()
+solve = kernelrt.linalg.solve
+lstsq = kernelrt.linalg.lstsq
+triangular_solve = kernelrt.linalg.solve_triangular
+register_post_accumulate_grad_hook = near: x.register_hook
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 """)
 
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
-angle
-histogram igamma
+igamma igammac
 imag index istft
-narrow_copy
 positive_ record_stream resize resize_as stft
-sum_to_size values indices
+values indices
 """)
 
 #: Of modules.
@@ -83,13 +82,22 @@ INIT: Final[dict[str, str]] = {}
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
 compile = kernelrt.jit
-inference_mode set_grad_enabled = kernelrt.no_grad
 autograd = near: kernelrt.grad
 vmap = a leading axis, over which operations broadcast
 save = kernelrt.nn.save
 load = kernelrt.nn.load
 cuda mps = no device: kernelrt computes on CPUs
-seed random = kernelrt.manual_seed
+random = kernelrt.manual_seed
+solve = kernelrt.linalg.solve
+lstsq = kernelrt.linalg.lstsq
+matrix_rank = kernelrt.linalg.matrix_rank
+triangular_solve = kernelrt.linalg.solve_triangular
+frobenius_norm = kernelrt.linalg.matrix_norm(x)
+nuclear_norm = kernelrt.linalg.matrix_norm(x, "nuc")
+range = near: kernelrt.arange, which leaves out the end
+autocast = near: module.to(kernelrt.bfloat16) and x.to(kernelrt.bfloat16)
+set_default_dtype set_default_tensor_type = dtype= of what makes a tensor
+set_printoptions = numpy.set_printoptions, whose options tensors are printed by
 utils = plain Python, or kernelrt.data
 fft special = NumPy's on x.numpy()
 """)

@@ -72,6 +72,9 @@ class Mode(Generic[_T]):
     ) -> None: ...
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 
+class Setting(Mode[_T]):
+    """A Mode that begins when it is made, and stays unless it is left or decorates a function."""
+
 class Limit:
     """Lets a number be at most `most` within a ``with`` block; functions of C read and set it.
 

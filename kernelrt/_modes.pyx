@@ -254,6 +254,25 @@ cdef class Mode:
         return _decorated(function, self.field, self.value)
 
 
+cdef class Setting(Mode):
+    def __init__(self, int field, value):
+        Mode.__init__(self, field, value)
+        self.before.append(get(field))
+        put(field, value)
+
+    def __enter__(self):
+        if self.field == KRT_GRAD and self.value and get(KRT_TRACE) is not None:
+            get(KRT_TRACE).asked = True
+        if not self.before:  # it was left, and is entered again
+            self.before.append(get(self.field))
+            put(self.field, self.value)
+        return self.value
+
+    def __call__(self, function):
+        put(self.field, self.before.pop())
+        return _decorated(function, self.field, self.value)
+
+
 def _decorated(function, int field, value):
     import functools
     import inspect

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import Tensor, build, spectral
+from kernelrt.errors import DTypeError, LinAlgError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor, spectral
 from kernelrt.tensor import linalg as nodes
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
@@ -24,7 +24,7 @@ from kernelrt.tensor.solving import QR, SVD, Decomposition, Eigen, SignedLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
+__all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
            "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp",
            "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr",
            "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "vander", "vecdot",
@@ -319,18 +319,8 @@ def lu_solve(
     if adjoint:
         half = solve_triangular(packed.mT, right, upper=False)
         half = solve_triangular(packed.mT, half, upper=True, unitriangular=True)
-        return _exchanged(half, taken, True)
-    half = _exchanged(right, taken, False)
-    half = solve_triangular(packed, half, upper=False, unitriangular=True)
-    return solve_triangular(packed, half, upper=True)
-
-
-@operation
-def _exchanged(x: Tensor, taken: Tensor, back: bool) -> Tensor:
-    batch = broadcast(taken.dims[:-1], x.dims[:-2])
-    rows = build.broadcast_to(taken.uop, (*batch, *taken.dims[-1:]))
-    node = build.broadcast_to(x.uop, (*batch, *x.dims[-2:]))
-    return x._of(nodes.exchanged(rows, node, back=back))  # noqa: SLF001
+        return half._exchanged(taken, back=True)  # noqa: SLF001
+    return right.lu_solve(packed, taken)
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002

@@ -55,7 +55,7 @@ class DataLoader:
         Called in each thread with its number.
     multiprocessing_context : object
         Accepted; there are no processes.
-    generator : numpy.random.Generator, optional
+    generator : Generator or numpy.random.Generator, optional
         Draws the orders.
     prefetch_factor : int, optional
         How many batches each thread loads ahead, 2 by default.

@@ -49,7 +49,7 @@ class RandomSampler(Sampler):
         Whether a sample can come again.
     num_samples : int, optional
         How many; as many as there are by default.
-    generator : numpy.random.Generator, optional
+    generator : Generator or numpy.random.Generator, optional
         Draws the order.
     seed : int, optional
         Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.

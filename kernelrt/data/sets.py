@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.random import randint
+from kernelrt.tensor.stream import Generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,7 +146,7 @@ def random_split(
     lengths : sequence of int or float
         How many samples each part has; or shares that sum to 1, rounded down, with what is left
         given to the first parts, one each.
-    generator : numpy.random.Generator, optional
+    generator : Generator or numpy.random.Generator, optional
         Draws the order.
     seed : int, optional
         Where the order comes from else; by default it follows :func:`kernelrt.manual_seed`.
@@ -177,9 +179,12 @@ def order_of(generator: Any, seed: int | None, epoch: int = 0) -> np.random.Gene
     """What draws an order: a generator that was given, or that of a seed."""
     if generator is None:
         return generator_of(fresh_seed() if seed is None else seed, epoch)
+    if isinstance(generator, Generator):
+        words = randint(0, 1 << 32, (4,), generator=generator)
+        return np.random.default_rng(cast("list[int]", words.tolist()))
     if not isinstance(generator, np.random.Generator):
         raise DTypeError(
-            f"generator: expected a numpy.random.Generator, not {type(generator).__name__}; pass "
-            "seed= for a number"
+            "generator: expected a kernelrt.Generator or a numpy.random.Generator, not "
+            f"{type(generator).__name__}; pass seed= for a number"
         )
     return generator

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
-from kernelrt.distributions import constraints, noise
+from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params
 from kernelrt.distributions.discrete import Chances
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing
 from kernelrt.tensor.comparison import where
+from kernelrt.tensor.counting import draw_binomial, draw_poisson
 from kernelrt.tensor.creation import arange, zeros_like
 from kernelrt.tensor.drawing import exponentials
 from kernelrt.tensor.state import no_grad
@@ -69,7 +70,7 @@ class Poisson(Distribution):
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values, of which gradients know nothing."""
         with no_grad():
-            return noise.poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
+            return draw_poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""
@@ -197,7 +198,7 @@ class Binomial(Chances):
         """Draw values, of which gradients know nothing."""
         with no_grad():
             shape = self._extended(sample_shape)
-            return noise.binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
+            return draw_binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""

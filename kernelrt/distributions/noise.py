@@ -1,4 +1,4 @@
-"""Draws of gamma variates and counts, by a fixed number of rounds of rejection.
+"""Draws of gamma variates, by a fixed number of rounds of rejection.
 
 Shapes are static and nothing waits on values, so a draw is part of a plan like any operation. All
 candidates of an element are drawn at once, and the first that is accepted is taken.
@@ -6,7 +6,6 @@ candidates of an element are drawn at once, and the first that is accepted is ta
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,8 +13,9 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.tensor import Tensor, random
 from kernelrt.tensor.comparison import where
+from kernelrt.tensor.counting import first
 from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.drawing import exponentials, positive_rand
+from kernelrt.tensor.drawing import positive_rand
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.state import no_grad
@@ -24,23 +24,11 @@ if TYPE_CHECKING:
     from kernelrt.distributions.base import Shape
     from kernelrt.ir import UOp
 
-__all__ = ["binomial", "log_gamma", "poisson"]
+__all__ = ["log_gamma", "log_gamma_slope"]
 
 #: Of the gamma distribution a candidate is refused with a chance of less than 0.05 (Marsaglia and
 #: Tsang, table 1), so that one of 2.6e10 draws is the fallback.
 _GAMMA_ROUNDS: Final = 8
-#: Of counts a candidate is refused with a chance of less than 0.3, so that one of 2e8 draws is.
-_COUNT_ROUNDS: Final = 16
-#: Below this mean counts are made by adding gaps; more than 64 have a chance below 1e-30.
-_FEW: Final = 10.0
-_GAPS: Final = 64
-
-
-def _first(accepted: Tensor, candidates: Tensor, fallback: Tensor) -> Tensor:
-    """Along the last axis the first candidate that is accepted, if one is."""
-    place = accepted.cast(dt.int8).argmax(-1, keepdim=True)
-    found = candidates.gather(-1, place).squeeze(-1)
-    return found.where(accepted.any(-1), fallback)
 
 
 def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
@@ -66,7 +54,7 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
         middle = d.unsqueeze(-1)
         bound = 0.5 * x * x + middle * (1 - cube + 3 * safe.log())
         accepted = (root > 0) & (u.log() < bound)
-        logs = _first(accepted, 3 * safe.log(), wide * 0) + d.log()
+        logs = first(accepted, 3 * safe.log(), wide * 0) + d.log()
         boost = positive_rand(shape, kind).log() / wide
         found = where(small, logs + boost, logs)
     return _reparameterized(found, alpha.cast(kind)).cast(alpha.dtype)
@@ -118,76 +106,3 @@ def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
     power = shape * moved - base * moved.expm1()
     score = y.unsqueeze(-1) + moved - shape.digamma()
     return (power.exp() * score * weights).sum(-1) * sign
-
-
-# ---- counts
-
-
-def poisson(rate: Tensor, shape: Shape) -> Tensor:
-    """Poisson variates in float64: by gaps below a mean of 10, else by transformed rejection.
-
-    The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
-    """
-    mean = rate.detach().double().expand(shape)
-    gaps = exponentials((*shape, _GAPS), dt.float64).cumsum(-1)
-    few = (gaps < mean.unsqueeze(-1)).sum(-1).double()
-    mu = mean.clamp(min=_FEW).unsqueeze(-1)
-    b = 0.931 + 2.53 * mu.sqrt()
-    a = -0.059 + 0.02483 * b
-    inverse = 1.1239 + 1.1328 / (b - 3.4)
-    k, us, v = _hats(shape, a, b, mu + 0.43)
-    least = -mu + k * mu.log() - (k + 1).clamp(min=1).lgamma()
-    exact = v.log() + inverse.log() - (a / (us * us) + b).log() <= least
-    sure = (us >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
-    accepted = (k >= 0) & (sure | (((us >= 0.013) | (v <= us)) & exact))
-    many = _first(accepted, k, mu.squeeze(-1).floor())
-    found = where(mean < _FEW, few, many)
-    return where(mean == mean, found, math.nan)  # NaN stays
-
-
-def _hats(shape: Shape, a: Tensor, b: Tensor, center: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Candidates of transformed rejection, how near an end they are, and what they are tried by."""
-    rounds = (*shape, _COUNT_ROUNDS)
-    u = random.rand(rounds, dtype=dt.float64) - 0.5
-    v = positive_rand(rounds, dt.float64)
-    us = (0.5 - u.abs()).clamp(min=1e-300)
-    return ((2 * a / us + b) * u + center).floor(), us, v
-
-
-def binomial(count: Tensor, probability: Tensor, shape: Shape) -> Tensor:
-    """Binomial variates in float64: by gaps below a mean of 10, else by transformed rejection.
-
-    The latter is BTRS (Hoermann, J. Statist. Comput. Simul. 46, 1993), with exact logarithms of
-    factorials.
-    """
-    n = count.detach().double().expand(shape)
-    chance = probability.detach().double().expand(shape)
-    flipped = chance > 0.5
-    p = where(flipped, 1 - chance, chance)
-    # Trials up to each next success are geometric.
-    rarely = (-p).log1p().clamp(max=-1e-300).unsqueeze(-1)
-    gaps = (-exponentials((*shape, _GAPS), dt.float64) / rarely).ceil().clamp(min=1, max=1e15)
-    few = (gaps.cumsum(-1) <= n.unsqueeze(-1)).sum(-1).double()
-    many = _binomial_many(n, p, shape)
-    found = where(n * p < _FEW, few, many)
-    return where(flipped, n - found, found)
-
-
-def _binomial_many(n: Tensor, p: Tensor, shape: Shape) -> Tensor:
-    # Where the mean is small these numbers are not looked at; they only have to be numbers.
-    n = where(n * p < _FEW, 40.0, n).unsqueeze(-1)
-    p = where(n.squeeze(-1) * p < _FEW, 0.5, p).unsqueeze(-1)
-    spread = (n * p * (1 - p)).sqrt()
-    b = 1.15 + 2.53 * spread
-    a = -0.0873 + 0.0248 * b + 0.01 * p
-    alpha = (2.83 + 5.1 / b) * spread
-    k, us, v = _hats(shape, a, b, n * p + 0.5)
-    inside = (k >= 0) & (k <= n)
-    safe = k.clamp(min=0).minimum(n)
-    m = ((n + 1) * p).floor()
-    height = (m + 1).lgamma() + (n - m + 1).lgamma()
-    height = height - (safe + 1).lgamma() - (n - safe + 1).lgamma()
-    height = height + (safe - m) * (p / (1 - p)).log()
-    exact = (v * alpha / (a / (us * us) + b)).log() <= height
-    sure = (us >= 0.07) & (v <= 0.92 - 4.2 / b)
-    return _first(inside & (sure | exact), k, m.squeeze(-1))

@@ -117,8 +117,8 @@ class Routine:
         return known.failure if told.get("checked", 1) else ""
 
 
-_SINGULAR: Final = "the matrix is singular, or has elements that are not finite"
-_INDEFINITE: Final = "the matrix is not positive definite"
+_SINGULAR: Final = "the matrix is singular or holds NaN"
+_INDEFINITE: Final = "the matrix is not positive definite or holds NaN"
 _ENDLESS: Final = "the matrix has elements that are not finite, or no factors were found"
 
 

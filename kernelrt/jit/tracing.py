@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kernelrt._modes import GRAD, Setting
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
 from kernelrt.errors import JitError
@@ -22,7 +24,7 @@ from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
@@ -124,7 +126,8 @@ def trace(
             around = Surroundings(fn, zip(call.names, (*args, *kwargs.values()), strict=True))
             draws = Draws(around.reached())
             try:
-                template, named = flatten(fn(*args, **kwargs), "result")
+                with _same_mode(name):
+                    template, named = flatten(fn(*args, **kwargs), "result")
             except BaseException:
                 around.restore(made)
                 raise
@@ -185,6 +188,22 @@ def trace(
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
+
+
+@contextlib.contextmanager
+def _same_mode(name: str) -> Iterator[None]:
+    """Have the function `name` leave the mode of gradients as it finds it."""
+    before = state.local.grad
+    try:
+        yield
+        if state.local.grad is not before:
+            raise JitError(
+                f"set_grad_enabled() in {name} outlives it, which replays would not repeat; enter "
+                "it with 'with', or call it outside"
+            )
+    finally:
+        if state.local.grad is not before:
+            Setting(GRAD, before)
 
 
 def _assigned_arguments(

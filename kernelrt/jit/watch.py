@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernelrt.nn.modes import Noted
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Handover
+    from kernelrt.tensor.marks import Hooks
 
 __all__ = ["Watch"]
 
@@ -97,14 +98,17 @@ class Watch:
             or self._parameters
         )
 
-    def _live_leaves(self) -> frozenset[Buffer]:
-        """Those of the sources whose tensors collect gradients."""
+    def _live_leaves(self) -> frozenset[tuple[Buffer, Hooks]]:
+        """Those of the sources whose tensors collect gradients, with what sees these."""
         if not self._sources:
             return frozenset()
         with state.lock:
             # A list of the references is made in one step; interrupting code may make leaves.
-            live = [t._memory for ref in state.leaves.valuerefs() if (t := ref()) is not None]
-        return frozenset(b for b in live if b in self._sources)
+            live = [
+                (t._memory, leaf.hooks) for ref in state.leaves.valuerefs()
+                if (t := ref()) is not None and (leaf := t._leaf) is not None
+            ]  # fmt: skip
+        return frozenset(both for both in live if both[0] in self._sources)
 
     def differs(self) -> str:
         """What is not as it was when the function was traced; empty if the plan fits."""
@@ -135,7 +139,7 @@ class Watch:
         flips = state.flips[0]
         if flips != self._flips:
             if self._live_leaves() != self._leaves:
-                return "a tensor began or ceased to require a gradient"
+                return "a tensor began or ceased to require a gradient, or its hooks changed"
             self._flips = flips
         return ""
 

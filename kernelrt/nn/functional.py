@@ -22,6 +22,7 @@ from kernelrt.tensor.dropping import (
     feature_alpha_dropout,
 )
 from kernelrt.tensor.einsum import bilinear
+from kernelrt.tensor.grids import affine_grid
 from kernelrt.tensor.images import fold, unfold
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor import Tensor
 
-__all__ = ["alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d", "dropout3d",
+__all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d", "dropout3d",
            "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
            "scaled_dot_product_attention", "unfold"]  # fmt: skip
 
@@ -44,7 +45,7 @@ gumbel_softmax hardshrink hinge_embedding_loss huber_loss instance_norm interpol
 layer_norm linear local_response_norm log_softmax logsigmoid lp_pool1d lp_pool2d lp_pool3d
 margin_ranking_loss max_pool1d max_pool2d max_pool3d max_unpool1d max_unpool2d max_unpool3d mse_loss
 multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss nll_loss normalize one_hot pad
-pairwise_distance pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
+pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu_ rms_norm
 sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
 softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss
 """

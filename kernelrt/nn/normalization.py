@@ -162,30 +162,13 @@ class _InstanceNorm(_Statistics):
         single = x.ndim == self._ndims[0]
         self._check(x, 0 if single else 1)
         x = x.unsqueeze(0) if single else x
-        if self.running_mean is not None and not self.training:
-            out = x.batch_norm(
-                self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
-            )
-        else:
-            if self.running_mean is not None:
-                self._learn(x)
-            out = x.group_norm(self.num_features, self.weight, self.bias, self.eps)
+        # As in PyTorch, batches are not counted and no momentum leaves the statistics as they are.
+        of_input = self.training or self.running_mean is None
+        out = x.instance_norm(
+            self.running_mean, self.running_var, self.weight, self.bias, of_input,
+            0.0 if self.momentum is None else self.momentum, self.eps,
+        )  # fmt: skip
         return out.squeeze(0) if single else out
-
-    def _learn(self, x: Tensor) -> None:
-        """Mix the statistics of the instances, averaged, into the running ones.
-
-        As in PyTorch, batches are not counted and no momentum leaves the statistics as they are.
-        """
-        share = 0.0 if self.momentum is None else self.momentum
-        axes = tuple(range(2, x.ndim))
-        with no_grad():
-            for kept, new in (
-                (self.running_mean, x.mean(axes)), (self.running_var, x.var(axes))
-            ):  # fmt: skip
-                assert kept is not None
-                mixed = kept * (1 - share) + new.mean(0) * share
-                kept.assign(mixed.cast(kept.dtype))
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -6,22 +6,18 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.ops import MOVEMENT
 from kernelrt.tensor import build, state
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.gradient import Wanted, flow, seed_of, uninterrupted
-from kernelrt.tensor.marks import Leaf, detach, is_kept
+from kernelrt.tensor.gradient import end_of, flow, seed_of, uninterrupted, wanted_of
+from kernelrt.tensor.hooking import Answers
+from kernelrt.tensor.marks import detach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["grad"]
+__all__ = ["grad", "listed"]
 
 _T = TypeVar("_T", bound="TensorBase")
-
-#: Operations that others are joined with, so that what is made of their result may pass it by.
-_PASSED_BY = MOVEMENT | {Op.NEG}
 
 
 @overload
@@ -104,19 +100,19 @@ def grad(
         raise GradientError(
             "allow_unused: False and materialize_grads=True contradict each other; leave one out"
         )
-    outputs = _listed(output, "output")
-    wanted = _listed(inputs, "inputs")
-    ends = [_end_of(t, i) for i, t in enumerate(wanted)]
+    outputs = listed(output, "output")
+    wanted = listed(inputs, "inputs")
+    ends = [end_of(t, i) for i, t in enumerate(wanted)]
     if grad_outputs is not None:
         if gradient is not None:
             raise GradientError("grad_outputs: it is another name of gradient; give one of them")
         gradient = grad_outputs
     seeds = _seeds(outputs, gradient)
-    leaves = [t for t, end in zip(wanted, ends, strict=True) if isinstance(end, Leaf)]
-    asked = Wanted(leaves, frozenset(end for end in ends if isinstance(end, UOp)))
+    asked = wanted_of(wanted, ends)
+    answers = Answers(create_graph)
 
     def differentiate() -> list[TensorBase | None]:
-        found = flow(seeds, "grad", asked)
+        found = flow(seeds, "grad", asked, answers)
         if not found and not allow_unused and not materialize_grads:
             raise GradientError(
                 "grad: the tensor does not depend on any tensor that requires a gradient; set "
@@ -142,7 +138,7 @@ def grad(
     return tuple(out) if isinstance(inputs, tuple | list) else out[0]
 
 
-def _listed(given: object, name: str) -> list[TensorBase]:
+def listed(given: object, name: str) -> list[TensorBase]:
     """One tensor or several, as a list."""
     several = isinstance(given, tuple | list)
     listed: list[Any] = list(cast("Sequence[Any]", given)) if several else [given]
@@ -169,32 +165,3 @@ def _seeds(
             f"{len(given) if given is gradient else 1}"
         )
     return [(t, seed_of(t, g, "grad")) for t, g in zip(outputs, given, strict=True)]
-
-
-def _end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
-    """What the gradient of a tensor is found by: its mark, or its node."""
-    if tensor._leaf is not None:
-        return tensor._leaf
-    if tensor._is_parameter:
-        raise GradientError(
-            f"inputs[{i}]: the parameter is frozen; leave it out, or call requires_grad_(True) "
-            "before it is used"
-        )
-    if tensor._plain or not tensor.requires_grad:
-        raise GradientError(
-            f"inputs[{i}]: expected a tensor created with requires_grad=True, or a result of "
-            "operations on one, not one without"
-        )
-    with state.enable_grad():
-        node = tensor.uop
-    while is_kept(node):
-        node = node.src[0]
-    if node.op is Op.DETACH and isinstance(node.arg, Leaf):
-        return node.arg
-    if node.op in _PASSED_BY:
-        raise GradientError(
-            f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
-            "which graphs do not keep; take the gradient of that one, or use a clone() of this "
-            "one in what follows"
-        )
-    return node

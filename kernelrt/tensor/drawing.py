@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir import Dim
     from kernelrt.tensor.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.stream import Generator
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
@@ -23,15 +24,19 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 __all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
 
 
-def positive_rand(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+def positive_rand(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
     """Numbers drawn evenly from (0, 1]: none has an infinite logarithm."""
-    return 1 - random.rand(shape, dtype=dtype)
+    return 1 - random.rand(shape, dtype=dtype, generator=generator)
 
 
-def exponentials(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+def exponentials(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
     """Numbers drawn from the exponential distribution of mean 1, all above 0."""
     least = 2.0**-54 if dtype is dt.float64 else 2.0**-25
-    return (-positive_rand(shape, dtype).log()).clamp(min=least)
+    return (-positive_rand(shape, dtype, generator).log()).clamp(min=least)
 
 
 def gumbels(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
@@ -49,13 +54,17 @@ class DrawingMethods(_Below):
 
     # ---- of probabilities
 
-    def bernoulli(self, p: float | None = None) -> Self:
+    def bernoulli(
+        self, p: float | None = None, *, generator: Generator | None = None
+    ) -> Self:
         """Ones with these probabilities, else zeros, in the shape and type of this tensor.
 
         Parameters
         ----------
         p : float, optional
             One probability for all elements, in place of this tensor's.
+        generator : Generator, optional
+            What to draw from.
 
         Raises
         ------
@@ -63,13 +72,16 @@ class DrawingMethods(_Below):
             This tensor holds no floats, and no `p` is given.
         """
         if p is not None:
-            return self._hits(_probability(p))
+            return self._hits(_probability(p), generator)
         self._needs_floats("bernoulli")
         chances = self.detach()
-        drawn = random.rand(self.dims, dtype=_resolving(self.dtype))
+        drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
         return cast("Self", (drawn < chances).cast(self.dtype))
 
-    def multinomial(self, num_samples: int, replacement: bool = False) -> Self:
+    def multinomial(
+        self, num_samples: int, replacement: bool = False, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
         """Positions drawn with these probabilities, int64 of shape (num_samples,) or (n, num_samples).
 
         Parameters
@@ -78,6 +90,8 @@ class DrawingMethods(_Below):
             How many, at least 1.
         replacement : bool
             Whether a position can be drawn again.
+        generator : Generator, optional
+            What to draw from.
 
         Raises
         ------
@@ -114,7 +128,7 @@ class DrawingMethods(_Below):
             sums = chances.cumsum(-1)
             most = sums[..., -1:]
             fine = fine & (most > 0) & (most < math.inf)
-            marks = random.uniform((*self.dims[:-1], count), dtype=dt.float64)
+            marks = random.rand(*self.dims[:-1], count, dtype=dt.float64, generator=generator)
             # From (0, 1]: what is not reached before has a part in the sum.
             drawn = cast("Any", sums).searchsorted((1 - marks) * most)
         else:
@@ -123,7 +137,7 @@ class DrawingMethods(_Below):
                     f"num_samples: expected at most {size} without replacement, not {count}"
                 )
             fine = fine & ((chances > 0).sum(-1, keepdim=True) >= count)
-            keys = chances / exponentials(self.dims, dt.float64)
+            keys = chances / exponentials(self.dims, dt.float64, generator)
             drawn = cast("Any", keys).topk(count, -1)[1]
         found = drawn.where(fine, -1)
         return self._of(checked(found.uop, size))
@@ -160,64 +174,85 @@ class DrawingMethods(_Below):
 
     # ---- in place
 
-    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+    def normal_(
+        self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
         """Assign numbers drawn from the normal distribution."""
         self._needs_floats("normal_")
         center, spread = real(mean, "mean"), _not_below(std, "std")
-        return self._put(random.normal(self.dims, mean=center, std=spread, dtype=self.dtype))
+        return self._put(random.normal(
+            self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
+        ))  # fmt: skip
 
-    def uniform_(self, a: float = 0.0, b: float = 1.0) -> Self:
+    def uniform_(
+        self, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
         """Assign numbers drawn evenly from [`a`, `b`)."""
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
             raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
         self._needs_floats("uniform_")
-        return self._put(random.uniform(self.dims, low=low, high=high, dtype=self.dtype))
+        return self._put(random.uniform(
+            self.dims, low=low, high=high, dtype=self.dtype, generator=generator
+        ))  # fmt: skip
 
-    def log_normal_(self, mean: float = 1.0, std: float = 2.0) -> Self:
+    def log_normal_(
+        self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+    ) -> Self:
         """Assign the exponentials of numbers drawn from the normal distribution."""
         self._needs_floats("log_normal_")
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
         wide = self.dtype.accumulator
-        drawn = random.normal(self.dims, mean=real(mean, "mean"), std=std, dtype=wide)
+        drawn = random.normal(
+            self.dims, mean=real(mean, "mean"), std=std, dtype=wide, generator=generator
+        )
         return self._put(drawn.exp())
 
-    def exponential_(self, lambd: float = 1.0) -> Self:
+    def exponential_(
+        self, lambd: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
         """Assign numbers drawn from the exponential distribution of rate `lambd`."""
         self._needs_floats("exponential_")
         if not real(lambd, "lambd") > 0:
             raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
-        return self._put(exponentials(self.dims, self.dtype.accumulator) / lambd)
+        drawn = exponentials(self.dims, self.dtype.accumulator, generator)
+        return self._put(drawn / lambd)
 
-    def cauchy_(self, median: float = 0.0, sigma: float = 1.0) -> Self:
+    def cauchy_(
+        self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
         """Assign numbers drawn from the Cauchy distribution."""
         self._needs_floats("cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
-        turn = (random.rand(self.dims, dtype=dt.float64) - 0.5) * math.pi
+        turn = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
         return self._put((turn.tan() * sigma + real(median, "median")).cast(self.dtype))
 
-    def geometric_(self, p: float) -> Self:
+    def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
         """Assign how many trials of chance `p` it takes to succeed once, from 1 on."""
         if not 0 < real(p, "p") < 1:
             raise ShapeError(f"p: expected a chance between 0 and 1, not {p}")
         if self.dtype.is_bool:
             raise DTypeError("geometric_: bools do not count; cast them")
-        trials = (positive_rand(self.dims, dt.float64).log() / math.log1p(-p)).ceil()
+        drawn = positive_rand(self.dims, dt.float64, generator)
+        trials = (drawn.log() / math.log1p(-p)).ceil()
         return self._put(trials.clamp(min=1).cast(self.dtype))
 
-    def bernoulli_(self, p: Any = 0.5) -> Self:
+    def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Self:
         """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
         if isinstance(p, int | float):
-            return self._put(self._hits(_probability(p)))
+            return self._put(self._hits(_probability(p), generator))
         chances = self._lift(p, "p")
         if not chances.dtype.is_float:
             raise DTypeError(f"p: expected floats, not {chances.dtype.name}")
-        drawn = random.rand(self.dims, dtype=_resolving(chances.dtype))
+        drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
         return self._put((drawn < chances.detach()).cast(self.dtype))
 
-    def random_(self, from_: int | None = None, to: int | None = None) -> Self:
+    def random_(
+        self, from_: int | None = None, to: int | None = None, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
         """Assign integers drawn evenly from [`from_`, `to`).
 
         One argument is `to`. By default they go from 0 to the greatest number of the type, or to
@@ -236,7 +271,7 @@ class DrawingMethods(_Below):
             raise DTypeError(
                 f"from_, to: {kind.name} does not have all integers from {first} to {limit - 1}"
             )
-        return self._put(_integers(self.dims, first, limit).cast(kind))
+        return self._put(_integers(self.dims, first, limit, generator).cast(kind))
 
     # ---- parts
 
@@ -244,8 +279,8 @@ class DrawingMethods(_Below):
         if not self.dtype.is_float:
             raise DTypeError(f"{name}: expected floats, not {self.dtype.name}; cast them")
 
-    def _hits(self, p: float) -> Self:
-        drawn = random.rand(self.dims, dtype=dt.float64) < p
+    def _hits(self, p: float, generator: Generator | None) -> Self:
+        drawn = random.rand(self.dims, dtype=dt.float64, generator=generator) < p
         return cast("Self", drawn.cast(self.dtype))
 
     def _put(self, value: Any) -> Self:
@@ -272,21 +307,27 @@ def _resolving(dtype: DType) -> DType:
     return dt.float64 if dtype is dt.float64 else dt.float32
 
 
-def _integers(shape: tuple[Dim, ...], first: int, limit: int) -> Tensor:
+def _integers(
+    shape: tuple[Dim, ...], first: int, limit: int, generator: Generator | None
+) -> Tensor:
     """Integers of [first, limit); of wide intervals by 63 bits and a remainder."""
+
+    def below(most: int) -> Tensor:
+        return random.randint(0, most, shape, dtype="uint64", generator=generator)
+
     if limit - first <= 1 << 32:
         if limit <= 1 << 63:
-            return random.randint(first, limit, shape)
-        return random.randint(0, limit - first, shape, dtype="uint64") + first
-    high = random.randint(0, 1 << 32, shape, dtype="uint64")
-    low = random.randint(0, 1 << 32, shape, dtype="uint64")
-    word = high * (1 << 32) + low
+            return random.randint(first, limit, shape, generator=generator)
+        return below(limit - first) + first
+    word = below(1 << 32) * (1 << 32) + below(1 << 32)
     width = limit - first
     rest = word if width == 1 << 64 else word % width
     return rest.cast(dt.int64) + first if first < 0 or limit <= 1 << 63 else rest + first
 
 
-def randperm(n: int, dtype: object = None) -> Tensor:
+def randperm(
+    n: int, dtype: object = None, *, generator: Generator | None = None
+) -> Tensor:
     """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
 
     Examples
@@ -306,4 +347,5 @@ def randperm(n: int, dtype: object = None) -> Tensor:
     if prod((count,)) == 0:
         return random.randint(0, 1, (0,)).cast(wanted)
     # Of 2**53 numbers hardly two are equal; those that are stay in order.
-    return random.rand(count, dtype=dt.float64).argsort().cast(wanted)
+    drawn = random.rand(count, dtype=dt.float64, generator=generator)
+    return drawn.argsort().cast(wanted)

@@ -14,11 +14,22 @@ from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
 from kernelrt.tensor.assign import put_all
-from kernelrt.tensor.marks import Custom, Leaf, Severed, Stale, detach, gradient_operands, history
+from kernelrt.tensor.hooking import PASSED_BY, Answers, answered, are_met, check_met
+from kernelrt.tensor.marks import (
+    Custom,
+    Hooked,
+    Leaf,
+    Severed,
+    Stale,
+    detach,
+    gradient_operands,
+    history,
+    is_kept,
+)
 from kernelrt.tensor.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
@@ -29,7 +40,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T", bound="TensorBase")
 _R = TypeVar("_R")
 
-__all__ = ["Wanted", "backward", "flow", "gradients", "pull", "seed_of", "uninterrupted"]
+__all__ = ["Wanted", "backward", "end_of", "flow", "gradients", "pull", "seed_of", "uninterrupted",
+           "wanted_of"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +63,16 @@ class Wanted:
     marks: frozenset[Leaf] | None = None
 
 
+#: What a gradient is found by: the mark of a leaf or of a result that keeps it, or a node.
+End = Leaf | Hooked | UOp
+
+
 def gradients(
-    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None = None
-) -> dict[Leaf | UOp, UOp]:
+    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
+) -> dict[End, UOp]:
     """The gradients of leaves, by their marks, and of nodes that are wanted.
+
+    Those of results that keep theirs are there, too, where nothing else is wanted.
 
     Parameters
     ----------
@@ -64,20 +82,27 @@ def gradients(
         What the user called.
     wanted : Wanted, optional
         Where only some are, others may be missing.
+    answers : Answers
+        What hooks gave before, and give.
     """
     order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
     live = _live(order, wanted)
+    check_met(order, live, name)
     spread(order)
     nodes = wanted.nodes if wanted is not None else frozenset()
     flowing: dict[UOp, UOp] = {}
     for root, g in seeds:
         if root in live:
             _accumulate(flowing, root, g)
-    found: dict[Leaf | UOp, UOp] = {}
+    found: dict[End, UOp] = {}
     for node in reversed(order):
         here = flowing.pop(node, None)
         if here is None:
             continue
+        if node.op is Op.DETACH and isinstance(node.arg, Hooked):
+            here = answered(node.arg, here, answers)
+            if wanted is None and node.arg.keeper is not None:
+                _accumulate(found, node.arg, here)
         if node in nodes:
             found[node] = here
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
@@ -87,6 +112,9 @@ def gradients(
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
+    for end, here in found.items():
+        if isinstance(end, Leaf):
+            found[end] = answered(end, here, answers)
     return found
 
 
@@ -158,19 +186,19 @@ def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
 
 
 def flow(
-    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None = None
-) -> dict[Leaf | UOp, UOp]:
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
+) -> dict[End, UOp]:
     """As :func:`gradients`, of tensors."""
     with state.enable_grad():
         roots = [(t.uop, g) for t, g in seeds]
     if state.local.trace is not None:
         for node, _ in roots:
             state.local.trace.differentiate(node, for_all=wanted is None)
-    return gradients(roots, name, wanted)
+    return gradients(roots, name, wanted, answers)
 
 
-def _found(found: dict[Leaf | UOp, UOp], name: str) -> dict[Leaf | UOp, UOp]:
-    if not found:
+def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
+    if not any(isinstance(end, Leaf) for end in found):
         raise GradientError(
             f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
             "requires_grad=True on one, and do not detach it on the way"
@@ -180,42 +208,95 @@ def _found(found: dict[Leaf | UOp, UOp], name: str) -> dict[Leaf | UOp, UOp]:
 
 def pull(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted
-) -> dict[Leaf | UOp, UOp]:
+) -> dict[End, UOp]:
     """As :func:`flow`, from memory that no interrupting code writes meanwhile.
 
     Those that are wanted and that nothing depends on are missing.
     """
-    return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted), pull)
+    answers = Answers(create_graph=True)
+    return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)
+
+
+def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
+    """What the gradient of input `i` is found by: its mark, or its node."""
+    if tensor._leaf is not None:
+        return cast("Leaf", tensor._leaf)
+    if tensor._is_parameter:
+        raise GradientError(
+            f"inputs[{i}]: the parameter is frozen; leave it out, or call requires_grad_(True) "
+            "before it is used"
+        )
+    if tensor._plain or not tensor.requires_grad:
+        raise GradientError(
+            f"inputs[{i}]: expected a tensor created with requires_grad=True, or a result of "
+            "operations on one, not one without"
+        )
+    with state.enable_grad():
+        node = tensor.uop
+    while is_kept(node):
+        node = node.src[0]
+    if node.op is Op.DETACH and isinstance(node.arg, Leaf):
+        return node.arg
+    if node.op in PASSED_BY:
+        raise GradientError(
+            f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
+            "which graphs do not keep; take the gradient of that one, or use a clone() of this "
+            "one in what follows"
+        )
+    return node
+
+
+def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
+    """That the gradients of `tensors` are wanted, which are found by `ends`."""
+    leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
+    return Wanted(leaves, frozenset(end for end in ends if isinstance(end, UOp)))
 
 
 def backward(
-    tensor: TensorBase, gradient: TensorBase | None = None, *, create_graph: bool = False
+    tensor: TensorBase,
+    gradient: TensorBase | None = None,
+    *,
+    create_graph: bool = False,
+    inputs: Sequence[TensorBase] | None = None,
 ) -> None:
     """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
     seed = seed_of(tensor, gradient, "backward")
+    ends = None if inputs is None else [end_of(t, i) for i, t in enumerate(inputs)]
+    only = None if inputs is None or ends is None else wanted_of(inputs, ends)
+    targets: dict[Leaf | UOp, TensorBase] = dict(zip(ends or (), inputs or (), strict=True))
+    answers = Answers(create_graph)
 
-    def differentiate() -> list[tuple[Leaf, TensorBase]]:
+    def differentiate() -> list[tuple[End, TensorBase]]:
         now = None
-        if gradient is None and not create_graph and state.local.trace is None:
+        if gradient is None and not create_graph and state.local.trace is None and only is None:
             now = _computed(tensor, seed)
         if now is None:
-            found = _found(flow([(tensor, seed)], "backward"), "backward")
+            found = flow([(tensor, seed)], "backward", only, answers)
+            if only is None:
+                _found(found, "backward")
             # Tensors before the first assignment: each keeps its value whatever comes later.
             now = [
-                (leaf, type(tensor)._of(node if create_graph else detach(node)))
-                for leaf, node in found.items()
-                if isinstance(leaf, Leaf)
+                (end, type(tensor)._of(node if create_graph else detach(node)))
+                for end, node in found.items()
+                if only is None or end in targets
             ]
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
         now = uninterrupted(tensor, differentiate, backward)
     new_by_target = [
-        (target, new) for leaf, new in now if (target := state.leaves.get(leaf)) is not None
+        (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
     while not _collect(new_by_target, create_graph):
         pass  # interrupting code has collected gradients, too
     hints.tell()
+
+
+def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
+    """The tensor whose ``grad`` collects what comes to `end`."""
+    if isinstance(end, Hooked):
+        return None if end.keeper is None else end.keeper()
+    return state.leaves.get(end) if isinstance(end, Leaf) else targets.get(end)
 
 
 def uninterrupted(
@@ -267,14 +348,17 @@ def _collect(
     return put_all(values, fresh, known, writes=writes)
 
 
-def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | None:
+def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | None:
     """The gradients, computed now, with whatever the user still holds of the graph.
 
     A graph of the same structure has the same gradients up to the buffers it reads, so in a loop
-    no rule is applied again. None for what has no data yet, or a history that is stale.
+    no rule is applied again. None for what has no data yet, or a history that is stale or has
+    hooks.
     """
     with state.enable_grad():
         node = tensor.uop
+    if are_met(node):
+        return None
     with state.lock:
         found = survey([node], True)
         if found is None:
@@ -300,7 +384,7 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[Leaf, TensorBase]] | 
         fresh = [
             t._settlement(n, r, stale=False) for (t, n), r in zip(held, results, strict=False)
         ]
-        new = []
+        new: list[tuple[End, TensorBase]] = []
         sizes = entry.sizes[len(nodes) :]
         for i, data, size in zip(entry.notes, results[len(nodes) :], sizes, strict=True):
             gradient, settled = _settled(type(tensor), leaves[i], data, *size)
@@ -333,7 +417,7 @@ def _values_along(
     """
     if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
         return None
-    by_leaf = _found(flow([(tensor, seed)], "backward"), "backward")
+    by_leaf = _found(flow([(tensor, seed)], "backward", None, Answers()), "backward")
     places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
     return places, [by_leaf[leaves[i]] for i in places]
 

@@ -144,10 +144,9 @@ class MarginMethods(_Below):
         def distance(a: Self, b: Self) -> Self:
             return a.pairwise_distance(b, p, eps)
 
-        return self.triplet_margin_with_distance_loss(
-            positive, negative, distance_function=distance, margin=margin, swap=swap,
-            reduction=reduction,
-        )  # fmt: skip
+        return self._triplet(
+            positive, negative, distance, margin, swap, reduction, "triplet_margin_loss"
+        )
 
     def triplet_margin_with_distance_loss(
         self, positive: TensorBase, negative: TensorBase, *,
@@ -155,15 +154,24 @@ class MarginMethods(_Below):
         swap: bool = False, reduction: str = "mean",
     ) -> Self:  # fmt: skip
         """:meth:`triplet_margin_loss` with a `distance_function` of two tensors."""
+        measure = distance_function or (lambda a, b: a.pairwise_distance(b))
+        return self._triplet(
+            positive, negative, measure, margin, swap, reduction,
+            "triplet_margin_with_distance_loss",
+        )  # fmt: skip
+
+    def _triplet(
+        self, positive: TensorBase, negative: TensorBase, measure: Callable[[Self, Self], Self],
+        margin: float, swap: bool, reduction: str, name: str,
+    ) -> Self:  # fmt: skip
         if not real(margin, "margin") > 0:
             raise ShapeError(f"margin: expected a number above 0, not {margin}")
         near, far = self._lift(positive, "positive"), self._lift(negative, "negative")
         if not self.ndim == near.ndim == far.ndim:
             raise ShapeError(
-                "triplet_margin_loss: expected as many axes, not shapes "
+                f"{name}: expected as many axes, not shapes "
                 f"{', '.join(format_shape(t.dims) for t in (self, near, far))}"
             )
-        measure = distance_function or (lambda a, b: a.pairwise_distance(b))
         close, apart = measure(self, near), measure(self, far)
         if swap:
             apart = apart.minimum(measure(near, far))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelrt._handle import _name_lineage
 from kernelrt._node import _name_kept
@@ -21,8 +21,9 @@ from kernelrt.tensor import build
 
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
+    from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Custom", "Given", "Kept", "Leaf", "Severed", "Stale", "custom", "detach",
+__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom", "detach",
            "gradient_operands", "has_history", "history", "is_kept", "lineage", "mark",
            "origins", "strip"]  # fmt: skip
 
@@ -30,10 +31,35 @@ __all__ = ["Custom", "Given", "Kept", "Leaf", "Severed", "Stale", "custom", "det
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
 
 
+#: Functions that see a gradient, each in a tuple of its own, which tells it from an equal one.
+Hooks = tuple[tuple[Callable[..., Any]], ...]
+
+
 class Leaf:
     """Marks the value of a tensor that gradients are wanted for; each is its own mark."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "hooks")
+
+    def __init__(self) -> None:
+        self.hooks: Hooks = ()
+
+
+class Hooked:
+    """Marks the value of a result whose gradient is looked at on its way.
+
+    Parameters
+    ----------
+    base : UOp
+        The value without the mark.
+    """
+
+    __slots__ = ("__weakref__", "base", "hooks", "keeper")
+
+    def __init__(self, base: UOp) -> None:
+        self.base = weakref.ref(base)
+        self.hooks: Hooks = ()
+        #: The tensor whose ``grad`` collects it, if one does.
+        self.keeper: weakref.ref[TensorBase] | None = None
 
 
 class Given:

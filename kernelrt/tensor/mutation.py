@@ -302,6 +302,8 @@ class InPlaceMethods(_Below):
     sub_ = _assigning("sub")
     subtract_ = _assigning("subtract")
     swapaxes_ = _assigning("swapaxes")
+    swapdims_ = _assigning("swapdims")
+    conj_physical_ = _assigning("conj_physical")
     t_ = _assigning("t")
     tan_ = _assigning("tan")
     tanh_ = _assigning("tanh")

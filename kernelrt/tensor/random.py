@@ -6,67 +6,71 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_device, check_shape
-from kernelrt.tensor.stream import generator
+from kernelrt.tensor.stream import default_generator, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.tensor.stream import Transform
+    from kernelrt.tensor.stream import Generator, Transform
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["bernoulli", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
-           "xavier_normal", "xavier_uniform"]  # fmt: skip
+__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
+           "rand_like", "randint", "randint_like", "randn", "randn_like", "seed", "set_rng_state",
+           "uniform", "xavier_normal", "xavier_uniform"]  # fmt: skip
 
 
-def manual_seed(seed: int) -> None:
-    """Start the stream of random numbers anew; plans that were made before follow it, too.
+def manual_seed(seed: int) -> Generator:
+    """Start the process's stream anew; as :meth:`Generator.manual_seed`, of that one."""
+    return default_generator.manual_seed(seed)
 
-    Raises
-    ------
-    JitError
-        A function is being traced.
-    DTypeError
-        `seed` is not an int.
-    ShapeError
-        `seed` has more than 64 bits.
-    """
-    number = whole(seed)
-    if number is None:
-        raise DTypeError(f"seed: expected an int, not {type(seed).__name__}")
-    if not -(1 << 63) <= number < 1 << 64:
-        raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
-    if state.local.trace is not None:
-        raise JitError("manual_seed() inside a traced function has no effect on replays; call it "
-                       "outside")  # fmt: skip
-    generator.seed(number)
+
+def seed() -> int:
+    """Start the process's stream anew from a number that nobody knows before, and give that."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The number that the process's stream was started from; one below 0 plus 2**64."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """What tells where the process's stream is, as bytes."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Let the process's stream go on from where :func:`get_rng_state` was called."""
+    default_generator.set_state(new_state)
 
 
 def _draw(
-    size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1, shift: float = 0
-) -> Tensor:
+    size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1,
+    shift: float = 0, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """As many numbers as `size` has elements; outside a trace they are computed at once."""
     from kernelrt.tensor.tensor import Tensor
 
+    source = source_of(generator)
     if build.has_zero(size):
         return Tensor._of(build.full(0, dtype, size))
     n = prod(size)
     if state.local.trace is not None:
-        return Tensor._of(build.reshape(generator.node(n, transform, dtype, scale, shift), size))
+        return Tensor._of(build.reshape(source.node(n, transform, dtype, scale, shift), size))
     if not isinstance(n, int):
         raise ShapeError(
             "size: random tensors with Variables in their shape are drawn inside a jitted "
             "function only"
         )
-    buffer = generator.fill(n, transform, dtype, scale, shift)
+    buffer = source.fill(n, transform, dtype, scale, shift)
     return Tensor._over(buffer, tuple(map(dim_max, size)))
 
 
@@ -124,20 +128,20 @@ def _float_type(dtype: object) -> DType:
 
 def uniform(
     *size: Any, low: float = 0.0, high: float = 1.0, dtype: object = None, device: object = None,
-    requires_grad: bool = False,
+    requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers drawn evenly from [`low`, `high`), as far as these can be told apart.
 
     ``low + (high - low) * u`` with u in [0, 1) may round to `high`, as in NumPy.
     """
     check_device(device)
-    out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low)
+    out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low, generator)
     return out.requires_grad_() if requires_grad else out
 
 
 def normal(
     *size: Any, mean: Any = 0.0, std: Any = 1.0, dtype: object = None, device: object = None,
-    requires_grad: bool = False, **shape: Any,
+    requires_grad: bool = False, generator: Generator | None = None, **shape: Any,
 ) -> Tensor:  # fmt: skip
     """Numbers drawn from the normal distribution.
 
@@ -158,15 +162,16 @@ def normal(
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
-        return _normal_around(mean, std, place, dtype, requires_grad=requires_grad)
+        return _normal_around(mean, std, place, dtype, generator, requires_grad=requires_grad)
     taken = check_shape(size if place is None else (tuple(place),))
-    out = _draw(taken, _normal, _float_type(dtype), std, mean)
+    out = _draw(taken, _normal, _float_type(dtype), std, mean, generator)
     return out.requires_grad_() if requires_grad else out
 
 
 def _normal_around(
-    mean: Any, std: Any, place: Any, dtype: object, *, requires_grad: bool
-) -> Tensor:
+    mean: Any, std: Any, place: Any, dtype: object, generator: Generator | None, *,
+    requires_grad: bool,
+) -> Tensor:  # fmt: skip
     """Numbers around tensors, in the shape to which these broadcast."""
     if place is not None:
         raise ShapeError("size: tensors of means or deviations have the size themselves")
@@ -176,24 +181,30 @@ def _normal_around(
             raise DTypeError(f"{name}: expected floats, not {value.dtype.name}")
     kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
     size = broadcast(*(v.dims for v in given))
-    noise = _draw(size, _normal, kind.accumulator)
+    noise = _draw(size, _normal, kind.accumulator, generator=generator)
     with state.no_grad():
         out: Tensor = (noise * std + mean).cast(kind)
     return out.requires_grad_() if requires_grad else out
 
 
 def rand(
-    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
-) -> Tensor:
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Numbers drawn evenly from [0, 1)."""
-    return uniform(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    return uniform(
+        *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
+    )
 
 
 def randn(
-    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
-) -> Tensor:
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Numbers drawn from the standard normal distribution."""
-    return normal(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    return normal(
+        *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
+    )
 
 
 def rand_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
@@ -216,8 +227,9 @@ def randint_like(
 
 
 def randint(
-    low: Any, high: Any, size: Sequence[Dim] | None = None, dtype: object = None
-) -> Tensor:
+    low: Any, high: Any, size: Sequence[Dim] | None = None, dtype: object = None,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
 
     With two arguments they are `high` and `size`, and `low` is 0, as in ``randint(10, (3,))``.
@@ -248,9 +260,9 @@ def randint(
             "wider type"
         )
     if wanted.is_float:
-        return randint(low, high, size).cast(wanted)
+        return randint(low, high, size, generator=generator).cast(wanted)
     start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
-    return _draw(check_shape((size,)), _integer, wanted, width, start)
+    return _draw(check_shape((size,)), _integer, wanted, width, start, generator)
 
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:

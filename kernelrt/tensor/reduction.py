@@ -347,7 +347,7 @@ class ReductionMethods(_Below):
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """``exp(self)`` over its sum along `dim`."""
-        x, axes, kind = self._softmax_input(dim, dtype)
+        x, axes, kind = self._softmax_input(dim, dtype, "softmax")
         top = kept(detach(x), Op.MAX, axes)
         powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
         total = build.expand(kept(powers, Op.ADD, axes), x.shape)
@@ -355,15 +355,17 @@ class ReductionMethods(_Below):
 
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
         """The logarithm of :meth:`softmax` without overflow."""
-        x, axes, kind = self._softmax_input(dim, dtype)
+        x, axes, kind = self._softmax_input(dim, dtype, "log_softmax")
         top, rest = log_total(x, axes)
         below = x.alu(Op.SUB, build.expand(top, x.shape))
         out = below.alu(Op.SUB, build.expand(rest, x.shape))
         return self._of(custom(out, log_softmax_rule, x, arg=axes).cast(kind))
 
-    def _softmax_input(self, dim: int, dtype: object) -> tuple[UOp, tuple[int, ...], DType]:
+    def _softmax_input(
+        self, dim: int, dtype: object, name: str
+    ) -> tuple[UOp, tuple[int, ...], DType]:
         x = self if dtype is None else self.cast(dtype)
-        return x._wide("softmax"), axes_of(axis_of(dim, self.ndim), self.ndim), x.dtype
+        return x._wide(name), axes_of(axis_of(dim, self.ndim), self.ndim), x.dtype
 
     # ---- running sums
 

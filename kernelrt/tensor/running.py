@@ -163,6 +163,10 @@ def trapezoid(
     return _panels(y, x, dx, dim, "trapezoid").sum(dim)
 
 
+#: Another name, as PyTorch has it.
+trapz = trapezoid
+
+
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
 ) -> Tensor:

@@ -6,20 +6,22 @@ import math
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from kernelrt import dtype as dt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape
 from kernelrt.tensor import build, linalg, spectral
 from kernelrt.tensor.arguments import flag, integer
-from kernelrt.tensor.operation import operations
+from kernelrt.tensor.operation import operation, operations
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog"]
+__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog",
+           "lu_unpack"]  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -208,15 +210,10 @@ class LinalgMethods(_Below):
     def lu(self) -> Decomposition[Self]:
         """Factors P, L and U: a permutation, a lower triangle with ones, and an upper one."""
         node = self.uop
-        m, n = linalg.matrices(node, "lu")
         packed, order, _ = linalg.lu(node)
-        k = min(m, n)
-        batch = [(0, d) for d in node.shape[:-2]]
-        tall = build.shrink(packed, [*batch, (0, m), (0, k)])
-        wide = build.shrink(packed, [*batch, (0, k), (0, n)])
-        left = linalg.lower(tall, -1).alu(Op.ADD, linalg.eye_like(tall))
+        left, right = _triangles(packed)
         return Decomposition(
-            self._of(_rows_back(order, node.dtype)), self._of(left), self._of(linalg.upper(wide))
+            self._of(_rows_back(order, node.dtype)), self._of(left), self._of(right)
         )
 
     def qr(self, some: bool = True) -> QR[Self]:
@@ -260,6 +257,27 @@ class LinalgMethods(_Below):
 
     # ---- solutions
 
+    def lu_solve(self, LU_data: TensorBase, LU_pivots: TensorBase) -> Self:  # noqa: N803
+        """X of ``A @ X = self`` from what :func:`kernelrt.linalg.lu_factor` gives of A."""
+        packed, taken = self._lift(LU_data, "LU_data"), self._lift(LU_pivots, "LU_pivots")
+        half = packed._substituted(
+            self._exchanged(taken, back=False), upper=False, left=True, unit=True
+        )
+        return packed._substituted(half, upper=True, left=True, unit=False)
+
+    def _exchanged(self, taken: TensorBase, *, back: bool) -> Self:
+        """The rows in the order that LU's exchanges give them, or back from it."""
+        if taken.dtype.is_float or not taken.ndim:
+            raise DTypeError(
+                f"pivots: expected integers of shape (..., n), not {taken.dtype.name} of shape "
+                f"{format_shape(taken.dims)}"
+            )
+        linalg.matrices(self.uop, "lu_solve")
+        batch = broadcast(taken.dims[:-1], self.dims[:-2])
+        rows = build.broadcast_to(taken.uop, (*batch, *taken.dims[-1:]))
+        node = build.broadcast_to(self.uop, (*batch, *self.dims[-2:]))
+        return self._of(linalg.exchanged(rows, node, back=back))
+
     def _solved(self, other: object, *, left: bool, checked: bool) -> Self:
         """X of ``self @ X = other``, or of ``X @ self = other``; `other` may hold vectors."""
         b = self._lift(other, "B")
@@ -298,6 +316,43 @@ class LinalgMethods(_Below):
             build.broadcast_to(x.uop, (*batch, *x.dims[-2:])) for x in (a, b)
         )
         return first, second
+
+
+@operation
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True,  # noqa: N803 - torch's names
+    unpack_pivots: bool = True,
+) -> Decomposition[Tensor]:  # fmt: skip
+    """P, L and U of what :func:`kernelrt.linalg.lu_factor` gives.
+
+    Parameters
+    ----------
+    LU_data, LU_pivots : Tensor
+        Both triangles in one, and the exchanges of rows.
+    unpack_data, unpack_pivots : bool
+        Whether L and U, and P, are wanted; those that are not have no elements.
+    """
+    node = LU_data.uop
+    m, _ = linalg.matrices(node, "lu_unpack")
+    nothing = LU_data._of(build.full(0, node.dtype, (0,)))
+    out = Decomposition(nothing, nothing, nothing)
+    if flag(unpack_data, "unpack_data"):
+        left, right = _triangles(node)
+        out = out._replace(L=LU_data._of(left), U=LU_data._of(right))
+    if flag(unpack_pivots, "unpack_pivots"):
+        eye = linalg.eye_like(build.full(0, node.dtype, (*node.shape[:-2], m, m)))
+        out = out._replace(P=LU_data._of(eye)._exchanged(LU_pivots, back=True))
+    return out
+
+
+def _triangles(packed: UOp) -> tuple[UOp, UOp]:
+    """L and U that lie in one matrix, L with ones in its diagonal."""
+    m, n = linalg.matrices(packed, "lu")
+    k = min(m, n)
+    batch = [(0, d) for d in packed.shape[:-2]]
+    tall = build.shrink(packed, [*batch, (0, m), (0, k)])
+    wide = build.shrink(packed, [*batch, (0, k), (0, n)])
+    return linalg.lower(tall, -1).alu(Op.ADD, linalg.eye_like(tall)), linalg.upper(wide)
 
 
 def _rows_back(order: UOp, dtype: dt.DType) -> UOp:

@@ -8,29 +8,37 @@ the tensors it reads before it is computed.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kernelrt import _locks
 from kernelrt._handle import Roster
-from kernelrt._modes import GRAD, Mode, local
+from kernelrt._modes import GRAD, Mode, Setting, local
+from kernelrt.errors import DTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
-    from kernelrt.tensor.marks import Leaf
+    from kernelrt.tensor.marks import Hooked, Leaf
     from kernelrt.tensor.written import Written
 
-__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes",
-           "is_grad_enabled", "leaves", "local", "lock", "no_grad", "pending", "steady", "units",
-           "watched"]  # fmt: skip
+__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes", "hooked",
+           "inference_mode", "is_grad_enabled", "leaves", "local", "lock", "no_grad", "pending",
+           "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
 watched: Roster = Roster()
 #: Live tensors that gradients are collected for, by the mark on their value.
 leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
+#: Marks of tensors whose gradients functions see or saw, by their identities.
+hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
 #: What was assigned in one step, as identities, for each of these tensors.
@@ -62,10 +70,14 @@ def is_grad_enabled() -> bool:
     return local.grad
 
 
-def no_grad() -> Mode[bool]:
+@overload
+def no_grad(function: None = None) -> Mode[bool]: ...
+@overload
+def no_grad(function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+def no_grad(function: Any = None) -> Any:
     """Within it, results have no history: gradients do not pass through them.
 
-    It is entered with ``with``, or decorates a function.
+    It is entered with ``with``, or decorates a function, as ``@no_grad()`` or as ``@no_grad``.
 
     Examples
     --------
@@ -76,9 +88,53 @@ def no_grad() -> Mode[bool]:
     >>> y.requires_grad
     False
     """
-    return Mode(GRAD, False)
+    return _around(Mode(GRAD, False), function)
 
 
-def enable_grad() -> Mode[bool]:
+@overload
+def enable_grad(function: None = None) -> Mode[bool]: ...
+@overload
+def enable_grad(function: Callable[_P, _R]) -> Callable[_P, _R]: ...
+def enable_grad(function: Any = None) -> Any:
     """Within it, histories are recorded, also inside :func:`no_grad`."""
-    return Mode(GRAD, True)
+    return _around(Mode(GRAD, True), function)
+
+
+@overload
+def inference_mode(mode: bool = True) -> Mode[bool]: ...
+@overload
+def inference_mode(mode: Callable[_P, _R]) -> Callable[_P, _R]: ...
+def inference_mode(mode: Any = True) -> Any:
+    """As :func:`no_grad`, or with False as :func:`enable_grad`.
+
+    Tensors made within it are tensors like any other.
+    """
+    return no_grad(mode) if callable(mode) else Mode(GRAD, not _truth(mode, "inference_mode"))
+
+
+def set_grad_enabled(mode: bool) -> Setting[bool]:
+    """Record histories from now on, or do not.
+
+    With ``with`` it lasts as long as the block does, and it decorates functions; a traced function
+    may not leave it changed.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> w = krt.tensor([1.0], requires_grad=True)
+    >>> with krt.set_grad_enabled(False):
+    ...     y = w * 2
+    >>> y.requires_grad, krt.is_grad_enabled()
+    (False, True)
+    """
+    return Setting(GRAD, _truth(mode, "set_grad_enabled"))
+
+
+def _around(mode: Mode[bool], function: Callable[..., object] | None) -> object:
+    return mode if function is None else mode(function)
+
+
+def _truth(mode: object, name: str) -> bool:
+    if not isinstance(mode, bool):
+        raise DTypeError(f"{name}: expected mode to be a bool, not {type(mode).__name__}")
+    return mode

@@ -7,23 +7,26 @@ pairs drawn so far is state, which a traced function advances like any other.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import draw
 from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
 from kernelrt.tensor import build, execute, state
+from kernelrt.tensor.arguments import whole
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kernelrt.dtype import DType
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["Generator", "Transform", "generator", "threefry"]
+__all__ = ["Generator", "Transform", "default_generator", "source_of", "threefry"]
 
 #: ``transform(x, y, scale, shift, dtype)`` makes a number of two words, elementwise. Outside a
 #: trace it tells kinds of numbers apart, so it is a function of a module and no closure.
@@ -54,14 +57,52 @@ def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
     return x, y
 
 
+#: Plans that outlast a draw: nobody else has one meanwhile.
+_blocks: dict[tuple[Transform, DType], _Block] = {}
+
+
 class Generator:
-    """The process's stream: its key and its counter, both state."""
+    """A stream of random numbers: its key and its counter, both state.
 
-    def __init__(self) -> None:
+    Functions that draw take one as ``generator=``; what is drawn from it does not depend on what
+    is drawn from others. A traced function draws from it as it does from the process's own.
+
+    Parameters
+    ----------
+    device : str, optional
+        "cpu".
+
+    Raises
+    ------
+    JitError
+        A function is being traced: make it outside.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> g = krt.Generator().manual_seed(3)
+    >>> x = krt.rand(2, generator=g)
+    >>> state = g.get_state()
+    >>> y = krt.rand(2, generator=g)
+    >>> g.set_state(state).initial_seed()
+    3
+    >>> krt.rand(2, generator=g).equal(y)
+    True
+    """
+
+    def __init__(self, device: object = None) -> None:
+        from kernelrt.tensor.creation import check_device
+
+        check_device(device)
+        _outside("Generator()")
         self._state: dict[str, tuple[Tensor, Tensor]] = {}
-        self._blocks: dict[tuple[Transform, DType], _Block] = {}
 
-    def state(self) -> tuple[Tensor, Tensor]:
+    @property
+    def device(self) -> str:
+        """Name of the device that it draws on."""
+        return "CPU"
+
+    def _parts(self) -> tuple[Tensor, Tensor]:
         """Key (two words) and counter, made when first needed."""
         with state.lock:
             found = self._state.get("state")
@@ -75,9 +116,83 @@ class Generator:
                 found = self._state.setdefault("state", (key, counter))
             return found
 
-    def seed(self, seed: int) -> None:
-        """Start anew, in place."""
-        _write(*self.state(), seed)
+    def manual_seed(self, seed: int) -> Self:
+        """Start anew, in place: plans that were made before follow it, too.
+
+        Raises
+        ------
+        JitError
+            A function is being traced.
+        DTypeError
+            `seed` is not an int.
+        ShapeError
+            `seed` has more than 64 bits.
+        """
+        number = whole(seed)
+        if number is None:
+            raise DTypeError(f"seed: expected an int, not {type(seed).__name__}")
+        if not -(1 << 63) <= number < 1 << 64:
+            raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
+        _outside("manual_seed()")
+        with state.lock:
+            _write(*self._parts(), number)
+        return self
+
+    def seed(self) -> int:
+        """Start anew from a number that nobody knows before, and give that."""
+        found = secrets.randbits(64)
+        self.manual_seed(found)
+        return found
+
+    def initial_seed(self) -> int:
+        """The number that the stream was started from; one below 0 plus 2**64."""
+        low, high = (int(word) for word in self._parts()[0]._memory.numpy())
+        return high << 32 | low
+
+    def get_state(self) -> Tensor:
+        """What tells where the stream is, as 16 bytes."""
+        from kernelrt.tensor.creation import tensor
+
+        _outside("get_state()")
+        with state.lock:
+            words = [t._memory.numpy().view(np.uint8) for t in self._parts()]
+            return tensor(np.concatenate(words))
+
+    def set_state(self, new_state: Tensor) -> Self:
+        """Go on from where :meth:`get_state` was called.
+
+        Raises
+        ------
+        DTypeError
+            `new_state` is no tensor of uint8.
+        ShapeError
+            It does not have 16 elements.
+        """
+        from kernelrt.tensor.tensor import Tensor
+
+        if not isinstance(new_state, Tensor) or new_state.dtype is not dt.uint8:
+            is_tensor = isinstance(new_state, Tensor)
+            kind = new_state.dtype.name if is_tensor else type(new_state).__name__
+            raise DTypeError(f"new_state: expected a Tensor of uint8, from get_state(), not {kind}")
+        if new_state.shape != (16,):
+            raise ShapeError(f"new_state: expected shape (16,), not {new_state.shape}")
+        _outside("set_state()")
+        given = new_state.numpy()
+        with state.lock:
+            key, counter = (t._memory.numpy() for t in self._parts())
+            key[:], counter[:] = given[:8].view(np.uint32), given[8:].view(np.uint64)
+        return self
+
+    def clone_state(self) -> Generator:
+        """Another generator that goes on from where this one is."""
+        return Generator().set_state(self.get_state())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.get_state(),)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Generator:
+        memo[id(self)] = twin = self.clone_state()
+        return twin
 
     def node(
         self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float
@@ -85,7 +200,7 @@ class Generator:
         """Give the next `n` numbers as a node, and count them as drawn, within a trace."""
         line = _line_type(dtype)
         with state.no_grad():
-            key, counter = self.state()
+            key, counter = self._parts()
             x, y = _words(key.uop, counter.uop, n)
             factor, offset = (build.full(v, line, x.shape) for v in (scale, shift))
             out = transform(x, y, factor, offset, dtype)
@@ -100,15 +215,15 @@ class Generator:
         with state.lock:
             # Taken all at once, and computed with memory of its own, by a plan that nobody else
             # has meanwhile: a finalizer or a handler of a signal may draw at any time.
-            *key, first = draw(*self.state(), n)
+            *key, first = draw(*self._parts(), n)
             kind = transform, dtype
-            block = self._blocks.pop(kind, None) or _Block(transform, dtype)
+            block = _blocks.pop(kind, None) or _Block(transform, dtype)
             target = out.content()
             for start in range(0, n, _BLOCK):
                 size = min(_BLOCK, n - start)
                 count = (first + start) % (1 << 64)
                 target[start : start + size] = block.run(key, count, size, scale, shift)
-            self._blocks[kind] = block
+            _blocks[kind] = block
         return out
 
 
@@ -159,4 +274,27 @@ def _write(key: Tensor, counter: Tensor, seed: int) -> None:
     counter._memory.numpy()[0] = 0
 
 
-generator = Generator()
+def _outside(what: str) -> None:
+    if state.local.trace is not None:
+        raise JitError(
+            f"{what} inside a traced function has no effect on replays; call it outside"
+        )
+
+
+def _restored(data: Tensor) -> Generator:
+    return Generator().set_state(data)
+
+
+def source_of(generator: object) -> Generator:
+    """The stream that an argument ``generator`` names; None is the process's own."""
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, Generator):
+        raise DTypeError(
+            f"generator: expected a kernelrt.Generator, not {type(generator).__name__}"
+        )
+    return generator
+
+
+#: The process's own, from which all draw that name no other.
+default_generator = Generator()

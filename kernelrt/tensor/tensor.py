@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, random, realize
+from kernelrt.tensor import build, gradient, grads, hooking, random, realize
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -22,6 +22,8 @@ from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.convolution import ConvolutionMethods
 from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.derivative import listed
+from kernelrt.tensor.derived import DerivedMethods
 from kernelrt.tensor.drawing import DrawingMethods
 from kernelrt.tensor.einsum import EinsumMethods
 from kernelrt.tensor.elementwise import ElementwiseMethods
@@ -52,16 +54,19 @@ from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.unary import FunctionMethods
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand
+    from kernelrt.tensor.hooking import Handle
 
 __all__ = ["Tensor"]
 
 
 class Tensor(
+    DerivedMethods,
     ImageMethods,
     SearchingMethods,
     OrderingMethods,
@@ -157,15 +162,27 @@ class Tensor(
 
     # ---- gradients
 
-    def backward(self, gradient: Tensor | None = None, *, create_graph: bool = False) -> None:
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,  # noqa: ARG002 - graphs live as long as they are held
+        create_graph: bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+    ) -> None:
         """Add the gradient of this tensor to the ``grad`` of the tensors it is computed from.
 
         Parameters
         ----------
         gradient : Tensor, optional
             Gradient of this tensor; needed where it has more than one element.
+        retain_graph : bool, optional
+            Taken as PyTorch takes it; a graph lives as long as one of its tensors, whatever it
+            says.
         create_graph : bool
             Let the gradients be differentiated again.
+        inputs : Tensor or sequence of Tensor, optional
+            The only tensors whose ``grad`` is added to; results of operations among them collect
+            theirs, too.
 
         Raises
         ------
@@ -173,7 +190,60 @@ class Tensor(
             This tensor has more than one element and no `gradient` is given, its type is not
             floating, or no tensor it depends on requires a gradient.
         """
-        _backward(self, gradient, create_graph=create_graph)
+        chosen = None if inputs is None else listed(inputs, "inputs")
+        _backward(self, gradient, create_graph=create_graph, inputs=chosen)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
+        """Let a function see the gradient of this tensor, and give another one.
+
+        Parameters
+        ----------
+        hook : callable
+            Called with the gradient each time that one flows into this tensor, with all of its
+            parts added. What it gives, unless None, goes on in its place. It is not called for
+            gradients that :func:`kernelrt.grad` is not asked for.
+
+        Returns
+        -------
+        Handle
+            Its ``remove()`` takes the hook away.
+
+        Raises
+        ------
+        GradientError
+            No gradient flows into this tensor; or it is a view, which graphs do not keep: take
+            a ``clone()`` of it.
+        JitError
+            This tensor collects gradients, and a function is being traced: register the hook
+            outside of it.
+
+        Notes
+        -----
+        On the result of operations it is registered before anything else is computed from the
+        result; where a gradient then comes another way, GradientError says so. A jitted function
+        calls it while it is traced.
+
+        Examples
+        --------
+        >>> x = Tensor([1.0, 2.0], requires_grad=True)
+        >>> handle = x.register_hook(lambda g: g * 10)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([20., 40.])
+        """
+        return hooking.hook(self, hook)
+
+    def retain_grad(self) -> None:
+        """Let :meth:`backward` collect the gradient of this result of operations in ``grad``.
+
+        As :meth:`register_hook`, it is called before anything else is computed from this tensor.
+        """
+        hooking.retain(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        """Whether :meth:`retain_grad` was called on this result of operations."""
+        return hooking.retains(self)
 
     def zero_grad(self) -> None:
         """Set ``grad`` to None."""

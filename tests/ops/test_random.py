@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
 from support.reference import evaluate
 
 import kernelrt as krt
+from kernelrt.errors import DeviceError, DTypeError, JitError, ShapeError
 from kernelrt.ir import UOp
 from kernelrt.tensor import Trace, build
 from kernelrt.tensor.stream import threefry
@@ -139,3 +142,117 @@ def test_a_trace_advances_the_counter_as_state():
         np.testing.assert_array_equal(a, b)
     assert after.tolist() == [8]
     np.testing.assert_array_equal(krt.rand(4).numpy(), truth[0])
+
+
+# ---- generators
+
+
+CALLS = [
+    lambda g: krt.rand(3, 4, generator=g),
+    lambda g: krt.rand(3, dtype="float64", generator=g),
+    lambda g: krt.randn(5, generator=g),
+    lambda g: krt.uniform(5, low=2, high=3, generator=g),
+    lambda g: krt.normal(2.0, 3.0, (4,), generator=g),
+    lambda g: krt.normal(krt.zeros(4), krt.ones(4), generator=g),
+    lambda g: krt.randint(0, 9, (7,), generator=g),
+    lambda g: krt.randint(9, (7,), dtype="float32", generator=g),
+    lambda g: krt.randperm(9, generator=g),
+    lambda g: krt.bernoulli(krt.full((20,), 0.5), generator=g),
+    lambda g: krt.full((20,), 0.5).bernoulli(0.3, generator=g),
+    lambda g: krt.ones(6).multinomial(4, generator=g),
+    lambda g: krt.ones(6).multinomial(4, True, generator=g),
+    lambda g: krt.empty(5).normal_(generator=g),
+    lambda g: krt.empty(5).uniform_(-1, 1, generator=g),
+    lambda g: krt.empty(5).log_normal_(generator=g),
+    lambda g: krt.empty(5).exponential_(2.0, generator=g),
+    lambda g: krt.empty(5).cauchy_(generator=g),
+    lambda g: krt.empty(5).geometric_(0.1, generator=g),
+    lambda g: krt.empty(20).bernoulli_(0.5, generator=g),
+    lambda g: krt.empty(20).bernoulli_(krt.full((20,), 0.5), generator=g),
+    lambda g: krt.empty(5).random_(generator=g),
+    lambda g: krt.empty(5, dtype="int64").random_(-(1 << 62), 1 << 62, generator=g),
+    lambda g: krt.poisson(krt.tensor([2.0, 40.0, 7.0, 300.0, 3.0]), generator=g),
+    lambda g: krt.binomial(krt.full((5,), 50.0), krt.full((5,), 0.5), generator=g),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_generator_has_a_stream_of_its_own(call):
+    g = krt.Generator()
+    krt.manual_seed(5)
+    here = krt.get_rng_state()
+    first = call(g.manual_seed(11)).numpy()
+    again = call(krt.Generator("cpu").manual_seed(11)).numpy()
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, call(g).numpy())
+    assert krt.get_rng_state().equal(here)
+    krt.manual_seed(11)
+    np.testing.assert_array_equal(first, call(None).numpy())
+
+
+def test_states_of_generators():
+    g = krt.manual_seed(-2)
+    assert g is krt.default_generator
+    assert krt.initial_seed() == g.initial_seed() == 2**64 - 2
+    krt.rand(3)
+    state = krt.get_rng_state()
+    assert (state.dtype, state.shape) == (krt.uint8, (16,))
+    x = krt.rand(5)
+    krt.set_rng_state(state)
+    assert krt.rand(5).equal(x)
+    seeds = {krt.seed(), g.seed()}
+    assert len(seeds) == 2
+    assert krt.initial_seed() in seeds
+    for other in (pickle.loads(pickle.dumps(g)), copy.deepcopy(g), g.clone_state()):  # noqa: S301
+        after = g.get_state()
+        assert other.get_state().equal(after)
+        assert krt.rand(3, generator=other).equal(krt.rand(3))
+        g.set_state(after)
+
+
+def test_a_traced_function_draws_from_a_generator():
+    g = krt.Generator().manual_seed(3)
+    step = krt.jit(lambda x: x + krt.rand(4, generator=g))
+    krt.manual_seed(1)
+    here = krt.get_rng_state()
+    zeros = krt.zeros(4)
+    drawn = np.concatenate([step(zeros).numpy() for _ in range(3)])
+    assert krt.get_rng_state().equal(here)
+    np.testing.assert_array_equal(drawn, krt.rand(12, generator=g.manual_seed(3)).numpy())
+
+
+def test_bad_generators():
+    with pytest.raises(DTypeError, match=r"generator: expected a kernelrt\.Generator, not int"):
+        krt.rand(2, generator=3)
+    with pytest.raises(DTypeError, match="seed: expected an int, not str"):
+        krt.Generator().manual_seed("a")
+    with pytest.raises(ShapeError, match="seed: expected a number from"):
+        krt.Generator().manual_seed(1 << 64)
+    with pytest.raises(DTypeError, match="new_state: expected a Tensor of uint8, .* not float32"):
+        krt.set_rng_state(krt.ones(16))
+    with pytest.raises(ShapeError, match=r"new_state: expected shape \(16,\), not \(3,\)"):
+        krt.set_rng_state(krt.ones(3, dtype="uint8"))
+    with pytest.raises(DeviceError, match="device"):
+        krt.Generator("cuda")
+    g = krt.Generator()
+    for wrong in (krt.Generator, g.seed, g.get_state):
+        with pytest.raises(JitError, match="inside a traced function"):
+            krt.jit(lambda x, wrong=wrong: (wrong(), x)[1])(krt.ones(2))
+
+
+def test_counts():
+    krt.manual_seed(4)
+    rate = krt.tensor([0.0, 0.5, 3.0, 30.0, 400.0]).reshape(5, 1).expand(5, 20000)
+    drawn = krt.poisson(rate).numpy()
+    np.testing.assert_allclose(drawn.mean(1), rate[:, 0].numpy(), rtol=0.03)
+    np.testing.assert_allclose(drawn.var(1), rate[:, 0].numpy(), rtol=0.06)
+    p = krt.tensor([0.0, 0.1, 0.9, 1.0]).reshape(4, 1).expand(4, 20000)
+    drawn = krt.binomial(krt.tensor(40.0), p).numpy()
+    np.testing.assert_allclose(drawn.mean(1), 40 * p[:, 0].numpy(), rtol=0.03)
+    assert np.isnan(krt.poisson(krt.tensor([-1.0, math.nan])).numpy()).all()
+    bad = krt.binomial(krt.tensor([-1.0, 3.0, 3.0]), krt.tensor([0.5, 1.5, -0.5])).numpy()
+    assert np.isnan(bad).all()
+    with pytest.raises(DTypeError, match="input: expected floats, not int64"):
+        krt.poisson(krt.arange(3))
+    with pytest.raises(DTypeError, match="prob: expected float32 as count is, not float64"):
+        krt.binomial(krt.ones(3), krt.ones(3, dtype="float64"))

@@ -33,10 +33,7 @@ MADE = {"shape": (2, 3), "value": 5.0, "data": [1, 2]}
 ZERO_ROW = {"x": np.array([[0.0, 0.0], [3.0, 4.0]], F32)}
 
 #: Of a tensor's names: what to compare with, where that is not `x.name()`, and of which inputs.
-TENSOR: dict[str, tuple[str, dict[str, object]]] = {
-    "H": ("x.H", {}),
-    "mH": ("x.mH", {}),
-}
+TENSOR: dict[str, tuple[str, dict[str, object]]] = {}
 
 ONE_HOT = np.eye(3, dtype=F32)
 TARGET = {"target": USUAL["y"]}
@@ -52,7 +49,10 @@ BY_RANK = {"1d": LINES, "2d": IMAGE, "3d": SOLID}
 NN: dict[str, tuple[str, str, dict[str, object]]] = {}
 
 #: Of kernelrt itself.
-TOP: dict[str, tuple[str, dict[str, object]]] = {}
+TOP: dict[str, tuple[str, dict[str, object]]] = {
+    "frobenius_norm": ("torch.linalg.matrix_norm(x)", {}),
+    "nuclear_norm": ("torch.linalg.matrix_norm(x, 'nuc')", {}),
+}
 
 #: What draws numbers: the kind of them and the shape are compared.
 RANDOM = {"new_empty"}
@@ -127,6 +127,6 @@ def test_every_example_has_a_row():
 
 def test_what_is_near_only_says_so():
     with pytest.raises(AttributeError, match=r"nothing means the same, near it is kernelrt\.grad"):
-        _ = krt.Tensor.register_hook
+        _ = krt.nn.Module.register_full_backward_hook
     with pytest.raises(AttributeError, match=r"nothing means the same, near it is nn\.BatchNorm2d"):
         _ = krt.nn.SyncBatchNorm
