@@ -165,9 +165,12 @@ class InquiryMethods(_Below):
     def data(self) -> Self:
         """This tensor's value without its history; what is set is assigned to its memory.
 
-        A tensor is a value: writing to what is read here does not write to the tensor.
+        Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor, too.
+        What is written to this tensor afterwards is not seen in it.
         """
-        return self.detach()
+        out = self.detach()
+        out._whose = self
+        return out
 
     @data.setter
     def data(self, value: Self) -> None:

@@ -104,7 +104,10 @@ class PartMethods(_Below):
         if not state.local.grad:
             return False
         trace = state.local.trace
-        stored = self.is_realized or self._leaf is not None or self._born is not trace
+        stored = (
+            self.is_realized or self._leaf is not None or self._born is not trace
+            or hasattr(self, "_whose")
+        )  # fmt: skip
         if not own and not new.requires_grad:
             return not stored and bool(self._lineage or new._lineage)
         if stored:
@@ -200,7 +203,7 @@ class PartMethods(_Below):
 
     def _run_of(self, index: Any, items: list[Any]) -> Self | None:
         """A tensor of the storage below what `index` selects, where that is one run of it."""
-        if state.local.trace is not None or self._leaf is not None:
+        if state.local.trace is not None or self._leaf is not None or hasattr(self, "_whose"):
             return None
         if not self.is_realized:
             # A loop would heap up assignments to the whole otherwise, in a graph of its own.
