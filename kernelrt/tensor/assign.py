@@ -21,7 +21,7 @@ __all__ = ["assign", "assign_all", "put_all"]
 
 
 def assign(target: TensorBase, value: TensorBase) -> None:
-    """Give a tensor the value of another one, and with what is the ``data`` of a tensor that one."""
+    """Give a tensor the value of another one, and whose ``data`` it is, if it is that."""
     whose: TensorBase | None = getattr(target, "_whose", None)
     if whose is None:
         assign_all([(target, value)])

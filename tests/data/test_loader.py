@@ -341,7 +341,8 @@ def _padded(samples: list[dict[str, krt.Tensor]]) -> tuple[krt.Tensor, list[obje
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_uses_a_batch_has_a_graph_that_begins_at_the_batch(workers: int) -> None:
-    batches = list(data.DataLoader(_Lengths(), batch_size=4, collate_fn=_padded, num_workers=workers))
+    loader = data.DataLoader(_Lengths(), 4, collate_fn=_padded, num_workers=workers)
+    batches = list(loader)
     assert all(x.is_realized for x, _ in batches)
     assert [names for _, names in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert batches[0][0].tolist()[2] == [2, 1, 0, 0, 0]
