@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -234,7 +234,7 @@ class ConversionMethods(_Below):
         for arg in args:
             if isinstance(arg, str) and arg.lower().split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
                 device = arg
-            elif isinstance(arg, ArrayHandle):
+            elif isinstance(arg, TensorBase):
                 dtype = arg.dtype
             elif arg is not None and not isinstance(arg, bool):
                 dtype = arg

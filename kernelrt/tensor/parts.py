@@ -114,8 +114,9 @@ class PartMethods(_Below):
             raise GradientError(
                 f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
                 "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
-                "where, or assign in a jitted function that makes the tensor with kernelrt.zeros; "
-                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
+                "where, or assign to what kernelrt.zeros makes: that has no storage before it is "
+                "read, which kernelrt.empty has; if none is meant to flow, pass value.detach() or "
+                "use kernelrt.no_grad()"
             )
         return True
 

@@ -45,6 +45,11 @@ def test_what_is_given_twice_is_refused() -> None:
         x.flip(dims=0, sizes=1)  # type: ignore[call-arg]
 
 
+def test_a_shape_is_a_tuple() -> None:
+    with pytest.raises(DTypeError, match=r"Size: .*\(2, 3\) for torch.Size"):
+        krt.Size([2, 3])  # type: ignore[arg-type]
+
+
 def test_to_takes_what_pytorchs_takes() -> None:
     for k in (torch, krt):
         x = k.ones(2)
