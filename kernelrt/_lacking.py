@@ -82,7 +82,7 @@ INIT: Final[dict[str, str]] = {}
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
 compile = kernelrt.jit
-autograd = near: kernelrt.grad
+autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input
 vmap = a leading axis, over which operations broadcast
 save = kernelrt.nn.save
 load = kernelrt.nn.load

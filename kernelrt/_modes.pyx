@@ -130,6 +130,36 @@ cdef dict aliases_of(object function):
     return found or None
 
 
+# Other names of what is given one behind the other, as sizes and axes are.
+SEVERAL = {"shape": ("size",), "dims": ("axis",)}
+HAS_SEVERAL = 4  # of co_flags: there is a parameter with a star
+
+
+cdef tuple several_of(object function):
+    """The names by which what a starred parameter takes may be given as one; None without one."""
+    cdef object code = getattr(function, "__code__", None)
+    if code is None or not code.co_flags & HAS_SEVERAL or code.co_argcount != 1:
+        return None
+    name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    return (name, *SEVERAL.get(name, ()))
+
+
+cdef PyObject *with_several(
+    Operation operation, PyObject **args, size_t n, tuple names
+) except NULL:
+    """What `operation` gives where what comes one behind the other was given by name."""
+    cdef list given = [<object> args[i] for i in range(n)]
+    cdef dict options = {name: <object> args[n + i] for i, name in enumerate(names)}
+    cdef list named = [options.pop(name) for name in operation.several if name in options]
+    if n + len(named) > 2:
+        raise errors.DTypeError(
+            f"{operation.__name__}: {operation.several[0]} is given twice; give one of them"
+        )
+    found = operation(*given, *named, **options)
+    Py_INCREF(found)
+    return <PyObject *> found
+
+
 cdef tuple by_own_names(Operation operation, tuple names):
     """`names` of arguments, with NumPy's names in the place of which the function has others."""
     cdef object name, own
@@ -152,6 +182,7 @@ cdef class Operation:
     cdef vectorcallfunc call
     cdef object function
     cdef dict aliases
+    cdef tuple several
     cdef dict __dict__
     cdef object __weakref__
 
@@ -159,6 +190,7 @@ cdef class Operation:
         self.call = <vectorcallfunc> done_whole
         self.function = function
         self.aliases = aliases_of(function)
+        self.several = several_of(function)
 
     def __init__(self, function):
         import functools
@@ -184,6 +216,10 @@ cdef PyObject *done_whole(
     # What stands before the arguments must not change between two calls.
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
     cdef tuple own
+    if names != NULL and (<Operation> operation).several is not None:
+        for name in <tuple> names:
+            if name in (<Operation> operation).several:
+                return with_several(<Operation> operation, args, n, <tuple> names)
     if names != NULL and (<Operation> operation).aliases is not None:
         own = by_own_names(<Operation> operation, <tuple> names)
         return repeated(

@@ -104,6 +104,8 @@ class DType:
         """Whether this is a floating-point type."""
         return self.kind is Kind.FLOAT
 
+    is_floating_point = is_float
+
     @property
     def is_int(self) -> bool:
         """Whether this is a signed or unsigned integer (bool is not)."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernelrt.data.rows import as_array
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.realize import realize
 
-__all__ = ["default_collate"]
+__all__ = ["computed", "default_collate"]
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -101,3 +102,26 @@ def _listed(batch: list[Any], name: str) -> Any:
     if hasattr(first, "_fields"):
         return type(first)(*parts)
     return tuple(parts) if isinstance(first, tuple) else parts
+
+
+def computed(value: Any) -> Any:
+    """`value`, with the tensors in it computed: what is made of them has a graph that begins there.
+
+    In a traced function they stay graphs.
+    """
+    if state.local.trace is None:
+        lazy = [t for t in _tensors(value) if not t.is_realized]
+        if lazy:
+            realize(*lazy)
+    return value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelrt.data.collate import default_collate
+from kernelrt.data.collate import computed, default_collate
 from kernelrt.data.rows import size_option
 from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 from kernelrt.data.sets import TensorDataset
@@ -61,6 +61,11 @@ class DataLoader:
         How many batches each thread loads ahead, 2 by default.
     seed : int, optional
         Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.
+
+    Notes
+    -----
+    Tensors are computed here, those of each sample and then those of the batch. What is drawn or
+    cut by length for a sample is no part of the graphs of what uses the batch.
 
     Raises
     ------
@@ -186,13 +191,16 @@ class DataLoader:
         if hasattr(held, "__getitems__"):
             samples = held.__getitems__(places)
         else:
-            samples = [held[i] for i in places]
-        return (self.collate_fn or default_collate)(samples)
+            samples = [computed(held[i]) for i in places]
+        return self._joined(samples)
+
+    def _joined(self, samples: list[Any]) -> Any:
+        return computed((self.collate_fn or default_collate)(samples))
 
     def _single(self, sample: Any) -> Any:
         if self.collate_fn is not None:
-            return self.collate_fn(sample)
-        return tensor(sample) if isinstance(sample, np.ndarray) else sample
+            return computed(self.collate_fn(computed(sample)))
+        return tensor(sample) if isinstance(sample, np.ndarray) else computed(sample)
 
     def _stream(self) -> Iterator[Callable[[], Any]]:
         samples = iter(self.dataset)
@@ -203,7 +211,7 @@ class DataLoader:
         while batch := list(itertools.islice(samples, self.batch_size)):
             if len(batch) < self.batch_size and self.drop_last:
                 return
-            yield lambda batch=batch: (self.collate_fn or default_collate)(batch)  # type: ignore[misc]
+            yield lambda batch=batch: self._joined([*map(computed, batch)])  # type: ignore[misc]
 
 
 def _function(value: Any, name: str) -> Any:

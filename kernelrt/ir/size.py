@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import VariableError
+from kernelrt.errors import DTypeError, VariableError
 from kernelrt.ir import uop
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim, as_uop, dim_span, format_size
@@ -231,6 +231,11 @@ class Size(_Expression):
     __slots__ = ()
 
     def __init__(self, uop: UOp) -> None:
+        if not isinstance(uop, UOp):
+            raise DTypeError(
+                f"Size: expected an expression of Variables, not {uop!r}; the shape of a tensor is "
+                "a tuple, as in (2, 3) for torch.Size([2, 3])"
+            )
         self.uop = uop
 
     # ---- arithmetic

@@ -306,7 +306,9 @@ class Module(Observed):
 
     # ---- types
 
-    def to(self, *args: object, dtype: object = None, device: object = None) -> Self:
+    def to(
+        self, *args: object, dtype: object = None, device: object = None, non_blocking: bool = False
+    ) -> Self:
         """Convert the floating-point tensors of this module to another type.
 
         They become other tensors: do it before an optimizer takes them.
@@ -317,7 +319,10 @@ class Module(Observed):
             A type, or "cpu".
         dtype, device : optional
             The same by name.
+        non_blocking : bool
+            Accepted, and without a meaning on the CPU.
         """
+        del non_blocking
         wanted = dtype
         for arg in args:
             if isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda", "mps"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "flag", "integer", "lacking", "own_axis",
-           "per_axis", "real", "shape_of", "size_of", "whole"]  # fmt: skip
+           "per_axis", "real", "shape_of", "size_of", "sized", "whole"]  # fmt: skip
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
 PerAxis: TypeAlias = int | Sequence[int]
 
@@ -132,6 +134,22 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
                 f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
             )
     return tuple(out)
+
+
+def sized(function: _F) -> _F:
+    """Let what ``*size`` takes come by name, too, as in ``zeros(size=(2, 3))``."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if "size" in options:
+            if len(args) > own:
+                raise DTypeError(f"{name}: size is given twice; give one of them")
+            args = (*args, options.pop("size"))
+        return function(*args, **options)
+
+    own = function.__code__.co_argcount
+    return cast("_F", call)
 
 
 def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:

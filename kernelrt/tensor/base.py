@@ -15,7 +15,7 @@ from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.arguments import own_axis
-from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.assign import assign
 from kernelrt.tensor.marks import (
     Kept,
     Leaf,
@@ -53,13 +53,14 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_home")
+    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_home", "_whose")
 
     _born: Trace | None
     _former: Leaf  # set where the tensor was told not to require a gradient any more
     _grad: Self | Home | Spent | None
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
+    _whose: Self  # set where this is the `data` of a tensor, which is written with it
 
     @classmethod
     def _of(cls, node: UOp) -> Self:
@@ -250,7 +251,7 @@ class TensorBase(ArrayHandle):
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
-        assign_all([(self, value)])
+        assign(self, value)
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""

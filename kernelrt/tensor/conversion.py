@@ -15,6 +15,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -240,10 +241,23 @@ class ConversionMethods(_Below):
 
     # ---- types
 
-    def to(self, *args: object, dtype: object = None) -> Self:
+    def to(
+        self, *args: object, dtype: object = None, device: object = None, copy: bool = False,
+        non_blocking: bool = False,
+    ) -> Self:  # fmt: skip
         """This tensor with another scalar type, as in ``x.to(kernelrt.float64)``.
 
-        The device that holds it (``"cpu"``) may be named too and changes nothing.
+        Parameters
+        ----------
+        *args : DType, str or Tensor
+            A type, the device that holds it (``"cpu"``), which changes nothing, or a tensor that
+            has the type. Behind them `non_blocking` and `copy`, as in PyTorch.
+        dtype, device : optional
+            The same by name.
+        copy : bool
+            Whether the result is another tensor where the type stays, too.
+        non_blocking : bool
+            Accepted, and without a meaning on the CPU.
 
         Raises
         ------
@@ -252,12 +266,18 @@ class ConversionMethods(_Below):
         """
         from kernelrt.tensor.creation import check_device
 
+        del non_blocking
+        flags = [arg for arg in args if isinstance(arg, bool)]
         for arg in args:
             if isinstance(arg, str) and arg.lower().split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
-                check_device(arg)
-            else:
+                device = arg
+            elif isinstance(arg, TensorBase):
+                dtype = arg.dtype
+            elif arg is not None and not isinstance(arg, bool):
                 dtype = arg
-        return self if dtype is None else self.cast(dtype)
+        check_device(device)
+        out = self if dtype is None else self.cast(dtype)
+        return out.clone() if out is self and (copy or flags[1:] == [True]) else out
 
     def cpu(self) -> Self:
         """This tensor; all tensors are on the CPU."""

@@ -15,7 +15,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape_of
+from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape_of, sized
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.promotion import Weak, check_fits, element
@@ -322,6 +322,7 @@ def full(
     return out.requires_grad_() if requires_grad else out
 
 
+@sized
 def zeros(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
@@ -329,6 +330,7 @@ def zeros(
     return full(shape_of(size), 0, dtype or dt.float32, device, requires_grad)
 
 
+@sized
 def ones(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
@@ -340,6 +342,7 @@ def _asked(out: Tensor, requires_grad: bool) -> Tensor:
     return out.requires_grad_() if requires_grad else out
 
 
+@sized
 def empty(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import prod, same
-from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.arguments import own_axis, sized
 
 if TYPE_CHECKING:
     from kernelrt.tensor.conversion import ConversionMethods as _Below
@@ -165,9 +165,12 @@ class InquiryMethods(_Below):
     def data(self) -> Self:
         """This tensor's value without its history; what is set is assigned to its memory.
 
-        A tensor is a value: writing to what is read here does not write to the tensor.
+        Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor, too.
+        What is written to this tensor afterwards is not seen in it.
         """
-        return self.detach()
+        out = self.detach()
+        out._whose = self
+        return out
 
     @data.setter
     def data(self, value: Self) -> None:
@@ -205,6 +208,7 @@ class InquiryMethods(_Below):
 
     # ---- others of its type
 
+    @sized
     def new_zeros(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Zeros of a shape, of this tensor's type unless told otherwise."""
@@ -212,6 +216,7 @@ class InquiryMethods(_Below):
 
         return zeros(*size, dtype=self._or_own(dtype), device=device, requires_grad=requires_grad)
 
+    @sized
     def new_ones(self, *size: Any, dtype: object = None, device: object = None,
                  requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Ones of a shape, of this tensor's type unless told otherwise."""
@@ -226,6 +231,7 @@ class InquiryMethods(_Below):
 
         return full(size, fill_value, self._or_own(dtype), device, requires_grad)
 
+    @sized
     def new_empty(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Storage of a shape, of this tensor's type unless told otherwise."""

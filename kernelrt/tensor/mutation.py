@@ -92,7 +92,7 @@ class InPlaceMethods(_Below):
         parameter = is_parameter(self) if outside else self._is_parameter
         if not state.is_grad_enabled() or not (self.requires_grad or new.requires_grad):
             return False
-        if parameter or outside or self._born is not trace:
+        if parameter or outside or self._born is not trace or hasattr(self, "_whose"):
             why = "requires a gradient" if self.requires_grad else "keeps no history of its value"
             raise GradientError(
                 f"{name}: the tensor {why} and would change in place; do it in "

@@ -104,15 +104,19 @@ class PartMethods(_Below):
         if not state.local.grad:
             return False
         trace = state.local.trace
-        stored = self.is_realized or self._leaf is not None or self._born is not trace
+        stored = (
+            self.is_realized or self._leaf is not None or self._born is not trace
+            or hasattr(self, "_whose")
+        )  # fmt: skip
         if not own and not new.requires_grad:
             return not stored and bool(self._lineage or new._lineage)
         if stored:
             raise GradientError(
                 f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
                 "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
-                "where, or assign in a jitted function that makes the tensor with kernelrt.zeros; "
-                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
+                "where, or assign to what kernelrt.zeros makes: that has no storage before it is "
+                "read, which kernelrt.empty has; if none is meant to flow, pass value.detach() or "
+                "use kernelrt.no_grad()"
             )
         return True
 
@@ -200,7 +204,7 @@ class PartMethods(_Below):
 
     def _run_of(self, index: Any, items: list[Any]) -> Self | None:
         """A tensor of the storage below what `index` selects, where that is one run of it."""
-        if state.local.trace is not None or self._leaf is not None:
+        if state.local.trace is not None or self._leaf is not None or hasattr(self, "_whose"):
             return None
         if not self.is_realized:
             # A loop would heap up assignments to the whole otherwise, in a graph of its own.

@@ -10,7 +10,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.arguments import sized, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import default_generator, source_of
@@ -187,6 +187,7 @@ def _normal_around(
     return out.requires_grad_() if requires_grad else out
 
 
+@sized
 def rand(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
@@ -197,6 +198,7 @@ def rand(
     )
 
 
+@sized
 def randn(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,

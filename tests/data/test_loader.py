@@ -319,3 +319,46 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
 def test_bad_arguments_are_named(kind, text, call):
     with pytest.raises(kind, match=text):
         call()
+
+
+class _Lengths(data.Dataset):
+    """Samples that operations made, of unequal lengths."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, i: int) -> dict[str, object]:
+        row = krt.tensor(np.arange(1 + i % 5, dtype=np.float32))
+        return {"row": row.flip(0) if i % 3 else row * 2, "i": i}
+
+
+def _padded(samples: list[dict[str, krt.Tensor]]) -> tuple[krt.Tensor, list[object]]:
+    rows = [s["row"] for s in samples]
+    assert all(r.is_realized for r in rows)
+    whole = [r.pad((0, 5 - r.shape[0])) for r in rows]
+    return krt.stack(whole), [s["i"] for s in samples]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_uses_a_batch_has_a_graph_that_begins_at_the_batch(workers: int) -> None:
+    loader = data.DataLoader(_Lengths(), 4, collate_fn=_padded, num_workers=workers)
+    batches = list(loader)
+    assert all(x.is_realized for x, _ in batches)
+    assert [names for _, names in batches] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert batches[0][0].tolist()[2] == [2, 1, 0, 0, 0]
+    singles = list(data.DataLoader(_Lengths(), batch_size=None, num_workers=workers))
+    assert all(s["row"].is_realized for s in singles)
+
+
+def test_a_loader_in_a_traced_function_gives_graphs() -> None:
+    rows = [krt.ones(2), krt.ones(2) * 3]
+
+    @krt.jit
+    def total(x: krt.Tensor) -> krt.Tensor:
+        def scaled(samples: list[krt.Tensor]) -> krt.Tensor:
+            return krt.stack([row * x for row in samples])
+
+        (batch,) = data.DataLoader(rows, batch_size=2, collate_fn=scaled)
+        return batch.sum()
+
+    assert total(np.array([1, 2], np.float32)).item() == 12

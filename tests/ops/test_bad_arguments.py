@@ -73,7 +73,7 @@ def test_tensors(name, value):
         (lambda x: x.split("ab"), "split_size"),
         (lambda x: x[[0, [1]]], "index"),
         (lambda x: x[[0.5]], "index"),
-        (lambda x: x.to(x.long()), "dtype"),
+        (lambda x: x.cast(x.long()), "dtype"),
         (lambda x: krt.meshgrid(x.reshape(2, 3)), r"tensors\[0\]"),
         (lambda _: krt.linspace(0, 1, -1), "steps"),
         (lambda _: krt.promote(), "dtypes"),

@@ -1,0 +1,72 @@
+"""Sizes and axes that are given by name, and what `to` takes, as in PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.errors import DeviceError, DTypeError
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "empty", "rand", "randn"])
+def test_a_size_by_name(name: str) -> None:
+    for k in (torch, krt):
+        made = getattr(k, name)(size=(2, 3), dtype=k.float64)
+        assert tuple(made.shape) == (2, 3)
+        assert made.dtype is k.float64
+    with pytest.raises(DTypeError, match=f"{name}: size is given twice"):
+        getattr(krt, name)(2, size=(2, 3))
+
+
+@pytest.mark.parametrize("name", ["new_zeros", "new_ones", "new_empty"])
+def test_a_size_by_name_of_another_tensor(name: str) -> None:
+    x = krt.ones(1, dtype="int32")
+    assert getattr(x, name)(size=(2, 3)).shape == (2, 3)
+    assert getattr(x, name)(size=(4,)).dtype is krt.int32
+    with pytest.raises(DTypeError, match=f"{name}: size is given twice"):
+        getattr(x, name)(2, size=(2, 3))
+
+
+def test_numpys_name_of_several_axes() -> None:
+    x = krt.arange(6).reshape(2, 3)
+    assert x.flip(axis=1).tolist() == [[2, 1, 0], [5, 4, 3]]
+    assert x.flip(axis=(0, 1)).tolist() == [[5, 4, 3], [2, 1, 0]]
+
+
+def test_what_is_given_twice_is_refused() -> None:
+    x = krt.ones(2, 3)
+    with pytest.raises(DTypeError, match="flip: dims is given twice"):
+        x.flip(0, dims=[1])
+    with pytest.raises(DTypeError, match="expand: shape is given twice"):
+        x.expand(shape=(2, 3), size=(2, 3))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
+        x.flip(dims=0, sizes=1)  # type: ignore[call-arg]
+
+
+def test_a_shape_is_a_tuple() -> None:
+    with pytest.raises(DTypeError, match=r"Size: .*\(2, 3\) for torch.Size"):
+        krt.Size([2, 3])  # type: ignore[arg-type]
+
+
+def test_to_takes_what_pytorchs_takes() -> None:
+    for k in (torch, krt):
+        x = k.ones(2)
+        like = k.ones(1, dtype=k.float64)
+        assert x.to("cpu", non_blocking=True) is x
+        assert x.to(device="cpu", dtype=k.float64).dtype is k.float64
+        assert x.to(k.float64, non_blocking=True).dtype is k.float64
+        assert x.to("cpu", k.float64, True).dtype is k.float64
+        assert x.to(like).dtype is k.float64
+        assert x.to(x) is x
+        for other in (x.to(k.float32, copy=True), x.to("cpu", k.float32, False, True)):
+            other.mul_(2)
+            assert other.tolist() == [2, 2]
+            assert x.tolist() == [1, 1]
+        layer = (nn if k is krt else torch.nn).Linear(1, 1)
+        assert layer.to("cpu", non_blocking=True) is layer
+        assert x.dtype.is_floating_point
+        assert not k.int64.is_floating_point
+    with pytest.raises(DeviceError, match="cuda"):
+        krt.ones(2).to(device="cuda")
