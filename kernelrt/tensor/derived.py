@@ -10,10 +10,9 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import integer, real, shape_of
+from kernelrt.tensor.arguments import flag, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import detach
-from kernelrt.tensor.ordering import flag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

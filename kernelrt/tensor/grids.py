@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.arguments import axes_of, integer, real
+from kernelrt.tensor.arguments import axes_of, flag, integer, real
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import arange, ones
 from kernelrt.tensor.joining import cat, meshgrid, stack
-from kernelrt.tensor.ordering import flag
 from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:

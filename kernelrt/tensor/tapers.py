@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError
-from kernelrt.tensor.arguments import integer, real
+from kernelrt.tensor.arguments import flag, integer, real
 from kernelrt.tensor.creation import arange, check_device, ones
-from kernelrt.tensor.ordering import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
