@@ -176,8 +176,7 @@ def _with_long_integers(
 
 def has_memory(data: object) -> bool:
     """Whether an object of another library, or of Python, hands out its memory."""
-    names = ("__array_interface__", "__dlpack__")
-    return any(hasattr(data, name) for name in names) or _has_buffer(data)
+    return hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__") or _has_buffer(data)
 
 
 def _has_buffer(data: object) -> bool:

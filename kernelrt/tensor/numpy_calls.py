@@ -50,6 +50,8 @@ def universal(own: Any, ufunc: Any, method: str, inputs: Sequence[Any], options:
     name = str(ufunc.__name__)
     given = {k: v for k, v in options.items() if v is not None}
     if method == "__call__":
+        if name == "vecdot" and (do := _standard(name)) is not None and given.keys() <= {"axis"}:
+            return do(*map(_tensor, inputs), **given)
         known = name if name in _SAME else _RENAMED.get(name)
         if known is None or given or not hasattr(own, known):
             return NotImplemented

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
@@ -42,11 +41,18 @@ def insertions(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
             there = UOp(Op.GATHER, sequence.dtype, (sequence, last))
         else:
             there = picked(sequence, last, len(sequence.shape) - 1)
-        # Said so that NaN, which is greater than nothing, comes last.
-        before = values.alu(Op.LT, there) if behind else values.alu(Op.LE, there)
-        before = before.eq(build.full(False, dt.bool_, values.shape))
-        count = build.where(inside.alu(Op.AND, before), further, count)
+        count = build.where(inside.alu(Op.AND, _before(there, values, behind)), further, count)
     return count
+
+
+def _before(there: UOp, values: UOp, behind: bool) -> UOp:
+    """Whether `there` comes before `values` in an order in which NaN is the greatest."""
+    after = values.alu(Op.LT, there) if behind else values.alu(Op.LE, there)
+    before = after.eq(build.full(False, dt.bool_, values.shape))  # of two numbers, or of NaN
+    if not there.dtype.is_float:
+        return before
+    number = there.eq(there)
+    return before.alu(Op.AND, number.alu(Op.OR, values.ne(values)) if behind else number)
 
 
 @operations()
@@ -60,6 +66,8 @@ class SearchingMethods(_Below):
         out_int32: bool = False, sorter: TensorBase | None = None,
     ) -> Self:  # fmt: skip
         """Where `values` would have to be inserted so that the last axis stays sorted.
+
+        NaN is greater than every number, as in :meth:`sort`.
 
         Parameters
         ----------
@@ -128,12 +136,6 @@ class SearchingMethods(_Below):
         """
         flag(assume_unique, "assume_unique")
         among = self._lift(test_elements, "test_elements").reshape(-1)
-        numbers = None
-        if among.dtype.is_float and not build.has_zero(among.dims):
-            # NaN would be sorted behind the others, but no search finds its way around it.
-            numbers = ~among.isnan()
-            greatest = numbers._select(numbers, among, -math.inf).amax()
-            among = numbers._select(numbers, among, greatest)
         if build.has_zero(among.dims):
             found = self._of(build.full(False, dt.bool_, self.dims))
         else:
@@ -143,6 +145,4 @@ class SearchingMethods(_Below):
             inside = last.alu(Op.MAX, build.zeros_like(last))
             there = UOp(Op.GATHER, a.dtype, (a, inside))
             found = self._of(there.eq(b).alu(Op.AND, build.zeros_like(last).alu(Op.LE, last)))
-        if numbers is not None:
-            found = found & numbers.any()
         return ~found if flag(invert, "invert") else found

@@ -370,6 +370,38 @@ def test_special_values(name: str, dtype: str) -> None:
     assert (np.signbit(ours.numpy()) == np.signbit(theirs))[zero].all()
 
 
+@pytest.mark.parametrize("code", """
+xp.sort(x)
+xp.argsort(x, axis=0)
+xp.max(x)
+xp.min(x, axis=0)
+xp.argmax(x, axis=1)
+xp.argmin(x)
+xp.mean(x, axis=0)
+xp.std(x, axis=1)
+xp.sum(x, axis=1)
+xp.cumulative_sum(x, axis=0)
+xp.cumulative_prod(x, axis=1)
+xp.clip(x, -1, 1)
+xp.all(x, axis=0)
+xp.any(x)
+xp.nonzero(x)
+xp.diff(x)
+xp.unique_counts(x)
+xp.unique_inverse(x).values
+xp.searchsorted(xp.sort(x[0]), x)
+xp.count_nonzero(x)
+xp.linalg.vector_norm(x, axis=0)
+xp.where(xp.isnan(x), 0.0, x)
+xp.astype(x, xp.bool)
+""".strip().splitlines())
+def test_nan_and_infinities_among_numbers(code: str) -> None:
+    x = np.asarray([[1.0, np.nan, -2.0, 0.0], [np.inf, 3.0, -0.0, 1.0], [2.0, 2.0, -np.inf, 1.0]])
+    with np.errstate(all="ignore"):
+        theirs = eval(code, {"xp": np, "x": x})  # noqa: S307
+    check(eval(code, {"xp": xp, "x": krt.tensor(x)}), theirs)  # noqa: S307
+
+
 @pytest.mark.parametrize("name", TWO)
 def test_numbers_on_either_side(name: str) -> None:
     x = np.asarray([0.5, -1.5, 2.0], np.float32)

@@ -101,7 +101,8 @@ def test_all_are_tested() -> None:
     lambda x, _: np.meshgrid(x[0], x[1])[1], lambda x, _: np.nonzero(x > 1)[1],
     lambda x, _: np.take(x, np.array([2, 0]), axis=1), lambda x, _: np.searchsorted(B[0] * 0, x),
     lambda x, _: np.linalg.inv(x[:, :3]), lambda x, _: np.linalg.solve(x[:, :3], B),
-    lambda x, _: np.linalg.solve(A[:, :3], x[:, 0]), np.linalg.vecdot,
+    lambda x, _: np.linalg.solve(A[:, :3], x[:, 0]), np.linalg.vecdot, np.vecdot,
+    lambda x, _: np.vecdot(B, x, axis=0),
     lambda x, _: np.linalg.svd(x)[1], lambda x, _: np.linalg.trace(x),
     lambda x, _: np.linalg.matrix_norm(x), lambda x, y: np.broadcast_arrays(x, y[0])[1],
 ])  # fmt: skip

@@ -178,6 +178,26 @@ def test_searching_in_an_order() -> None:
     np.testing.assert_array_equal(got.numpy(), np.searchsorted(a, [2.5, 0.0], sorter=a.argsort()))
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("nans", [0, 1, 3, 7])
+def test_positions_beside_nan(nans: int, side: str) -> None:
+    """NaN is the greatest, in what is sorted and in what is looked for."""
+    rows = np.array([-np.inf, -2.0, 0.0, 1.0, 1.0, np.inf, 3.0])
+    rows.sort()
+    rows[len(rows) - nans :] = np.nan
+    wanted = np.array([-np.inf, -3.0, -2.0, 0.5, 1.0, 5.0, np.inf, np.nan])
+    got = krt.tensor(rows).searchsorted(krt.tensor(wanted), side=side)
+    np.testing.assert_array_equal(got.numpy(), np.searchsorted(rows, wanted, side=side))
+
+
+@pytest.mark.parametrize(
+    "among", [[np.nan], [np.nan, 1.0], [1.0, np.nan, -np.inf], [np.inf, np.nan]]
+)
+def test_membership_beside_nan(among: list[float]) -> None:
+    a = np.array([np.nan, 1.0, np.inf, -np.inf, 0.0])
+    np.testing.assert_array_equal(krt.tensor(a).isin(krt.tensor(among)).numpy(), np.isin(a, among))
+
+
 @pytest.mark.parametrize("n", [0, 1, 5, 100])
 def test_membership(n: int) -> None:
     rng = np.random.default_rng(n)
