@@ -53,6 +53,7 @@ from kernelrt.errors import (
     SpecError,
     UnknownNameError,
     VariableError,
+    ViewWarning,
 )
 from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
@@ -187,6 +188,7 @@ __all__ = [
     "UnknownNameError",
     "Variable",
     "VariableError",
+    "ViewWarning",
     "__version__",
     "alpha_dropout",
     "arange",

@@ -32,6 +32,7 @@ __all__ = [
     "StateError",
     "UnknownNameError",
     "VariableError",
+    "ViewWarning",
 ]
 
 
@@ -49,6 +50,10 @@ class EagerLoopWarning(KernelrtWarning):
 
 class RetraceWarning(KernelrtWarning, RuntimeWarning):
     """A function of :func:`kernelrt.jit` is traced again and again."""
+
+
+class ViewWarning(KernelrtWarning):
+    """A tensor changes that PyTorch would let share memory with another one, which does not."""
 
 
 class ShapeError(KernelrtError, ValueError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, prod
-from kernelrt.tensor import build, random
+from kernelrt.tensor import build, hints, random
 from kernelrt.tensor.arguments import axis_of, integer, real, whole
 from kernelrt.tensor.positions import checked
 
@@ -284,6 +284,7 @@ class DrawingMethods(_Below):
         return cast("Self", drawn.cast(self.dtype))
 
     def _put(self, value: Any) -> Self:
+        hints.tell_view(self, "drawing in place")
         whole = cast("Any", self)  # assigning comes above this family
         return cast("Self", whole.assign(value.cast(self.dtype)))
 

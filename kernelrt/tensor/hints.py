@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
 from kernelrt._origin import here
-from kernelrt.errors import EagerLoopWarning, KernelrtWarning
+from kernelrt.errors import EagerLoopWarning, KernelrtWarning, ViewWarning
+from kernelrt.ir import Op
 from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "tell", "tell_widening"]
+__all__ = ["Uses", "tell", "tell_view", "tell_widening"]
 
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
@@ -32,6 +33,10 @@ _told: set[tuple[str, int]] = set()
 #: (text, file, line) of what is to be said once nothing is half done: it may be an error.
 _due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
+_views: set[tuple[str, int]] = set()
+
+#: What PyTorch does without a copy.
+_VIEWING: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH})
 
 
 @dataclass(slots=True)
@@ -105,3 +110,25 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
         origin.file,
         origin.line,
     )
+
+
+def tell_view(tensor: TensorBase, name: str) -> None:
+    """Warn where a tensor is to change whose elements PyTorch would take from a stored one."""
+    if tensor.is_realized or tensor._leaf is not None or hasattr(tensor, "_whose"):
+        return
+    node = tensor.uop
+    while node.op in _VIEWING:
+        node = node.src[0]
+    if node.op is not Op.BUFFER:
+        return
+    found = here(state.local.scope)
+    origin = None if found is None else resolve(found)
+    if origin is None or (origin.file, origin.line) in _views:
+        return
+    _views.add((origin.file, origin.line))
+    text = (
+        f"{name}: this changes a part or another shape of a stored tensor, which itself keeps its "
+        "value: views do not share memory, unlike PyTorch's. Write x[index] = value to change "
+        "the stored one, or copy first, as in x[index].clone()"
+    )
+    warnings.warn_explicit(text, ViewWarning, origin.file, origin.line)

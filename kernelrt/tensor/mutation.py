@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, hints, state
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.promotion import element, is_number
@@ -81,6 +81,8 @@ class InPlaceMethods(_Below):
                 "writing to storage keeps no history; write another name on the left, as in "
                 "y = x + 1, or x += y, which gives the name to another tensor then"
             )
+        if name.endswith("_"):  # x[i] += 1 then assigns the result to x[i]
+            hints.tell_view(self, name)
         self._become_value(new, new, history=history)
         return self
 

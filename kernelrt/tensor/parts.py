@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, hints, state
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
@@ -67,6 +67,7 @@ class PartMethods(_Below):
         new = self._new_elements(value)
         if state.local.trace is None:
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
+        hints.tell_view(self, "x[index] = value")
         history = self._needs_history(new)
         if not isinstance(index, tuple) and mask_rank(index) is not None:
             self._become_value(self._masked(self._lift(index, "index"), new), new, history)

@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, hooking, random, realize
+from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -302,7 +302,10 @@ class Tensor(
         self._assign(new._fitted(self))
         return self
 
-    copy_ = assign
+    def copy_(self, src: Operand) -> Self:
+        """Assign a value; see :meth:`assign`."""
+        hints.tell_view(self, "copy_")
+        return self.assign(src)
 
     def _fitted(self, target: Self) -> Self:
         shape = target.dims
@@ -324,11 +327,13 @@ class Tensor(
 
     def zero_(self) -> Self:
         """Assign zeros."""
+        hints.tell_view(self, "zero_")
         return self.assign(0 if not self.dtype.is_bool else False)
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements; DTypeError for one that the type does not have."""
         number = element(value, self.dtype, "value")
+        hints.tell_view(self, "fill_")
         return self.assign(self._of(build.full(number, self.dtype, self.dims)))
 
     def __reduce__(self) -> tuple[Any, ...]:
