@@ -312,10 +312,12 @@ class ArithmeticMethods(_Below):
         count = integer(p, "p", least=1)
 
         def rule(x: UOp) -> UOp:
-            total = build.full(count * (count - 1) / 4 * math.log(math.pi), x.dtype, x.shape)
-            for j in range(count):
-                total = total.alu(Op.ADD, build.sub(x, j / 2).alu(Op.LGAMMA))
-            return total
+            shape = (*x.shape, count)
+            wide = build.expand(build.reshape(x, (*x.shape, 1)), shape)
+            halves = build.mul(build.iota_along(shape, len(x.shape)).cast(x.dtype), 0.5)
+            terms = build.sub(wide, halves).alu(Op.LGAMMA)
+            total = build.reduce(terms, Op.ADD, (len(x.shape),))
+            return build.add(total, count * (count - 1) / 4 * math.log(math.pi))
 
         return self._widely(rule)
 

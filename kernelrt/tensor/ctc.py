@@ -44,12 +44,26 @@ def alignment_losses(
     scores = _picked(x, path)
     alpha = _started(scores, states)
     skips = _skips(path, blank)
+    n = x.shape[1]
+    running = _running(steps, times)
     for t in range(1, times):
         ways = [alpha, _moved(alpha, 1), build.where(skips, _moved(alpha, 2), _NEVER)]
         new = _sum_of(ways).alu(Op.ADD, _at(scores, t))
-        active = build.full(t, dt.int64, steps.shape).alu(Op.LT, steps)
+        active = build.reshape(build.shrink(running, [(t, t + 1), (0, n)]), (n,))
         alpha = build.where(_wide(active, states), new, alpha)
     return _ended(alpha, steps, lengths)
+
+
+def _running(steps: UOp, times: int) -> UOp:
+    """Whether a sample has as many steps, of shape (T, N)."""
+    shape = (times, *steps.shape)
+    wide = build.expand(build.reshape(steps, (1, *steps.shape)), shape)
+    return _stored(build.iota_along(shape, 0).alu(Op.LT, wide))
+
+
+def _stored(x: UOp) -> UOp:
+    """What the steps read, each its row: with numbers of its own each would be another kernel."""
+    return UOp(Op.CONTIGUOUS, x.dtype, (x,))
 
 
 def _wide(x: UOp, count: int) -> UOp:
@@ -72,7 +86,7 @@ def _picked(x: UOp, path: UOp) -> UOp:
     wide = build.expand(build.reshape(path, (1, *path.shape)), shape)
     places = build.iota_along(shape, 0), build.iota_along(shape, 1), wide
     picked = UOp(Op.GATHER, x.dtype, (x, *places))
-    return picked.alu(Op.MAX, build.full(_NEVER, x.dtype, shape))
+    return _stored(picked.alu(Op.MAX, build.full(_NEVER, x.dtype, shape)))
 
 
 def _at(scores: UOp, t: int) -> UOp:

@@ -173,8 +173,12 @@ class LinalgMethods(_Below):
             power = power @ square if k + 2 < len(coefficients) else power
         odd = a @ odd
         out = self._of(linalg.solve((even - odd).uop, (even + odd).uop, checked=False))
+        # Stored, and read row by row: with a number of its own each turn would be another kernel.
+        rows = (_SQUARINGS, *turns.dims)
+        numbers = self._of(build.iota_along(rows, 0)).cast(self.dtype)
+        more = (numbers < turns).contiguous()
         for k in range(_SQUARINGS):
-            out = (out @ out).where(turns > k, out)
+            out = (out @ out).where(more[k], out)
         return out
 
     # ---- factors

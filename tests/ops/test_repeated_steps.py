@@ -1,0 +1,38 @@
+"""Compositions of equal steps are computed by few kernels: what differs is read from memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt.runtime.kernel_cache import kernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _ctc(x: krt.Tensor) -> krt.Tensor:
+    times, count, classes = x.shape
+    labels = krt.arange(count * 7).reshape(count, 7) % (classes - 1) + 1
+    steps = krt.full((count,), int(times), dtype=krt.int64)
+    return x.log_softmax(-1).ctc_loss(labels, steps, krt.full((count,), 7, dtype=krt.int64))
+
+
+@pytest.mark.parametrize(("call", "shape", "most"), [
+    (_ctc, (60, 3, 11), 40),  # 60 steps
+    (lambda x: x.matrix_exp(), (37, 37), 27),  # 12 squarings and the products of a Pade approximant
+    (lambda x: (x + 15).mvlgamma(30), (3, 43), 4),  # 30 terms
+])  # fmt: skip
+def test_steps_share_kernels(
+    call: Callable[[krt.Tensor], krt.Tensor], shape: tuple[int, ...], most: int
+) -> None:
+    x = krt.tensor(np.linspace(0, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
+    x.requires_grad_()
+    before = kernels.compiled
+    out = call(x)
+    out.realize()
+    krt.grad(out.sum(), [x])[0].realize()
+    assert 0 < kernels.compiled - before <= most
