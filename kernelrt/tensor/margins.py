@@ -318,7 +318,7 @@ class MarginMethods(_Below):
         if self.ndim not in (2, 3):
             raise ShapeError(f"ctc_loss: expected shape (T, N, C) or (T, C), not {self.ndim} axes")
         x = self if self.ndim == 3 else self.unsqueeze(1)
-        times, _, classes = (x._static_size(a, "ctc_loss") for a in range(3))
+        times, classes = (x._static_size(a, "ctc_loss") for a in (0, 2))
         count = x.dims[1]
         if times == 0:
             raise ShapeError("ctc_loss: expected at least one step of time")

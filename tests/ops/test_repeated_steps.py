@@ -36,3 +36,29 @@ def test_steps_share_kernels(
     out.realize()
     krt.grad(out.sum(), [x])[0].realize()
     assert 0 < kernels.compiled - before <= most
+
+
+def test_a_ctc_loss_of_any_number_of_samples() -> None:
+    torch = pytest.importorskip("torch")
+    n = krt.Variable("n", 1, 6)
+
+    @krt.jit(dynamic={"x": {1: n}, "labels": {0: n}, "steps": {0: n}, "lengths": {0: n}})
+    def step(
+        x: krt.Tensor, labels: krt.Tensor, steps: krt.Tensor, lengths: krt.Tensor
+    ) -> tuple[krt.Tensor, krt.Tensor]:
+        scores = x.detach().requires_grad_()
+        losses = scores.log_softmax(-1).ctc_loss(labels, steps, lengths, reduction="none")
+        return losses, krt.grad(losses.sum(), [scores])[0]
+
+    rng = np.random.default_rng(0)
+    for count in (3, 6, 1):
+        x = rng.standard_normal((9, count, 5)).astype(np.float32)
+        whole = rng.integers(1, 5, (count, 3)), rng.integers(7, 10, count), np.full(count, 3)
+        found, gradient = step(*map(krt.tensor, (x, *whole)))
+        scores = torch.tensor(x, requires_grad=True)
+        expected = torch.nn.functional.ctc_loss(
+            scores.log_softmax(-1), *map(torch.tensor, whole), reduction="none"
+        )
+        expected.sum().backward()
+        np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), rtol=1e-5)
+        np.testing.assert_allclose(gradient.numpy(), scores.grad.numpy(), rtol=1e-4, atol=1e-5)
