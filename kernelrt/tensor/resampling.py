@@ -386,7 +386,8 @@ def _unnormalized(at: Any, size: int, padding: str, align: bool) -> Any:
         rest = place - turns * span
         odd = (turns - 2 * (turns / 2).floor()) == 1
         place = (span - rest).where(odd, rest) + low
-    return place.clamp(0, size - 1)
+    # From the edges on, the value does not follow the coordinate.
+    return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
 
 
 def check_interpolation(mode: str, align_corners: object, antialias: object) -> None:

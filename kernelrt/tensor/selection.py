@@ -79,7 +79,7 @@ class SelectionMethods(_Below):
         return self._of(holds)
 
     def _made(self, data: np.ndarray[Any, Any]) -> Self:
-        return self._lift(np.asarray(data, order="C"), "index")
+        return self._lift(np.asarray(data, order="C"), "index")  # keeps shape ()
 
     # ---- positions
 
@@ -222,8 +222,7 @@ class SelectionMethods(_Below):
             inverse = inverse.reshape(self.shape)
         else:
             axis = axis_of(dim, self.ndim)
-            rows = np.moveaxis(self._as_array(), axis, 0)
-            first, inverse, counts = _distinct_rows(rows)
+            first, inverse, counts = _distinct_rows(_slices(self._as_array(), axis))
             found = self.index_select(axis, self._made(first))
         return _given((found, self._made(inverse), self._made(counts)), asked)
 
@@ -238,8 +237,7 @@ class SelectionMethods(_Below):
         _check_known("unique_consecutive", "pass size=")
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
-        rows = np.moveaxis(source._as_array(), axis, 0) if source.ndim else source._as_array()[None]
-        rows = _flat_rows(rows)
+        rows = _flat_rows(_slices(source._as_array(), axis))
         fresh = np.ones(len(rows), bool)
         fresh[1:] = (rows[1:] != rows[:-1]).any(1)
         first = np.flatnonzero(fresh)
@@ -379,6 +377,11 @@ def _given(found: tuple[Any, Any, Any], asked: tuple[bool, bool]) -> Any:
     value, *others = found
     more = tuple(o for o, wanted in zip(others, asked, strict=True) if wanted)
     return (value, *more) if more else value
+
+
+def _slices(data: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    """What lies along an axis; of a number, that one."""
+    return np.moveaxis(np.atleast_1d(data), axis, 0)
 
 
 def _flat_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize
+from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize, state
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -302,8 +302,37 @@ class Tensor(
         self._assign(new._fitted(self))
         return self
 
-    def copy_(self, src: Operand) -> Self:
-        """Assign a value; see :meth:`assign`."""
+    def copy_(
+        self, src: Operand, non_blocking: bool = False,  # noqa: ARG002 - as PyTorch has it
+    ) -> Self:
+        """Give this tensor the value of another one, and its history.
+
+        Where no gradients flow, this is :meth:`assign`.
+
+        Parameters
+        ----------
+        src : Tensor, number or array
+            Broadcast to this shape; floats of other widths are converted.
+        non_blocking : bool
+            Changes nothing.
+
+        Returns
+        -------
+        Tensor
+            This tensor.
+
+        Raises
+        ------
+        ShapeError
+            `src` does not broadcast to this shape, or this tensor's memory is read-only.
+        DTypeError
+            `src` is of another kind, as floats for integers.
+        GradientError
+            Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
+            parameter, or is stored already.
+        """
+        if isinstance(src, Tensor) and src.requires_grad and state.is_grad_enabled():
+            return self._replace(cast("Self", src._fitted(self)), "copy_")
         hints.tell_view(self, "copy_")
         return self.assign(src)
 

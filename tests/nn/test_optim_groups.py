@@ -146,6 +146,29 @@ def test_groups_are_added_between_steps_of_a_jitted_function():
     assert len(opt.params) == 2
 
 
+def test_gradients_of_parameters_that_came_later_are_cleared():
+    a, b = leaves()
+    opt, peer = nn.optim.SGD(a[:1], 0.1), torch.optim.SGD(b[:1], 0.1)
+
+    @krt.jit
+    def gradients():
+        opt.zero_grad()
+        step(a)
+
+    update = krt.jit(opt.step)
+    for k in range(4):
+        if k == 2:
+            opt.add_param_group({"params": a[1:]})
+            peer.add_param_group({"params": b[1:]})
+        gradients()
+        update()
+        peer.zero_grad()
+        step(b)
+        peer.step()
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
+
+
 def test_a_group_is_a_dict():
     a, _ = leaves()
     opt = nn.optim.SGD(groups(a), 0.5, momentum=0.9)

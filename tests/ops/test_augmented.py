@@ -276,3 +276,48 @@ def test_descent_by_hand_as_in_torch() -> None:
         np.testing.assert_allclose(step(x, y).item(), loss.item(), rtol=1e-5)
     for p, q in zip(model.parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(p.numpy(), q.detach().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_what_is_copied_brings_its_history(jitted: bool) -> None:
+    torch = pytest.importorskip("torch")
+
+    def loss(k: Any, w: Any) -> Any:
+        y = w * 1.5
+        z = y * 2  # the old value has a gradient, too
+        y.copy_(w[:1] * w)
+        return (y * y).sum() + z.sum()
+
+    w = krt.tensor(START, requires_grad=True)
+    v = torch.tensor(START, requires_grad=True)
+
+    def train() -> None:
+        loss(krt, w).backward()
+
+    (krt.jit(train) if jitted else train)()
+    loss(torch, v).backward()
+    assert w.grad is not None
+    np.testing.assert_allclose(w.grad.numpy(), v.grad.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_copy_that_would_lose_its_history_is_an_error(jitted: bool) -> None:
+    w = krt.tensor(START, requires_grad=True)
+    state = krt.tensor(START)
+
+    def keep() -> None:
+        state.copy_(w * 2)
+
+    def keep_without_gradients() -> None:
+        with krt.no_grad():
+            state.copy_(w * 2)
+
+    wrap = krt.jit if jitted else lambda f: f
+    with pytest.raises(krt.GradientError, match=r"^copy_: "):
+        wrap(keep)()
+    np.testing.assert_array_equal(state.numpy(), START)
+    wrap(keep_without_gradients)()
+    np.testing.assert_array_equal(state.numpy(), START * 2)
+    assert not state.requires_grad
+    state.copy_(w.detach(), non_blocking=True)
+    np.testing.assert_array_equal(state.numpy(), START)

@@ -150,3 +150,14 @@ def test_wrong_arguments() -> None:
         x.nonzero(size=-1)
     with pytest.raises(krt.ShapeError, match="min, max"):
         x.histc(4, 2, 1)
+
+
+@pytest.mark.parametrize("name", ["unique", "unique_consecutive"])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+def test_a_number_is_one_element(name: str, dim: int | None) -> None:
+    found, inverse, counts = getattr(krt.tensor(2.5), name)(
+        return_inverse=True, return_counts=True, dim=dim
+    )
+    assert found.reshape(-1).tolist() == [2.5]
+    assert inverse.shape == (() if dim is None else (1,))
+    assert (inverse.sum().item(), counts.tolist()) == (0, [1])

@@ -311,3 +311,20 @@ def test_the_slope_of_the_angle_of_nothing_is_flat(y, x):
     given = [krt.tensor(v, requires_grad=True) for v in (y, x)]
     for slope in krt.grad(given[0].atan2(given[1]), given, create_graph=True):
         assert [bend.item() for bend in krt.grad(slope, given)] == [0, 0]
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_places_on_the_edge_of_an_image_have_torchs_gradient(padding: str, align: bool) -> None:
+    torch = pytest.importorskip("torch")
+    image = np.arange(12.0).reshape(1, 1, 3, 4) ** 2
+    edges = [-1.5, -1.0, -0.75, 0.75, 1.0, 1.5]  # +-0.75: the middle of the outermost of 4
+    grid = np.array([[[(x, y) for x in edges] for y in (-1.0, 0.1, 1.0)]])
+    ours, theirs = krt.tensor(grid, requires_grad=True), torch.tensor(grid, requires_grad=True)
+    krt.nn.functional.grid_sample(
+        krt.tensor(image), ours, padding_mode=padding, align_corners=align
+    ).sum().backward()
+    torch.nn.functional.grid_sample(
+        torch.tensor(image), theirs, padding_mode=padding, align_corners=align
+    ).sum().backward()
+    np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-9)

@@ -180,6 +180,7 @@ class Optimizer(Hyper):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters; or make zeros of them."""
+        self._note_size()
         for param in self.params:
             if set_to_none:
                 param.grad = None
@@ -205,8 +206,7 @@ class Optimizer(Hyper):
                 if (grad := param.grad) is not None
             ]
             trace = local.trace
-            if trace is not None:
-                modes.note(self, "_size", self._size)
+            self._note_size()
             if not active:
                 pass
             elif trace is not None or (numbers := self._numbers()) is None:
@@ -217,6 +217,11 @@ class Optimizer(Hyper):
                 for _, param, _ in active:
                     trace.use_up(param)
         return loss
+
+    def _note_size(self) -> None:
+        """Let a trace know what it went through: parameters that come later need another plan."""
+        if local.trace is not None:
+            modes.note(self, "_size", self._size)
 
     #: Whether the update of this very class depends on its hyperparameters only.
     _plain: ClassVar[bool] = True
