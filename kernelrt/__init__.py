@@ -55,6 +55,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
+from kernelrt.nn.cells import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.counting import binomial, poisson
@@ -237,6 +238,7 @@ __all__ = [
     "get_rng_state",
     "grad",
     "gradient",
+    "gru_cell",
     "hamming_window",
     "hann_window",
     "hstack",
@@ -257,6 +259,7 @@ __all__ = [
     "linalg",
     "linspace",
     "logspace",
+    "lstm_cell",
     "lu_unpack",
     "manual_seed",
     "meshgrid",
@@ -283,6 +286,8 @@ __all__ = [
     "randperm",
     "realize",
     "result_type",
+    "rnn_relu_cell",
+    "rnn_tanh_cell",
     "row_stack",
     "scalar_tensor",
     "seed",
