@@ -11,8 +11,8 @@ import functools
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from kernelrt.errors import DTypeError, LinAlgError, ShapeError
-from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import Tensor, build, spectral
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor, spectral
 from kernelrt.tensor import linalg as nodes
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
@@ -24,11 +24,11 @@ from kernelrt.tensor.solving import QR, SVD, Decomposition, Eigen, SignedLog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv",
-           "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve", "matmul", "matrix_exp",
-           "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr",
-           "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "vander", "vecdot",
-           "vector_norm"]  # fmt: skip
+__all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal",
+           "eigh", "eigvalsh", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_solve",
+           "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "multi_dot",
+           "norm", "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd",
+           "svdvals", "vander", "vecdot", "vector_norm"]  # fmt: skip
 
 _T = TypeVar("_T")
 

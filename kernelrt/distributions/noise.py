@@ -6,7 +6,6 @@ candidates of an element are drawn at once, and the first that is accepted is ta
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
@@ -72,12 +72,14 @@ class _Lazy(Module):
             )
         axis = self._axis_of(x)
         if not -x.ndim <= axis < x.ndim:
-            raise ShapeError(f"input: {name} cannot take its size from shape {format_shape(x.dims)}")
+            raise ShapeError(
+                f"input: {name} cannot take its size from shape {format_shape(x.dims)}"
+            )
         (args, kwargs), kind = self._arguments, type(self)
+        plain: Any = self._becomes
         held = dict(self.__dict__)
         try:
             del self._arguments
-            plain: Any = kind._becomes
             self.__class__ = plain
             plain.__init__(self, x.shape[axis], *args, **kwargs)
             return self.forward(x)
@@ -126,8 +128,6 @@ class LazyLinear(_Lazy, Linear):
 class _LazyInstanceNorm(_Lazy):
     """As PyTorch has it, with parameters and running statistics unless told otherwise."""
 
-    _ndims: ClassVar[tuple[int, ...]]
-
     def __init__(
         self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
         track_running_stats: bool = True, *, dtype: object = dt.float32,
@@ -135,7 +135,8 @@ class _LazyInstanceNorm(_Lazy):
         super().__init__(eps, momentum, affine, track_running_stats, dtype=dtype)
 
     def _axis_of(self, x: Tensor) -> int:
-        return 0 if x.ndim == self._ndims[0] else 1
+        alone: int = cast("Any", self)._ndims[0]  # noqa: SLF001 - of the class it becomes
+        return 0 if x.ndim == alone else 1
 
 
 class LazyConv1d(_Lazy, Conv1d):

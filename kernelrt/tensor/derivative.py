@@ -15,6 +15,8 @@ from kernelrt.tensor.marks import detach
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.ir import UOp
+
 __all__ = ["grad", "listed"]
 
 _T = TypeVar("_T", bound="TensorBase")

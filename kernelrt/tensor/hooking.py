@@ -101,7 +101,7 @@ def _known(node: UOp | None) -> Hooked | None:
 def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
     """The mark that has hooks of `tensor`, made when there is none."""
     if tensor._uop is not None and tensor._leaf is not None:
-        return cast("Leaf", tensor._leaf)
+        return tensor._leaf
     if not tensor.requires_grad:
         raise GradientError(
             f"{name}: no gradient flows into the tensor; make it with requires_grad=True, or of "

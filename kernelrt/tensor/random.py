@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from kernelrt.tensor.stream import Generator, Transform
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randint_like", "randn", "randn_like", "seed", "set_rng_state",
-           "uniform", "xavier_normal", "xavier_uniform"]  # fmt: skip
+__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform",
+           "manual_seed", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+           "randn_like", "seed", "set_rng_state", "uniform", "xavier_normal",
+           "xavier_uniform"]  # fmt: skip
 
 
 def manual_seed(seed: int) -> Generator:

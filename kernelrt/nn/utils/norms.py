@@ -16,7 +16,8 @@ from kernelrt.tensor.state import no_grad
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["norm_along", "remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+__all__ = ["norm_along", "remove_spectral_norm", "remove_weight_norm", "spectral_norm",
+           "weight_norm"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
 #: Where a class whose instance has a computed weight keeps what it was, by the weight's name.

@@ -156,7 +156,7 @@ class _Orthogonal(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         lower = self._tall(x).tril(-1)
-        n, k = lower.shape[-2:]
+        n, k = (int(d) for d in lower.shape[-2:])
         lower = lower.pad((0, n - k))
         turned = lower - lower.mT
         if self.cayley:

@@ -68,7 +68,8 @@ class ParametrizationList(Module):
             for original, part in zip(self.originals, parts, strict=True):
                 original.assign(part)
 
-    def _append(self, step: Module) -> None:
+    def append(self, step: Module) -> None:
+        """Apply another function to what those before give; the tensor keeps its value."""
         with no_grad():
             made = _inverse(step, self())
         if isinstance(made, tuple | list):
@@ -181,7 +182,7 @@ def register_parametrization(
     if tensor_name in lists:
         before = getattr(module, tensor_name)
         _check(parametrization(before), before, unsafe)
-        lists[tensor_name]._append(parametrization)
+        lists[tensor_name].append(parametrization)
         return module
     value = module.__dict__.get(tensor_name)
     if not isinstance(value, Tensor):
@@ -260,7 +261,7 @@ def remove_parametrizations(
             value = made().detach().clone()
         if is_parameter(original):
             value.requires_grad_(original.requires_grad)
-    elif made._several:
+    elif len(made.originals) > 1:
         raise StateError("leave_parametrized: several tensors are no original value; pass True")
     else:
         value = original
