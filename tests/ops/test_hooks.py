@@ -252,6 +252,21 @@ def test_a_hook_that_assigns_is_called_once():
     np.testing.assert_allclose(x.grad.numpy(), DATA * 8)
 
 
+def test_what_made_a_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    assert x.grad_fn is None
+    assert (krt.ones(2) * 3).grad_fn is None
+    y = x.exp()
+    assert y.grad_fn.name() == "EXP"
+    assert repr(y.grad_fn) == "<EXP>"
+    y.register_hook(print)
+    y.tolist()
+    assert y.grad_fn.name() == "EXP"
+    assert y.detach().grad_fn is None
+    with krt.no_grad():
+        assert x.exp().grad_fn is None
+
+
 # ---- traced
 
 

@@ -25,7 +25,8 @@ ELSEWHERE = {
     "log_normal_", "multinomial", "normal_", "random_", "uniform_",
     "dtype", "element_size", "fill_", "grad", "is_leaf", "is_realized", "item", "ndim", "numel",
     "numpy", "prepare", "realize", "requires_grad", "requires_grad_", "shape", "size", "tolist",
-    "type", "type_as", "uop", "zero_", "zero_grad", "register_hook", "retain_grad", "retains_grad",
+    "type", "type_as", "uop", "zero_", "zero_grad", "grad_fn",
+    "register_hook", "retain_grad", "retains_grad",
 }  # fmt: skip
 #: Methods that operators stand for, or that are another name.
 SPELLED = {
