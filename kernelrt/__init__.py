@@ -57,6 +57,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
+from kernelrt.nn.cells import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.counting import binomial, poisson
@@ -242,6 +243,7 @@ __all__ = [
     "get_rng_state",
     "grad",
     "gradient",
+    "gru_cell",
     "hamming_window",
     "hann_window",
     "hstack",
@@ -262,6 +264,7 @@ __all__ = [
     "linalg",
     "linspace",
     "logspace",
+    "lstm_cell",
     "lu_unpack",
     "manual_seed",
     "meshgrid",
@@ -288,6 +291,8 @@ __all__ = [
     "randperm",
     "realize",
     "result_type",
+    "rnn_relu_cell",
+    "rnn_tanh_cell",
     "row_stack",
     "scalar_tensor",
     "seed",

@@ -25,9 +25,8 @@ _NO_FUNCTIONS: Final = """
 assign backward bfloat16 bool byte cast char contiguous cpu data_ptr dim double
 element_size expand expand_as float half int is_contiguous is_pinned item long ndimension nelement
 new_empty new_full new_ones new_tensor new_zeros numpy prepare realize repeat requires_grad_
-register_hook reshape_as retain_grad short size storage storage_offset stride to to_device tolist type
-type_as uop
-view view_as zero_grad is_realized where
+register_hook reshape_as retain_grad short size storage storage_offset stride to to_device tolist
+type type_as uop view view_as zero_grad is_realized where
 """
 #: Methods that assign to their tensor and are functions all the same, as PyTorch has them.
 _IN_PLACE: Final = """

@@ -36,7 +36,6 @@ _NEAR: Final = "near: "
 #: Of tensors. The rows are words, or code where `x` is the tensor. Code means the same,
 #: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
-grad_fn = the graph that a tensor is itself, see x.uop and x.requires_grad
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
 
 __all__ = ["GRUCell", "LSTMCell", "RNNCell", "State", "activation", "check_features",
-           "check_state", "gru_step", "lstm_step", "rnn_step"]  # fmt: skip
+           "check_state", "gru_cell", "gru_step", "lstm_cell", "lstm_step", "rnn_relu_cell",
+           "rnn_step", "rnn_tanh_cell"]  # fmt: skip
 
 #: The tensors that a cell carries from step to step: the hidden state, and an LSTM's cell state.
 State: TypeAlias = tuple[Tensor, ...]
@@ -53,6 +54,39 @@ def gru_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -
     hr, hz, hn = hidden.linear(weight, bias).chunk(3, -1)
     new = (n + (r + hr).sigmoid() * hn).tanh()
     return (new + (z + hz).sigmoid() * (hidden - new),)
+
+
+def lstm_cell(
+    input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor,  # noqa: A002
+    b_ih: Tensor | None = None, b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """One step of long short-term memory with these weights; see :class:`LSTMCell`."""
+    hidden, cell = lstm_step(input.linear(w_ih, b_ih), tuple(hx), w_hh, b_hh)
+    return hidden, cell
+
+
+def gru_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One step of gated units with these weights; see :class:`GRUCell`."""
+    return gru_step(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+
+def rnn_tanh_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """One step of a plain network with these weights; see :class:`RNNCell`."""
+    return rnn_step(activation("tanh"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+
+def rnn_relu_cell(
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    b_hh: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """:func:`rnn_tanh_cell` with ReLU as its activation."""
+    return rnn_step(activation("relu"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

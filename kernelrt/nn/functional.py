@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor import Tensor
 
-__all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d", "dropout3d",
-           "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
+__all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d",
+           "dropout3d", "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
            "scaled_dot_product_attention", "unfold"]  # fmt: skip
 
 #: Those that are methods as they are.

@@ -86,7 +86,8 @@ def draw_binomial(
     p = where(flipped, 1 - chance, chance)
     # Trials up to each next success are geometric.
     rarely = (-p).log1p().clamp(max=-1e-300).unsqueeze(-1)
-    gaps = (-exponentials((*shape, _GAPS), dt.float64, generator) / rarely).ceil().clamp(min=1, max=1e15)
+    drawn = -exponentials((*shape, _GAPS), dt.float64, generator) / rarely
+    gaps = drawn.ceil().clamp(min=1, max=1e15)
     few = (gaps.cumsum(-1) <= n.unsqueeze(-1)).sum(-1).double()
     many = _binomial_many(n, p, shape, generator)
     found = where(n * p < _FEW, few, many)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim
-    from kernelrt.tensor.tensor import Tensor as _Below
+    from kernelrt.tensor.searching import SearchingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
@@ -108,7 +108,7 @@ class DerivedMethods(_Below):
         )
         hist = self._of(build.shrink(total, [(0, count)]))
         if flag(density, "density"):
-            hist = hist / hist.sum() / edges.diff()
+            hist = hist / hist.sum() / (edges[1:] - edges[:-1])
         return Histogram(hist, edges)
 
     def _edges(self, bins: int | TensorBase, span: Sequence[float] | None) -> Self:
@@ -204,15 +204,15 @@ class DerivedMethods(_Below):
 
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
         """:meth:`nonzero` of a fixed number of rows: others are dropped, missing ones filled."""
-        return cast("Self", self.nonzero(size=size, fill_value=fill_value))
+        return cast("Self", cast("Any", self).nonzero(size=size, fill_value=fill_value))
 
     def angle(self) -> Self:
         """0, or pi for numbers below 0; NaN stays."""
         kind = self.dtype if self.dtype.is_float else dt.float32
         turned = (self < 0).cast(kind) * float(np.pi)
         if not self.dtype.is_float:
-            return cast("Self", turned)
-        return cast("Self", turned.where(self == self, self * 0))
+            return turned
+        return turned.where(self == self, self * 0)
 
     def adjoint(self) -> Self:
         """The matrices transposed, as there are no complex types."""

@@ -220,7 +220,7 @@ def pull(
 def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
     """What the gradient of input `i` is found by: its mark, or its node."""
     if tensor._leaf is not None:
-        return cast("Leaf", tensor._leaf)
+        return tensor._leaf
     if tensor._is_parameter:
         raise GradientError(
             f"inputs[{i}]: the parameter is frozen; leave it out, or call requires_grad_(True) "

@@ -66,8 +66,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
 
 def _even(count: int, kind: DType, align: bool) -> Tensor:
     """Places of one axis from -1 to 1; a single one is in the middle."""
-    at = (2 * arange(count, dtype=kind) - (count - 1)) / max(count - 1 if align else count, 1)
-    return at
+    return (2 * arange(count, dtype=kind) - (count - 1)) / max(count - 1 if align else count, 1)
 
 
 def gradient(
@@ -143,13 +142,13 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
     def at_end(near: int, middle: int, far: int, first: Any, second: Any) -> Tensor:
         """The slope at `near` of a parabola through three values."""
         if order == 1:
-            return (part(middle, 1) - part(near, 1)) / first
+            return cast("Tensor", (part(middle, 1) - part(near, 1)) / first)
         both = first + second
-        return (
+        return cast("Tensor", (
             part(near, 1) * (-(first + both) / (first * both))
             + part(middle, 1) * (both / (first * second))
             - part(far, 1) * (first / (second * both))
-        )
+        ))  # fmt: skip
 
     left = at_end(0, 1, 2, gap(0, 1), gap(1, 1) if order == 2 else None)
     right = at_end(
@@ -190,7 +189,8 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     given = _tensor(indices, "indices")
     if not given.dtype.is_int:
         raise DTypeError(f"indices: expected integers, not {given.dtype.name}")
-    sizes = [integer(n, "shape", 0) for n in (shape if isinstance(shape, tuple | list) else [shape])]
+    listed = shape if isinstance(shape, tuple | list) else [shape]
+    sizes = [integer(n, "shape", 0) for n in listed]
     rest = given._of(checked(given.uop, math.prod(sizes)))
     found = []
     for n in sizes[::-1]:

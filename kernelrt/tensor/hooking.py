@@ -17,18 +17,59 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import Hooked, Leaf, detach, gradient_operands, history, is_kept, mark
+from kernelrt.tensor.marks import (
+    Hooked,
+    Kept,
+    Leaf,
+    detach,
+    gradient_operands,
+    history,
+    is_kept,
+    mark,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["PASSED_BY", "Answers", "Handle", "answered", "are_met", "check_met", "hook", "retain",
-           "retains"]  # fmt: skip
+__all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "answered", "are_met", "check_met",
+           "grad_fn", "hook", "retain", "retains"]  # fmt: skip
 
 #: Operations that others are joined with, so that what is made of their result may pass it by.
 PASSED_BY = MOVEMENT | {Op.NEG}
+
+
+class GradFn:
+    """The operation through which gradients flow into a tensor.
+
+    Parameters
+    ----------
+    op : str
+        What the graph calls it: names of PyTorch's functions differ.
+    """
+
+    __slots__ = ("_op",)
+
+    def __init__(self, op: str) -> None:
+        self._op = op
+
+    def name(self) -> str:
+        """What the graph calls the operation."""
+        return self._op
+
+    def __repr__(self) -> str:
+        return f"<{self._op}>"
+
+
+def grad_fn(tensor: TensorBase) -> GradFn | None:
+    """The operation that made a tensor into which gradients flow; None for a leaf."""
+    if tensor.is_leaf:
+        return None
+    node = tensor._entered()
+    while node.op is Op.DETACH and isinstance(node.arg, Kept | Hooked):
+        node = node.src[0]
+    return GradFn(node.op.name)
 
 
 class Handle:
@@ -101,7 +142,7 @@ def _known(node: UOp | None) -> Hooked | None:
 def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
     """The mark that has hooks of `tensor`, made when there is none."""
     if tensor._uop is not None and tensor._leaf is not None:
-        return cast("Leaf", tensor._leaf)
+        return tensor._leaf
     if not tensor.requires_grad:
         raise GradientError(
             f"{name}: no gradient flows into the tensor; make it with requires_grad=True, or of "

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom", "detach",
-           "gradient_operands", "has_history", "history", "is_kept", "lineage", "mark",
-           "origins", "strip"]  # fmt: skip
+__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
+           "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
+           "mark", "origins", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]

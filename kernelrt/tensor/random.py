@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from kernelrt.tensor.stream import Generator, Transform
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand",
-           "rand_like", "randint", "randint_like", "randn", "randn_like", "seed", "set_rng_state",
-           "uniform", "xavier_normal", "xavier_uniform"]  # fmt: skip
+__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform",
+           "manual_seed", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
+           "randn_like", "seed", "set_rng_state", "uniform", "xavier_normal",
+           "xavier_uniform"]  # fmt: skip
 
 
 def manual_seed(seed: int) -> Generator:

@@ -170,17 +170,17 @@ class Generator:
         """
         from kernelrt.tensor.tensor import Tensor
 
-        if not isinstance(new_state, Tensor) or new_state.dtype is not dt.uint8:
-            is_tensor = isinstance(new_state, Tensor)
-            kind = new_state.dtype.name if is_tensor else type(new_state).__name__
+        given: Any = new_state
+        if not isinstance(given, Tensor) or given.dtype is not dt.uint8:
+            kind = given.dtype.name if isinstance(given, Tensor) else type(given).__name__
             raise DTypeError(f"new_state: expected a Tensor of uint8, from get_state(), not {kind}")
         if new_state.shape != (16,):
             raise ShapeError(f"new_state: expected shape (16,), not {new_state.shape}")
         _outside("set_state()")
-        given = new_state.numpy()
+        data = new_state.numpy()
         with state.lock:
             key, counter = (t._memory.numpy() for t in self._parts())
-            key[:], counter[:] = given[:8].view(np.uint32), given[8:].view(np.uint64)
+            key[:], counter[:] = data[:8].view(np.uint32), data[8:].view(np.uint64)
         return self
 
     def clone_state(self) -> Generator:

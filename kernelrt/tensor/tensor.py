@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand
-    from kernelrt.tensor.hooking import Handle
+    from kernelrt.tensor.hooking import GradFn, Handle
 
 __all__ = ["Tensor"]
 
@@ -244,6 +244,11 @@ class Tensor(
     def retains_grad(self) -> bool:
         """Whether :meth:`retain_grad` was called on this result of operations."""
         return hooking.retains(self)
+
+    @property
+    def grad_fn(self) -> GradFn | None:
+        """What gradients flow through into this tensor; None for a leaf, and where none flow."""
+        return hooking.grad_fn(self)
 
     def zero_grad(self) -> None:
         """Set ``grad`` to None."""

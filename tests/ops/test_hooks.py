@@ -225,7 +225,7 @@ def test_errors():
         krt.ones(3).retain_grad()
     with pytest.raises(DTypeError, match="hook: expected a function, not int"):
         x.register_hook(3)
-    with x.register_hook(lambda _: 3), pytest.raises(DTypeError, match="hook: .* not int"):
+    with x.register_hook(lambda _: 3), pytest.raises(DTypeError, match=r"hook: .* not int"):
         x.sum().backward()
     with x.register_hook(lambda g: g[0]), pytest.raises(ShapeError, match=r"hook: .*\(2, 3\)"):
         x.sum().backward()
@@ -250,6 +250,21 @@ def test_a_hook_that_assigns_is_called_once():
     assert len(calls) == 2
     np.testing.assert_allclose(total.numpy(), 1 + DATA * 4)
     np.testing.assert_allclose(x.grad.numpy(), DATA * 8)
+
+
+def test_what_made_a_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    assert x.grad_fn is None
+    assert (krt.ones(2) * 3).grad_fn is None
+    y = x.exp()
+    assert y.grad_fn.name() == "EXP"
+    assert repr(y.grad_fn) == "<EXP>"
+    y.register_hook(print)
+    y.tolist()
+    assert y.grad_fn.name() == "EXP"
+    assert y.detach().grad_fn is None
+    with krt.no_grad():
+        assert x.exp().grad_fn is None
 
 
 # ---- traced
@@ -308,7 +323,7 @@ def test_leaves_get_no_hooks_in_a_traced_function():
         w.register_hook(print)
         return x
 
-    with pytest.raises(JitError, match="register_hook: .* outside of the function"):
+    with pytest.raises(JitError, match=r"register_hook: .* outside of the function"):
         step(krt.ones(3))
     w.sum().backward()
 

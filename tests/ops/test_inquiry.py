@@ -25,8 +25,8 @@ def name_of(dtype: object) -> str:
 def test_questions_of_a_type(dtype) -> None:
     ours, theirs = krt.ones(2, 3, dtype=dtype), torch.ones(2, 3, dtype=dtype)
     for ask in ("is_floating_point", "is_complex", "is_signed", "is_contiguous", "is_conj",
-                "ndimension", "nelement", "element_size", "get_device", "stride",
-                "storage_offset"):  # fmt: skip
+                "is_neg", "is_inference", "ndimension", "nelement", "element_size", "get_device",
+                "stride", "storage_offset"):  # fmt: skip
         assert getattr(ours, ask)() == getattr(theirs, ask)(), ask
     for read in ("itemsize", "nbytes", "is_cpu", "is_cuda", "is_sparse", "is_quantized", "is_meta"):
         assert getattr(ours, read) == getattr(theirs, read), read

@@ -228,7 +228,7 @@ def test_bad_generators():
         krt.Generator().manual_seed("a")
     with pytest.raises(ShapeError, match="seed: expected a number from"):
         krt.Generator().manual_seed(1 << 64)
-    with pytest.raises(DTypeError, match="new_state: expected a Tensor of uint8, .* not float32"):
+    with pytest.raises(DTypeError, match=r"new_state: expected a Tensor of uint8, .* not float32"):
         krt.set_rng_state(krt.ones(16))
     with pytest.raises(ShapeError, match=r"new_state: expected shape \(16,\), not \(3,\)"):
         krt.set_rng_state(krt.ones(3, dtype="uint8"))

@@ -15,9 +15,9 @@ X = krt.ones(3)
 
 @pytest.mark.parametrize(("look", "text"), [
     (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', which PyTorch's has; use x itself"),
-    (lambda: X.grad_fn, r"no 'grad_fn', .*; use the graph that a tensor is itself"),
+    (lambda: X.set_, r"no 'set_', .*; use another tensor"),
     (lambda: X.istft, "no 'istft', .*; near it are "),
-    (lambda: setattr(X, "grad_fn", X), r"no 'grad_fn', .*x\.uop"),
+    (lambda: setattr(X, "storage", X), r"no 'storage', .*x\.data_ptr"),
     (lambda: nn.Linear(2, 2).cuda(), "a Module of kernelrt has no 'cuda'"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
     (lambda: krt.vmap, "no attribute 'vmap'; use a leading axis"),
@@ -33,7 +33,7 @@ def test_errors_say_what_to_use(look, text):
 
 
 def test_names_that_are_lacking_are_not_there():
-    for name in ("cuda", "grad_fn", "istft"):
+    for name in ("cuda", "storage", "istft"):
         assert not hasattr(X, name)
         assert not hasattr(krt.Tensor, name)
         assert name not in dir(X)

@@ -20,7 +20,7 @@ from kernelrt._functions import names
 STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
-NOQA = "# ruff: noqa: I001, E501, A001, A002, F811, RUF022"
+NOQA = "# ruff: noqa: I001, E501, A001, A002, F811, N803, RUF022"
 ALWAYS = (
     "from collections.abc import Callable, Iterable, Mapping", "from typing import Any",
     "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",

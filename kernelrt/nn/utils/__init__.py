@@ -1,6 +1,6 @@
 """Helpers of training: clipping gradients, parameters as one vector, weights that are computed."""
 
-from kernelrt.nn.utils import rnn
+from kernelrt.nn.utils import parametrizations, parametrize, rnn
 from kernelrt.nn.utils.clip import (
     clip_grad_norm_,
     clip_grad_value_,
@@ -21,6 +21,8 @@ __all__ = [
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
     "remove_spectral_norm",
     "remove_weight_norm",
     "rnn",

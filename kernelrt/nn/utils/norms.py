@@ -16,7 +16,8 @@ from kernelrt.tensor.state import no_grad
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
+__all__ = ["norm_along", "remove_spectral_norm", "remove_weight_norm", "spectral_norm",
+           "weight_norm"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
 #: Where a class whose instance has a computed weight keeps what it was, by the weight's name.
@@ -45,11 +46,11 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     weight = _own(module, name)
     axis = None if dim is None else axis_of(dim, weight.ndim)
     v = weight.detach().clone()
-    g = _norm(v, axis)
+    g = norm_along(v, axis)
 
     def computed(layer: Any) -> Tensor:
         direction, length = getattr(layer, f"{name}_v"), getattr(layer, f"{name}_g")
-        out: Tensor = direction * (length / _norm(direction, axis))
+        out: Tensor = direction * (length / norm_along(direction, axis))
         return out
 
     delattr(module, name)
@@ -138,7 +139,8 @@ def remove_spectral_norm(module: M, name: str = "weight") -> M:
     return _restore(module, name, tuple(f"{name}_{end}" for end in ("orig", "u", "v")))
 
 
-def _norm(v: Tensor, axis: int | None) -> Tensor:
+def norm_along(v: Tensor, axis: int | None) -> Tensor:
+    """The norm of each slice along an axis, or of all; of vectors the magnitudes."""
     if axis is None:
         return v.norm(2)
     return v.norm(2, tuple(a for a in range(v.ndim) if a != axis), True) if v.ndim > 1 else v.abs()

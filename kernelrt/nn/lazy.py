@@ -1,0 +1,220 @@
+"""Layers that take the size of their input from the first one they see."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar, cast
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.nn.layers import Linear
+from kernelrt.nn.module import Module
+from kernelrt.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+)
+from kernelrt.nn.spatial import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from kernelrt.tensor import Tensor, is_tracing
+
+__all__ = [
+    "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",
+    "LazyConv3d", "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d",
+    "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LazyLinear",
+]  # fmt: skip
+
+
+class _Lazy(Module):
+    """A layer without parameters until it is called; then it is one of the class `_becomes`.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Those of that class, without the first, which is the size of the input.
+    """
+
+    _becomes: ClassVar[type[Module]]
+    #: Which axis of the input the size is of.
+    _axis: ClassVar[int] = 1
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        made = inspect.signature(self._becomes.__init__)
+        made.bind(self, 1, *args, **kwargs)  # TypeError for what it does not take
+        self._arguments = args, kwargs
+
+    def has_uninitialized_params(self) -> bool:
+        """Whether the layer was not called yet; one that was is of another class."""
+        return True
+
+    def reset_parameters(self) -> None:
+        """Do nothing: there are no parameters yet."""
+
+    def forward(self, x: Tensor) -> Any:
+        """Make the parameters for inputs like `x`, and compute the result for it."""
+        name = type(self).__name__
+        if not isinstance(x, Tensor):
+            raise DTypeError(f"input: expected a Tensor, not {type(x).__name__}")
+        if is_tracing():
+            raise JitError(
+                f"{name} makes its parameters when it is first called, which a traced function "
+                "cannot do; call the module once before"
+            )
+        axis = self._axis_of(x)
+        if not -x.ndim <= axis < x.ndim:
+            raise ShapeError(
+                f"input: {name} cannot take its size from shape {format_shape(x.dims)}"
+            )
+        (args, kwargs), kind = self._arguments, type(self)
+        plain: Any = self._becomes
+        held = dict(self.__dict__)
+        try:
+            del self._arguments
+            self.__class__ = plain
+            plain.__init__(self, x.shape[axis], *args, **kwargs)
+            return self.forward(x)
+        except BaseException:
+            self.__class__ = kind
+            self.__dict__.clear()
+            self.__dict__.update(held)
+            raise
+
+    def _axis_of(self, x: Tensor) -> int:  # noqa: ARG002 - others look at it
+        return self._axis
+
+    def extra_repr(self) -> str:
+        """Give the arguments."""
+        args, kwargs = self._arguments
+        return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
+
+
+class LazyLinear(_Lazy, Linear):
+    """:class:`Linear` without `in_features`, which the first input tells.
+
+    It has no parameters until it is called: do that once before an optimizer is made, a state is
+    loaded, or a function that calls it is traced.
+
+    Parameters
+    ----------
+    out_features : int
+        The size of the last axis of the result.
+    bias : bool
+        Whether to add a bias.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> layer = krt.nn.LazyLinear(3)
+    >>> layer(krt.ones(2, 5)).shape
+    (2, 3)
+    >>> layer
+    Linear(5, 3)
+    """
+
+    _becomes = Linear
+    _axis = -1
+
+
+class _LazyInstanceNorm(_Lazy):
+    """As PyTorch has it, with parameters and running statistics unless told otherwise."""
+
+    def __init__(
+        self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, *, dtype: object = dt.float32,
+    ) -> None:  # fmt: skip
+        super().__init__(eps, momentum, affine, track_running_stats, dtype=dtype)
+
+    def _axis_of(self, x: Tensor) -> int:
+        alone: int = cast("Any", self)._ndims[0]  # noqa: SLF001 - of the class it becomes
+        return 0 if x.ndim == alone else 1
+
+
+class LazyConv1d(_Lazy, Conv1d):
+    """:class:`Conv1d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = Conv1d
+
+
+class LazyConv2d(_Lazy, Conv2d):
+    """:class:`Conv2d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = Conv2d
+
+
+class LazyConv3d(_Lazy, Conv3d):
+    """:class:`Conv3d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = Conv3d
+
+
+class LazyConvTranspose1d(_Lazy, ConvTranspose1d):
+    """:class:`ConvTranspose1d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = ConvTranspose1d
+
+
+class LazyConvTranspose2d(_Lazy, ConvTranspose2d):
+    """:class:`ConvTranspose2d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = ConvTranspose2d
+
+
+class LazyConvTranspose3d(_Lazy, ConvTranspose3d):
+    """:class:`ConvTranspose3d` without `in_channels`; see :class:`LazyLinear`."""
+
+    _becomes = ConvTranspose3d
+
+
+class LazyBatchNorm1d(_Lazy, BatchNorm1d):
+    """:class:`BatchNorm1d` without `num_features`; see :class:`LazyLinear`."""
+
+    _becomes = BatchNorm1d
+
+
+class LazyBatchNorm2d(_Lazy, BatchNorm2d):
+    """:class:`BatchNorm2d` without `num_features`; see :class:`LazyLinear`."""
+
+    _becomes = BatchNorm2d
+
+
+class LazyBatchNorm3d(_Lazy, BatchNorm3d):
+    """:class:`BatchNorm3d` without `num_features`; see :class:`LazyLinear`."""
+
+    _becomes = BatchNorm3d
+
+
+class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
+    """:class:`InstanceNorm1d` without `num_features`; see :class:`LazyLinear`.
+
+    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    """
+
+    _becomes = InstanceNorm1d
+
+
+class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
+    """:class:`InstanceNorm2d` without `num_features`; see :class:`LazyLinear`.
+
+    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    """
+
+    _becomes = InstanceNorm2d
+
+
+class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
+    """:class:`InstanceNorm3d` without `num_features`; see :class:`LazyLinear`.
+
+    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    """
+
+    _becomes = InstanceNorm3d

@@ -1,0 +1,186 @@
+"""Weights that functions compute from other tensors."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.nn.utils import parametrizations, parametrize
+
+torch = pytest.importorskip("torch")
+
+
+class Symmetric(nn.Module):
+    def forward(self, x):
+        return x.triu() + x.triu(1).mT
+
+
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        self.factor = nn.Parameter(krt.tensor(factor))
+
+    def forward(self, x):
+        return x * self.factor
+
+    def right_inverse(self, y):
+        return y / self.factor
+
+
+def same(ours, theirs, **options):
+    np.testing.assert_allclose(
+        ours.detach().numpy(), theirs.detach().numpy(), **{"rtol": 1e-5, "atol": 1e-6, **options}
+    )
+
+
+def test_a_tensor_is_computed_and_assigned():
+    layer = nn.Linear(3, 3)
+    before = layer.weight
+    assert parametrize.register_parametrization(layer, "weight", Symmetric()) is layer
+    assert parametrize.is_parametrized(layer)
+    assert parametrize.is_parametrized(layer, "weight")
+    assert not parametrize.is_parametrized(layer, "bias")
+    assert isinstance(layer, nn.Linear)
+    assert layer.parametrizations.weight.original is before
+    assert layer.weight.equal(layer.weight.mT)
+    parametrize.register_parametrization(layer, "weight", Scaled(2.0))
+    assert len(layer.parametrizations.weight) == 2
+    assert [n for n, _ in layer.named_parameters()] == [
+        "bias", "parametrizations.weight.original", "parametrizations.weight.1.factor",
+    ]  # fmt: skip
+    same(layer.weight, before.triu() * 2 + before.triu(1).mT * 2)
+    new = krt.tensor(np.eye(3, dtype=np.float32) * 4)
+    layer.weight = new
+    same(layer.weight, new)
+    same(before, new / 2)
+    twin = copy.deepcopy(layer)
+    layer(krt.ones(2, 3)).sum().backward()
+    assert before.grad is not None
+    same(twin.weight, new)
+    parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is nn.Linear
+    assert not parametrize.is_parametrized(layer)
+    same(layer.weight, new)
+    assert sorted(layer.state_dict()) == ["bias", "weight"]
+
+
+def test_two_tensors_of_a_layer():
+    layer = nn.Linear(3, 3)
+    bias, before = layer.bias, layer.bias.detach().numpy().copy()
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    parametrize.register_parametrization(layer, "bias", Scaled(3.0))
+    same(layer.bias, krt.tensor(before))
+    same(bias, krt.tensor(before / 3))
+    parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
+    same(layer.bias, krt.tensor(before))
+    same(bias, krt.tensor(before / 3))
+    parametrize.remove_parametrizations(layer, "bias", leave_parametrized=False)
+    assert layer.bias is bias
+    assert type(layer) is nn.Linear
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_norm(dim):
+    theirs = torch.nn.Linear(3, 4)
+    ours = nn.Linear(3, 4)
+    ours.load_state_dict({k: krt.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+    torch.nn.utils.parametrizations.weight_norm(theirs, dim=dim)
+    parametrizations.weight_norm(ours, dim=dim)
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {
+        k: tuple(v.shape) for k, v in theirs.state_dict().items()
+    }
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    (ours(krt.tensor(x)) ** 2).sum().backward()
+    (theirs(torch.tensor(x)) ** 2).sum().backward()
+    for (_, a), (_, b) in zip(
+        sorted(ours.named_parameters()), sorted(theirs.named_parameters()), strict=True
+    ):
+        same(a, b)
+        same(a.grad, b.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("made", [lambda m: m.Linear(5, 4), lambda m: m.Conv2d(3, 4, 2),
+                                  lambda m: m.ConvTranspose1d(3, 4, 2)])  # fmt: skip
+def test_spectral_norm(made):
+    krt.manual_seed(0)
+    theirs, ours = made(torch.nn), made(nn)
+    parametrizations.spectral_norm(ours, n_power_iterations=5)
+    torch.nn.utils.parametrizations.spectral_norm(theirs)
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {
+        k: tuple(v.shape) for k, v in theirs.state_dict().items()
+    }
+    for _ in range(20):
+        weight = ours.weight
+    axis = 1 if isinstance(ours, nn.ConvTranspose1d) else 0
+    matrix = weight.detach().numpy()
+    matrix = np.moveaxis(matrix, axis, 0).reshape(matrix.shape[axis], -1)
+    np.testing.assert_allclose(np.linalg.norm(matrix, 2), 1, rtol=1e-4)
+    ours.eval()
+    same(ours.weight, ours.weight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
+@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley"])
+def test_orthogonal(shape, orthogonal_map):
+    layer = nn.Linear(shape[1], shape[0])
+    parametrizations.orthogonal(layer, orthogonal_map=orthogonal_map)
+
+    def distance():
+        w = layer.weight.detach().numpy()
+        w = w.T if shape[0] < shape[1] else w
+        return np.abs(w.T @ w - np.eye(min(shape))).max()
+
+    assert distance() < 1e-5
+    x, y = krt.randn(16, shape[1]), krt.randn(16, shape[0])
+    opt = nn.optim.SGD(layer.parameters(), lr=0.1)
+
+    @krt.jit
+    def step():
+        opt.zero_grad()
+        loss = layer(x).mse_loss(y)
+        loss.backward()
+        opt.step()
+        return loss
+
+    losses = [step().item() for _ in range(15)]
+    assert losses[-1] < losses[0]
+    assert distance() < 1e-5
+    turned = np.linalg.qr(np.random.default_rng(1).normal(size=(5, 5)))[0][: shape[0], : shape[1]]
+    if shape[0] == shape[1]:
+        turned = np.linalg.qr(turned)[0]
+    if shape != (4, 4):
+        turned = np.linalg.qr(turned if shape[0] > shape[1] else turned.T)[0]
+        turned = turned if shape[0] > shape[1] else turned.T
+    layer.weight = krt.tensor(turned.astype(np.float32))
+    np.testing.assert_allclose(layer.weight.detach().numpy(), turned, atol=1e-5)
+
+
+def test_errors():
+    layer = nn.Linear(3, 4)
+    with pytest.raises(DTypeError, match="module: expected a Module, not int"):
+        parametrize.register_parametrization(3, "weight", Symmetric())
+    with pytest.raises(DTypeError, match="parametrization: expected a Module, not function"):
+        parametrize.register_parametrization(layer, "weight", lambda x: x)
+    with pytest.raises(StateError, match="tensor_name: Linear has no tensor 'w'"):
+        parametrize.register_parametrization(layer, "w", Symmetric())
+    with pytest.raises(ShapeError, match=r"parametrization: .* shape \(4, 3\) as before, not"):
+        parametrize.register_parametrization(layer, "weight", nn.Flatten(0))
+    parametrize.register_parametrization(layer, "weight", nn.Flatten(0), unsafe=True)
+    assert layer.weight.shape == (12,)
+    with pytest.raises(StateError, match="tensor_name: 'bias' of Linear is not computed"):
+        parametrize.remove_parametrizations(layer, "bias")
+    with pytest.raises(StateError, match="name: Linear has no tensor 'w'"):
+        parametrizations.weight_norm(layer, "w")
+    with pytest.raises(ShapeError, match="orthogonal_map: expected 'matrix_exp' or 'cayley'"):
+        parametrizations.orthogonal(nn.Linear(2, 2), orthogonal_map="householder")
+    with pytest.raises(ShapeError, match="name: expected matrices"):
+        parametrizations.orthogonal(nn.Linear(2, 2), "bias")
+    both = parametrizations.weight_norm(nn.Linear(2, 2))
+    with pytest.raises(StateError, match="leave_parametrized"):
+        parametrize.remove_parametrizations(both, "weight", leave_parametrized=False)
+    with pytest.raises(DTypeError, match="weight: expected a Tensor, not float"):
+        both.weight = 1.0
