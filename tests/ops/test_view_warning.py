@@ -1,4 +1,4 @@
-"""Changes in place of what PyTorch would let share memory: they reach no other tensor, and say so."""
+"""Changes in place of what PyTorch would let share memory: they reach no other, and say so."""
 
 from __future__ import annotations
 
