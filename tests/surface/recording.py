@@ -77,10 +77,15 @@ def public(place: str) -> list[str]:
 
 def same(place: str, name: str) -> object:
     """What a name stands for: two that stand for one thing need one row."""
-    if place != "Tensor" and _is_made(getattr(PLACES[place], name)):
+    if place != "Tensor" and is_method(place, name):
         return same("Tensor", name)
     value = getattr(PLACES[place], name, name)
     return inspect.unwrap(value) if callable(value) else value
+
+
+def is_method(place: str, name: str) -> bool:
+    """Whether a name is that of a method, or of the function that is made of it."""
+    return place == "Tensor" or _is_made(getattr(PLACES[place], name))
 
 
 def _is_made(value: Any) -> bool:

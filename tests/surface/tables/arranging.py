@@ -39,6 +39,7 @@ ROWS = [
     Row("swapaxes_square", _m("swapaxes", 0, 1), ("a a",), ints=True),
     Row("transpose_square", _m("transpose", -1, 0), ("a a",), ints=True),
     Row("swapdims", _m("swapdims", 1, 0), ("a b c",)),
+    Row("swapdims_square", _m("swapdims", 1, 0), ("a a",)),
     Row("ravel", _m("ravel"), ("a b",), ints=True),
     Row("ravel_scalar", _m("ravel"), ("",)),
     Row("reshape_as", lambda k, x, y: x.reshape_as(y), ("a b", "b a")),

@@ -31,7 +31,10 @@ def _bits(k, x, y):
     out &= y.long()
     either |= y.long()
     one ^= y.long()
-    return out, either, one
+    up, down = x.long(), x.long()
+    up <<= y.long() & 3
+    down >>= y.long() & 3
+    return out, either, one, up, down
 
 
 def _power(k, x):
