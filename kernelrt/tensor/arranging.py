@@ -14,6 +14,7 @@ from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.functions import settled
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import checked
 
@@ -213,7 +214,7 @@ class ArrangingMethods(_Below):
         count = (length - width) // stride + 1
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):
-            return self._of(build.full(0, node.dtype, shape))
+            return self._of(settled(build.full(0, node.dtype, shape), node))
         return self._of(UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),)))
 
     def as_strided(

@@ -14,9 +14,18 @@ from kernelrt.tensor.marks import custom
 __all__ = [
     "at_least", "binary_loss", "clamped", "difference", "divergence", "floor_divide", "huber",
     "log_divergence", "logistic_loss", "power", "product", "quotient", "remainder",
-    "reversed_quotient", "rsqrt", "sigmoid", "sign", "softplus", "step", "total",
+    "reversed_quotient", "rsqrt", "settled", "sigmoid", "sign", "softplus", "step", "total",
     "truncated_remainder", "whole_power",
 ]  # fmt: skip
+
+
+def settled(value: UOp, *inputs: UOp) -> UOp:
+    """`value` as a function of `inputs` of which it does not depend: gradients of zeros."""
+    return custom(value, _no_slope, *inputs)
+
+
+def _no_slope(node: UOp, _g: UOp, i: int) -> UOp:
+    return build.zeros_like(node.arg.inputs[i])
 
 
 def total(a: UOp, b: UOp) -> UOp:

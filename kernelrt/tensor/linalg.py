@@ -15,6 +15,7 @@ from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.contraction import matrix_product
+from kernelrt.tensor.functions import settled
 from kernelrt.tensor.marks import custom
 
 if TYPE_CHECKING:
@@ -143,9 +144,9 @@ def part(packed: UOp, start: int, *shape: int) -> UOp:
     return build.reshape(build.shrink(packed, bounds), (*batch, *shape))
 
 
-def nothing(batch: build.Shape, dtype: DType, *shape: int) -> UOp:
-    """Zeros, a matrix or vector for each of a batch."""
-    return build.full(0, dtype, (*batch, *shape))
+def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
+    """What is made of matrices without elements: one number, or none, for each of the batch."""
+    return settled(build.full(value, a.dtype, (*a.shape[:-2], *shape)), a)
 
 
 # ---- Cholesky
@@ -179,7 +180,7 @@ def solve(a: UOp, b: UOp, *, checked: bool = True) -> UOp:
     n, _ = matrices(a, "solve", square=True)
     _, m = matrices(b, "solve")
     if build.has_zero(b.shape):
-        return b
+        return settled(b, a, b)
     packed = called("solve", (n, m, int(checked)), a, b)
     return custom(part(packed, 0, n, m), _solve_rule, a, b, arg=checked)
 
@@ -195,7 +196,7 @@ def triangular(a: UOp, b: UOp, *, is_upper: bool, unit: bool = False) -> UOp:
     n, _ = matrices(a, "solve_triangular", square=True)
     _, m = matrices(b, "solve_triangular")
     if build.has_zero(b.shape):
-        return b
+        return settled(b, a, b)
     packed = called("triangular", (n, m, int(is_upper), int(unit)), a, b)
     return custom(part(packed, 0, n, m), _triangular_rule, a, b, arg=(is_upper, unit))
 
@@ -290,10 +291,8 @@ def determinant(a: UOp) -> UOp:
     """The determinants; up to 3 x 3 as polynomials, which have a derivative everywhere."""
     n, _ = matrices(a, "det", square=True)
     batch = a.shape[:-2]
-    if n == 0:
-        return build.full(1, a.dtype, batch)
-    if build.has_zero(batch):
-        return build.full(0, a.dtype, batch)
+    if build.has_zero(a.shape):
+        return nothing(a, value=1)
     if n <= 3:
         return _expanded(a, tuple(range(n)), 0)
     factors, order, _ = lu(a)
@@ -339,7 +338,7 @@ def log_determinant(a: UOp) -> tuple[UOp, UOp]:
     matrices(a, "slogdet", square=True)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
-        return build.full(1, a.dtype, batch), build.full(0, a.dtype, batch)
+        return nothing(a, value=1), nothing(a)
     factors, order, _ = lu(a)
     diagonal = diagonal_of(factors)
     zero = build.zeros_like(diagonal)
@@ -371,7 +370,7 @@ def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
     k = m if complete else steps
     batch = a.shape[:-2]
     if build.has_zero(batch) or steps == 0:
-        return eye_like(nothing(batch, a.dtype, m, k)), nothing(batch, a.dtype, k, n)
+        return settled(eye_like(a, k), a), nothing(a, k, n)
     packed = called("qr", (m, n, k), a)
     packed = custom(packed, _qr_rule, a, arg=(m, n, k))
     return part(packed, 0, m, k), part(packed, m * k, k, n)

@@ -15,6 +15,7 @@ from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, flag, integer, real
+from kernelrt.tensor.functions import settled
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
 
@@ -117,7 +118,9 @@ def _ranked(keys: UOp, n: Dim) -> UOp:
 def picked(x: UOp, places: UOp, axis: int) -> UOp:
     """The elements of `x` at `places` along `axis`, which lie inside."""
     if not x.shape or build.has_zero(places.shape):
-        return x if places.shape == x.shape else build.full(0, x.dtype, places.shape)
+        if places.shape == x.shape:
+            return x
+        return settled(build.full(0, x.dtype, places.shape), x)
     indices = [
         places if a == axis else build.iota_along(places.shape, a) for a in range(len(x.shape))
     ]
@@ -271,7 +274,7 @@ class OrderingMethods(_Below):
             return self._middle(axis_of(dim, self.ndim), keepdim, name, ignore=ignore)
         node = self.uop
         if build.has_zero(node.shape) and node.dtype.is_float:
-            return self._of(build.full(math.nan, node.dtype, ()))
+            return self._of(settled(build.full(math.nan, node.dtype, ()), node))
         flat = self._of(detach(node)).reshape(-1)
         value = flat._middle(0, False, name, ignore=ignore).values.uop
         if not node.dtype.is_float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
+from kernelrt.tensor.functions import settled
 from kernelrt.tensor.linalg import (
     called,
     columns_times,
@@ -28,9 +29,8 @@ def _skew(x: UOp) -> UOp:
 def eigh(a: UOp) -> tuple[UOp, UOp]:
     """Ascending eigenvalues of symmetric matrices, of which the lower triangle is read; vectors."""
     n, _ = matrices(a, "eigh", square=True)
-    batch = a.shape[:-2]
     if build.has_zero(a.shape):
-        return nothing(batch, a.dtype, n), a
+        return nothing(a, n), a
     packed = called("eigh", (n,), a)
     packed = custom(packed, _eigh_rule, a, arg=n)
     return part(packed, n * n, n), transposed(part(packed, 0, n, n))
@@ -72,8 +72,8 @@ def svd(a: UOp) -> tuple[UOp, UOp, UOp]:
         return transposed(u), values, transposed(v)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
-        square = eye_like(nothing(batch, a.dtype, n, n))
-        return nothing(batch, a.dtype, m, n), nothing(batch, a.dtype, n), square
+        square = eye_like(build.full(0, a.dtype, (*batch, n, n)))
+        return nothing(a, m, n), nothing(a, n), settled(square, a)
     packed = called("svd", (m, n), transposed(a))
     packed = custom(packed, _svd_rule, a, arg=(m, n))
     u = transposed(part(packed, 0, n, m))
