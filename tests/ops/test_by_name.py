@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DeviceError, DTypeError
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.mark.parametrize("name", ["zeros", "ones", "empty", "rand", "randn"])

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt import nn
@@ -14,6 +13,8 @@ from kernelrt.errors import GradientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+torch = pytest.importorskip("torch")
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "polyak": lambda p, q: p.data.mul_(0.9).add_(q.data, alpha=0.1),
