@@ -540,7 +540,7 @@ def test_what_the_namespace_says_of_itself() -> None:
     assert kinds["indexing"] is xp.argmax(krt.ones(2)).dtype
     assert set(info.dtypes()) == {"bool", *INTEGERS, *FLOATS}
     assert set(info.dtypes(kind=("bool", "real floating"))) == {"bool", *FLOATS}
-    assert xp.__array_api_version__ == np.__array_api_version__ == "2024.12"
+    assert xp.__array_api_version__ == "2024.12"
     for ask in (info.default_dtypes, info.dtypes):
         with pytest.raises(DeviceError, match="cuda"):
             ask(device="cuda")
