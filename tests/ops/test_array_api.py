@@ -531,7 +531,9 @@ def test_types_of_tensors_and_numbers() -> None:
 
 def test_what_the_namespace_says_of_itself() -> None:
     info = xp.__array_namespace_info__()
-    assert info.capabilities() == np.__array_namespace_info__().capabilities()
+    assert info.capabilities() == {
+        "boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64,
+    }  # fmt: skip
     assert info.default_device() in info.devices()
     assert krt.ones(2).device in info.devices()
     kinds = info.default_dtypes()
