@@ -331,8 +331,14 @@ class World:
         bounded(want)
         if want.shape != theirs.shape or want.dtype != theirs.dtype:
             raise SkippedError
+        before = ours
         ours += new
-        self.add(ours, want)
+        if ours is not before:  # gradients flow, and what is stored keeps no history
+            self.add(ours, want)
+        elif want.requires_grad:
+            self.values[a % len(self.values)] = ours, want
+        else:
+            theirs.copy_(want)
 
     def do_take(self, a: int, b: int, what: dict[str, Any]) -> None:
         (ours, theirs), (index, their_index), n = self.pair(a), self.pair(b), self.count(what)

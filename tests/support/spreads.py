@@ -21,8 +21,11 @@ _METHODS = {False: torch.Tensor.var, True: torch.Tensor.std}
 
 
 def _spread(
-    x: torch.Tensor, root: bool, *axes: Any, correction: int = 1, keepdim: bool = False
-) -> torch.Tensor:
+    x: torch.Tensor, root: bool, *axes: Any, correction: int = 1, keepdim: bool = False,
+    unbiased: bool | None = None,
+) -> torch.Tensor:  # fmt: skip
+    *axes, unbiased = (*axes, unbiased) if not axes or not isinstance(axes[-1], bool) else axes
+    correction = correction if unbiased is None else int(unbiased)
     whole = not axes or axes[0] is None or axes[0] == ()
     axis = tuple(range(x.ndim)) if whole else np.atleast_1d(axes[0]).tolist()
     rest = (math.prod(x.shape[a] for a in axis) if x.ndim else 1) - correction
