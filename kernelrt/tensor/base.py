@@ -132,6 +132,7 @@ class TensorBase(ArrayHandle):
         committed first. So a node stays true while the operation takes those of its other
         operands, whichever of them has to be committed.
         """
+        self._used = True
         self._enter()
         if state.pending:
             from kernelrt.tensor.realize import flush, is_changing

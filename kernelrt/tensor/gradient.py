@@ -14,7 +14,14 @@ from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
 from kernelrt.tensor.assign import put_all
-from kernelrt.tensor.hooking import PASSED_BY, Answers, answered, are_met, check_met
+from kernelrt.tensor.hooking import (
+    PASSED_BY,
+    Answers,
+    answered,
+    are_met,
+    check_met,
+    handed_on,
+)
 from kernelrt.tensor.marks import (
     Custom,
     Hooked,
@@ -69,7 +76,7 @@ End = Leaf | Hooked | UOp
 
 def gradients(
     seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
-) -> dict[End, UOp]:
+) -> dict[End, UOp] | None:
     """The gradients of leaves, by their marks, and of nodes that are wanted.
 
     Those of results that keep theirs are there, too, where nothing else is wanted.
@@ -83,7 +90,12 @@ def gradients(
     wanted : Wanted, optional
         Where only some are, others may be missing.
     answers : Answers
-        What hooks gave before, and give.
+        What hooks of results gave before, and give.
+
+    Returns
+    -------
+    dict or None
+        None where a hook wrote to memory, which may be read here: it is to be begun again.
     """
     order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
     live = _live(order, wanted)
@@ -100,7 +112,10 @@ def gradients(
         if here is None:
             continue
         if node.op is Op.DETACH and isinstance(node.arg, Hooked):
+            writes = state.local.writes
             here = answered(node.arg, here, answers)
+            if state.local.writes != writes:
+                return None
             if wanted is None and node.arg.keeper is not None:
                 _accumulate(found, node.arg, here)
         if node in nodes:
@@ -112,9 +127,6 @@ def gradients(
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
-    for end, here in found.items():
-        if isinstance(end, Leaf):
-            found[end] = answered(end, here, answers)
     return found
 
 
@@ -144,7 +156,8 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
     if node.op is Op.DETACH and isinstance(node.arg, Stale):
         raise GradientError(
             f"{name}: a tensor that this result was computed from has been assigned since, so "
-            "the gradient can no longer be computed; call backward() before the assignment"
+            "the gradient can no longer be computed; call backward() before the assignment, and "
+            "let hooks of leaves make it, not those of results"
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
@@ -189,12 +202,18 @@ def flow(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
 ) -> dict[End, UOp]:
     """As :func:`gradients`, of tensors."""
-    with state.enable_grad():
-        roots = [(t.uop, g) for t, g in seeds]
-    if state.local.trace is not None:
-        for node, _ in roots:
-            state.local.trace.differentiate(node, for_all=wanted is None)
-    return gradients(roots, name, wanted, answers)
+    if state.hooked and not answers.seeds:
+        answers.seeds += [t._of(g) for t, g in seeds]
+    found = None
+    while found is None:  # else a hook has written what is read
+        with state.enable_grad():
+            roots = [t.uop for t, _ in seeds]
+        if state.local.trace is not None:
+            for node in roots:
+                state.local.trace.differentiate(node, for_all=wanted is None)
+        values = [t.uop for t in answers.seeds] or [g for _, g in seeds]
+        found = gradients(list(zip(roots, values, strict=True)), name, wanted, answers)
+    return found
 
 
 def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
@@ -283,7 +302,7 @@ def backward(
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        now = uninterrupted(tensor, differentiate, backward)
+        now = handed_on(uninterrupted(tensor, differentiate, backward), create_graph=create_graph)
     new_by_target = [
         (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
@@ -295,7 +314,7 @@ def backward(
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
     """The tensor whose ``grad`` collects what comes to `end`."""
     if isinstance(end, Hooked):
-        return None if end.keeper is None else end.keeper()
+        return end.keeper
     return state.leaves.get(end) if isinstance(end, Leaf) else targets.get(end)
 
 
