@@ -270,6 +270,7 @@ class TensorBase(ArrayHandle):
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1
+        self._used = False  # nothing is made of the new value yet
 
     def _sever(self, bound: Severed | Stale) -> None:
         """Let gradients that come to this tensor end in an error, until it is assigned to."""

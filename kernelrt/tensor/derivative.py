@@ -82,8 +82,9 @@ def grad(
     ------
     GradientError
         An input does not require a gradient, as a frozen parameter; or it is a view, as of
-        ``reshape``, which graphs do not keep: take a ``clone()`` of it. Or `output` depends on
-        no tensor that requires a gradient.
+        ``reshape``, which graphs do not keep: use a ``clone()`` of it, or call its
+        ``retain_grad()`` as soon as it is made. Or `output` depends on no tensor that requires a
+        gradient.
 
     Notes
     -----

@@ -260,7 +260,7 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
         raise GradientError(
             f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
             "which graphs do not keep; take the gradient of that one, or use a clone() of this "
-            "one in what follows"
+            "one in what follows, or call its retain_grad() as soon as it is made"
         )
     return node
 

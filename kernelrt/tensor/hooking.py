@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Hooks
 
 __all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "Late", "answered", "are_met", "check_met",
-           "grad_fn", "handed_on", "hook", "retain", "retains"]  # fmt: skip
+           "follow", "grad_fn", "handed_on", "hook", "retain", "retains"]  # fmt: skip
 
 _E = TypeVar("_E")
 _T = TypeVar("_T", bound="TensorBase")
@@ -160,6 +160,17 @@ def retain(tensor: TensorBase) -> None:
         with state.lock:
             on.retained = True
             _enlist(on)
+
+
+def follow(tensor: TensorBase, before: UOp | None) -> None:
+    """Let a tensor that had the node `before` collect the gradient of its new value, if it did."""
+    known = _known(tensor, before)
+    if known is not None and known.retained:
+        with state.lock:
+            known.retained = False
+            _enlist(known)
+        if tensor.requires_grad:
+            retain(tensor)
 
 
 def retains(tensor: TensorBase) -> bool:
