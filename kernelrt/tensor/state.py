@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.written import Written
 
 __all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes", "hooked",
-           "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock", "no_grad", "pending",
-           "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
+           "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock", "no_grad",
+           "pending", "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
