@@ -88,13 +88,15 @@ _UNKNOWN = ("", "tensor")
 # ---- registering
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Late:
     """That a result was marked when something may have been made of it already.
 
+    It keeps no hook alive, which may hold the result: where that is gone, it remembers it.
+
     Attributes
     ----------
-    mark : Hooked
+    mark : weak reference to Hooked
         Its mark.
     made : int
         Nodes that are older may have been made of it without the mark.
@@ -102,9 +104,16 @@ class Late:
         The value without the mark that lies in its memory.
     """
 
-    mark: Hooked
+    mark: weakref.ref[Hooked]
     made: int
     kept: weakref.ref[UOp] | None
+    #: Whether the mark has hooks, or had some when it went.
+    hooked: bool = False
+
+    def is_active(self) -> bool:
+        """Whether a gradient that comes another way is missed."""
+        on = self.mark()
+        return self.hooked if on is None else _is_active(on)
 
 
 def _is_active(on: Leaf | Hooked) -> bool:
@@ -113,6 +122,8 @@ def _is_active(on: Leaf | Hooked) -> bool:
 
 def _enlist(on: Leaf | Hooked) -> None:
     """Note whether `on` has anything to do; the lock is held."""
+    if isinstance(on, Hooked) and on.late is not None:
+        on.late.hooked = bool(on.hooks)
     if _is_active(on):
         state.hooked[id(on)] = on
     else:
@@ -222,7 +233,8 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         if exchange(tensor, node, mark(marked, node.arg) if kept else marked):
             state.births[0] += 1
             if used:
-                late = Late(new, marked.made, weakref.ref(node) if kept else None)
+                kept_node = weakref.ref(node) if kept else None
+                new.late = late = Late(weakref.ref(new), marked.made, kept_node)
                 with state.lock:
                     state.late[base] = (*state.late.get(base, ()), late)
             return new
@@ -309,7 +321,7 @@ def are_met(root: UOp) -> bool:
     late = bool(state.late)
     return any(
         (node.op is Op.DETACH and isinstance(node.arg, Leaf | Hooked) and _is_active(node.arg))
-        or (late and any(_is_active(one.mark) for one in state.late.get(node, ())))
+        or (late and any(one.is_active() for one in state.late.get(node, ())))
         for node in history(root)
     )
 
@@ -323,7 +335,7 @@ def check_met(order: Sequence[UOp], live: Collection[UOp], name: str) -> None:
     marked = {
         node: found for node in (order if state.late else ())
         if node in live
-        and (found := [late for late in state.late.get(node, ()) if _is_active(late.mark)])
+        and (found := [late for late in state.late.get(node, ()) if late.is_active()])
     }  # fmt: skip
     for user in order if marked else ():
         for node in gradient_operands(user):

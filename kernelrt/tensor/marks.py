@@ -23,6 +23,7 @@ from kernelrt.tensor import build
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.hooking import Late
 
 __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
            "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
@@ -54,12 +55,14 @@ class Hooked:
         What has the value: no other tensor shares the mark, whatever its value.
     """
 
-    __slots__ = ("__weakref__", "_owner", "hooks", "retained")
+    __slots__ = ("__weakref__", "_owner", "hooks", "late", "retained")
 
     def __init__(self, owner: TensorBase) -> None:
         self._owner = weakref.ref(owner)
         self.hooks: Hooks = ()
         self.retained = False
+        #: That it came when something may have been made of the value already.
+        self.late: Late | None = None
 
     def is_of(self, tensor: TensorBase) -> bool:
         """Whether `tensor` bears it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -213,6 +214,17 @@ def test_a_hook_that_came_late_is_not_forgotten_with_its_tensor():
     gc.collect()
     with pytest.raises(GradientError, match=r"backward: a tensor was used before a hook"):
         z.backward()
+
+
+def test_a_late_hook_that_holds_its_tensor_goes_with_it():
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * x
+    y.mean().tolist()
+    y.register_hook(lambda g: y)
+    gone = weakref.ref(y)
+    del y
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_twin_that_was_used_is_another_tensor():
