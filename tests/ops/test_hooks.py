@@ -216,15 +216,17 @@ def test_a_hook_that_came_late_is_not_forgotten_with_its_tensor():
         z.backward()
 
 
-def test_a_late_hook_that_holds_its_tensor_goes_with_it():
+def test_a_late_hook_goes_with_its_tensor():
     x = krt.tensor(DATA, requires_grad=True)
     y = x * x
-    y.mean().tolist()
-    y.register_hook(lambda g: y)
-    gone = weakref.ref(y)
-    del y
+    z = (y * 2).sum()
+    hook = Equal(2.0)
+    y.register_hook(hook)
+    gone = weakref.ref(hook)
+    del y, hook
     gc.collect()
     assert gone() is None
+    assert z.requires_grad
 
 
 def test_a_twin_that_was_used_is_another_tensor():
