@@ -133,15 +133,19 @@ def _enlist(on: Leaf | Hooked) -> None:
 def _edit(on: Leaf | Hooked, change: Callable[[Hooks], Hooks]) -> None:
     """Exchange the hooks; plans in which gradients come to a leaf are made for its hooks."""
     with state.lock:
-        hooks = change(on.hooks)
-        if hooks is on.hooks:
-            return
-        if isinstance(on, Leaf) and state.local.trace is not None:
-            raise JitError(
-                "register_hook: a hook on a tensor that a traced function reaches would stay from "
-                "the tracing alone; register it, and remove it, outside of the function"
-            )
-        on.hooks = hooks
+        while True:
+            before = on.hooks
+            hooks = change(before)
+            if hooks is before:
+                return
+            if isinstance(on, Leaf) and state.local.trace is not None:
+                raise JitError(
+                    "register_hook: a hook on a tensor that a traced function reaches would stay "
+                    "from the tracing alone; register it, and remove it, outside of the function"
+                )
+            if on.hooks is before:  # else a signal's handler, which has the lock, too, came first
+                on.hooks = hooks
+                break
         _enlist(on)
         if isinstance(on, Leaf):  # behind the change: what is traced meanwhile is so again
             state.flips[0] += 1
