@@ -61,12 +61,15 @@ class Wanted:
         Leaves.
     nodes : set of UOp
         Results of operations.
+    leaves : set of Leaf
+        The marks of the leaves.
     marks : set of Leaf, optional
         The only leaves that gradients flow to; all of the graph's if not given.
     """
 
     tensors: Sequence[TensorBase] = ()
     nodes: frozenset[UOp] = frozenset()
+    leaves: frozenset[Leaf] = frozenset()
     marks: frozenset[Leaf] | None = None
 
 
@@ -79,7 +82,7 @@ def gradients(
 ) -> dict[End, UOp] | None:
     """The gradients of leaves, by their marks, and of nodes that are wanted.
 
-    Those of results that keep theirs are there, too, where nothing else is wanted.
+    Those of results that keep theirs are there, too, where they are on the way.
 
     Parameters
     ----------
@@ -99,7 +102,8 @@ def gradients(
     """
     order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
     live = _live(order, wanted)
-    check_met(order, live, name)
+    hooked = _asked(order, live, wanted) if state.hooked or state.late else set()
+    check_met(order, hooked, name)
     spread(order)
     nodes = wanted.nodes if wanted is not None else frozenset()
     flowing: dict[UOp, UOp] = {}
@@ -111,12 +115,12 @@ def gradients(
         here = flowing.pop(node, None)
         if here is None:
             continue
-        if node.op is Op.DETACH and isinstance(node.arg, Hooked):
+        if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
             writes = state.local.writes
             here = answered(node.arg, here, answers)
             if state.local.writes != writes:
                 return None
-            if wanted is None and node.arg.keeper is not None:
+            if node.arg.keeper is not None:
                 _accumulate(found, node.arg, here)
         if node in nodes:
             found[node] = here
@@ -147,6 +151,24 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
         if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
             live.add(node)
     return live
+
+
+def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[UOp]:
+    """Those of the `live` nodes through which a gradient comes to what is named, if anything is.
+
+    The others are looked through for what makes gradients wrong; hooks there see nothing.
+    """
+    if wanted is None or not (wanted.leaves or wanted.nodes):
+        return live
+    asked: set[UOp] = set()
+    for node in order:
+        if node in live and (
+            node in wanted.nodes
+            or (node.op is Op.DETACH and isinstance(node.arg, Leaf) and node.arg in wanted.leaves)
+            or any(s in asked for s in gradient_operands(node))
+        ):
+            asked.add(node)
+    return asked
 
 
 def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
@@ -268,7 +290,11 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
 def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
     """That the gradients of `tensors` are wanted, which are found by `ends`."""
     leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
-    return Wanted(leaves, frozenset(end for end in ends if isinstance(end, UOp)))
+    return Wanted(
+        leaves,
+        frozenset(end for end in ends if isinstance(end, UOp)),
+        frozenset(end for end in ends if isinstance(end, Leaf)),
+    )
 
 
 def backward(
@@ -297,7 +323,7 @@ def backward(
             now = [
                 (end, type(tensor)._of(node if create_graph else detach(node)))
                 for end, node in found.items()
-                if only is None or end in targets
+                if only is None or end in targets or isinstance(end, Hooked)
             ]
         return now
 

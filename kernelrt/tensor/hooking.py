@@ -330,7 +330,7 @@ def are_met(root: UOp) -> bool:
     )
 
 
-def check_met(order: Sequence[UOp], live: Collection[UOp], name: str) -> None:
+def check_met(order: Sequence[UOp], asked: Collection[UOp], name: str) -> None:
     """Raise GradientError where a gradient comes to a result with hooks by another way.
 
     That is so where something was made of it before the mark was there. What is made of a tensor
@@ -338,7 +338,7 @@ def check_met(order: Sequence[UOp], live: Collection[UOp], name: str) -> None:
     """
     marked = {
         node: found for node in (order if state.late else ())
-        if node in live
+        if node in asked
         and (found := [late for late in state.late.get(node, ()) if late.is_active()])
     }  # fmt: skip
     for user in order if marked else ():

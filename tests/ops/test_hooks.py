@@ -62,6 +62,41 @@ def test_a_result_passes_on_what_its_hooks_give(realized):
     both(program)
 
 
+def test_hooks_aside_from_what_is_asked_for_see_nothing():
+    def program(k, x):
+        w = k.tensor(DATA * 2, dtype=k.float64, requires_grad=True)
+        seen = []
+
+        def made(t, name):
+            t.register_hook(lambda _: seen.append(name))
+            return t
+
+        made(x, "x")
+        made(w, "w")
+        below = made(x * 1.5, "below")
+        aside = made(w * 3, "aside")
+        y = made(below * 2, "y")
+        aside.retain_grad()
+        z = (y * y * aside).sum()
+        found = [grad_of(k, z, [y], retain_graph=True)]
+        assert seen == ["y"]
+        seen.clear()
+        z.backward(inputs=[w])
+        assert seen == ["aside", "w"]
+        assert x.grad is None
+        return [*found, w.grad, aside.grad]
+
+    both(program)
+
+
+def test_a_leaf_is_asked_for_by_an_equal_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: g * 5)
+    found = krt.grad((y * 3).sum(), x * 1)
+    np.testing.assert_array_equal(found.numpy(), np.full((2, 3), 30.0))
+
+
 def test_hooks_see_what_grad_asks_for():
     def program(k, x):
         y = x * 3
