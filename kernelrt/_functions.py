@@ -76,6 +76,8 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
 
     functools.update_wrapper(call, plain, ("__doc__", "__annotations__"), ())
     call.__name__, call.__qualname__, call.__module__ = name, name, module
+    # What was called is told by the code: in profiles, as the grad_fn of a result.
+    call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
     call.__signature__ = _signature(plain)  # type: ignore[attr-defined]
     return call

@@ -25,6 +25,7 @@ cdef class ArrayHandle:
     cdef public object _uop
     cdef public object _leaf
     cdef public bint _plain
+    cdef public bint _used
     # Says that the history of the value stayed in a jitted function; NULL where none did. Owned,
     # and counted as little as the roster: it refers to no tensor.
     cdef PyObject *severed

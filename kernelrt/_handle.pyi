@@ -88,6 +88,9 @@ class ArrayHandle:
     _plain: bool
     """Whether no gradient can flow into the tensor; without a meaning while `_uop` is None."""
 
+    _used: bool
+    """Whether the node was given out, for something to be made of it."""
+
     _severed: Any
     """What says that the history of the value stayed in a jitted function, or None. Where there is
     a `_uop`, that says it."""

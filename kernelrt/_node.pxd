@@ -19,6 +19,7 @@ cdef class Node:
     cdef public object origin
     cdef readonly int depth  # operations one upon the other, down to what lies in memory
     cdef size_t content  # hash of op, dtype, src and arg
+    cdef readonly uint64_t made  # how many were made before
     cdef void *next  # in its bucket of the table of nodes
     cdef uint64_t visit  # the walk that came here last
     cdef Py_ssize_t place  # what that walk noted

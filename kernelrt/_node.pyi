@@ -30,6 +30,10 @@ class Node:
         """How many nodes stand one upon the other, down to what lies in memory."""
 
     @property
+    def made(self) -> int:
+        """How many nodes were made before: of two, the older one has the smaller number."""
+
+    @property
     def shape(self) -> tuple[int | UOp, ...]:
         """Shape of a tensor-level node; scalars of a kernel have shape ()."""
     @property

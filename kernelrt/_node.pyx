@@ -262,6 +262,7 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
         found = find(content, op, dtype, src, arg, different)
         if found is not None:
             return found
+    node.made = n_made
     node.next = <void *> buckets[content & (n_buckets - 1)]
     buckets[content & (n_buckets - 1)] = <PyObject *> node
     n_nodes += 1

@@ -20,6 +20,7 @@ cdef object KEPT = None
 cdef object LEAF = None
 cdef object STALE = None
 cdef object CUSTOM = None
+cdef object HOOKED = None
 
 
 def _name_ops(buffer, number, detach):
@@ -28,10 +29,10 @@ def _name_ops(buffer, number, detach):
     BUFFER, NUMBER, DETACH = buffer, number, detach
 
 
-def _name_marks(kept, leaf, stale, custom):
+def _name_marks(kept, leaf, stale, custom, hooked):
     """Tell the classes of marks, that is of the args of a DETACH."""
-    global KEPT, LEAF, STALE, CUSTOM
-    KEPT, LEAF, STALE, CUSTOM = kept, leaf, stale, custom
+    global KEPT, LEAF, STALE, CUSTOM, HOOKED
+    KEPT, LEAF, STALE, CUSTOM, HOOKED = kept, leaf, stale, custom, hooked
 
 
 cdef Node unmarked(Node node):
@@ -214,6 +215,8 @@ cdef class Survey:
             self.note(node.arg.arg)
             self.places(node.arg.inputs)
             self.places(node.arg.parts)
+        elif type_of(node.arg) is HOOKED:
+            words.put(-6)  # which one it is says nothing of what is computed
         else:
             self.stale = self.stale or type_of(node.arg) is STALE
             self.note(node.arg)

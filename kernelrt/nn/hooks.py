@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernelrt._hooks import Entry, Handle
 from kernelrt._modes import MISSING
 from kernelrt.errors import DTypeError
 from kernelrt.nn import modes
+from kernelrt.tensor import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,48 +27,41 @@ class Hook(NamedTuple):
     with_kwargs: bool
 
 
-class Handle:
-    """What takes a hook away again."""
-
-    def __init__(self, owner: Any, hook: tuple[Hook]) -> None:
-        self._owner = owner
-        self._hook = hook
-
-    def remove(self) -> None:
-        """Take the hook away; nothing happens a second time."""
-        left = tuple(h for h in self._owner.__dict__.get(_HOOKS, ()) if h is not self._hook)
-        setattr(self._owner, _HOOKS, left)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.remove()
+_Hooks = tuple[Entry[Hook], ...]
 
 
-def hooks_of(owner: Any) -> tuple[tuple[Hook], ...]:
+def hooks_of(owner: Any) -> tuple[Entry[Hook], ...]:
     """The hooks of a module, which a trace depends on."""
-    found: tuple[tuple[Hook], ...] = owner.__dict__.get(_HOOKS, ())
+    found: tuple[Entry[Hook], ...] = owner.__dict__.get(_HOOKS, ())
     modes.note(owner, _HOOKS, owner.__dict__.get(_HOOKS, MISSING))
     return found
+
+
+def _edit(owner: Any, change: Callable[[_Hooks], _Hooks]) -> None:
+    """Exchange the hooks of a module in one step."""
+    with state.lock:
+        before = owner.__dict__.get(_HOOKS, ())
+        hooks = change(before)
+        if hooks is not before:
+            setattr(owner, _HOOKS, hooks)
 
 
 def added(owner: Any, hook: Hook, first: bool) -> Handle:
     """Add a hook to a module."""
     if not callable(hook.function):
         raise DTypeError(f"hook: expected a function, not {type(hook.function).__name__}")
-    own = (hook,)  # an object of its own for each time that a function is added
-    before = owner.__dict__.get(_HOOKS, ())
-    setattr(owner, _HOOKS, (own, *before) if first else (*before, own))
-    return Handle(owner, own)
+    entry = Entry(hook)
+    _edit(owner, lambda hooks: (entry, *hooks) if first else (*hooks, entry))
+    return Handle(partial(_edit, owner), entry)
 
 
 def called(
-    forward: Callable[..., Any], owner: Any, hooks: tuple[tuple[Hook], ...],
+    forward: Callable[..., Any], owner: Any, hooks: _Hooks,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     """What forward gives, with hooks around it."""
-    for (hook,) in hooks:
+    for entry in hooks:
+        hook = entry.hook
         if not hook.before:
             continue
         if hook.with_kwargs:
@@ -77,7 +73,8 @@ def called(
             if given is not None:
                 args = given if isinstance(given, tuple) else (given,)
     result = forward(*args, **kwargs)
-    for (hook,) in hooks:
+    for entry in hooks:
+        hook = entry.hook
         if not hook.before:
             more = (kwargs,) if hook.with_kwargs else ()
             given = hook.function(owner, args, *more, result)

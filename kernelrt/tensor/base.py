@@ -132,6 +132,7 @@ class TensorBase(ArrayHandle):
         committed first. So a node stays true while the operation takes those of its other
         operands, whichever of them has to be committed.
         """
+        self._used = True
         self._enter()
         if state.pending:
             from kernelrt.tensor.realize import flush, is_changing
@@ -269,6 +270,7 @@ class TensorBase(ArrayHandle):
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1
+        self._used = False  # nothing is made of the new value yet
 
     def _sever(self, bound: Severed | Stale) -> None:
         """Let gradients that come to this tensor end in an error, until it is assigned to."""

@@ -9,13 +9,14 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.tensor import build, state
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.gradient import end_of, flow, seed_of, uninterrupted, wanted_of
-from kernelrt.tensor.hooking import Answers
+from kernelrt.tensor.hooking import Answers, handed_on
 from kernelrt.tensor.marks import detach
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import UOp
+    from kernelrt.tensor.marks import Leaf
 
 __all__ = ["grad", "listed"]
 
@@ -81,8 +82,9 @@ def grad(
     ------
     GradientError
         An input does not require a gradient, as a frozen parameter; or it is a view, as of
-        ``reshape``, which graphs do not keep: take a ``clone()`` of it. Or `output` depends on
-        no tensor that requires a gradient.
+        ``reshape``, which graphs do not keep: use a ``clone()`` of it, or call its
+        ``retain_grad()`` as soon as it is made. Or `output` depends on no tensor that requires a
+        gradient.
 
     Notes
     -----
@@ -113,30 +115,33 @@ def grad(
     asked = wanted_of(wanted, ends)
     answers = Answers(create_graph)
 
-    def differentiate() -> list[TensorBase | None]:
+    def differentiate() -> dict[Leaf | UOp, TensorBase]:
         found = flow(seeds, "grad", asked, answers)
         if not found and not allow_unused and not materialize_grads:
             raise GradientError(
                 "grad: the tensor does not depend on any tensor that requires a gradient; set "
                 "requires_grad=True on one, and do not detach it on the way"
             )
-        results: list[TensorBase | None] = []
-        for i, (t, end) in enumerate(zip(wanted, ends, strict=True)):
-            node = found.get(end)
-            if node is None and allow_unused is False:
+        for i, end in enumerate(ends):
+            if end not in found and allow_unused is False:
                 raise GradientError(
                     f"inputs[{i}]: the output does not depend on it; leave it out, or pass "
                     "allow_unused=True for None in its place, or nothing for zeros"
                 )
-            if node is None and allow_unused and not materialize_grads:
-                results.append(None)
-                continue
-            node = build.full(0, t.dtype, t.dims) if node is None else node
-            results.append(type(t)._of(node if create_graph else detach(node)))
-        return results
+        return {
+            end: t._of(node if create_graph else detach(node))
+            for t, end in zip(wanted, ends, strict=True) if (node := found.get(end)) is not None
+        }  # fmt: skip
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        out = uninterrupted(outputs[0], differentiate, grad)
+        flown = uninterrupted(outputs[0], differentiate, grad)
+        found = dict(handed_on(flown.items(), create_graph=create_graph))
+        none = allow_unused and not materialize_grads
+        out = [
+            g if (g := found.get(end)) is not None or none
+            else t._of(detach(build.full(0, t.dtype, t.dims)))
+            for t, end in zip(wanted, ends, strict=True)
+        ]  # fmt: skip
     return tuple(out) if isinstance(inputs, tuple | list) else out[0]
 
 

@@ -14,7 +14,14 @@ from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
 from kernelrt.tensor.assign import put_all
-from kernelrt.tensor.hooking import PASSED_BY, Answers, answered, are_met, check_met
+from kernelrt.tensor.hooking import (
+    PASSED_BY,
+    Answers,
+    answered,
+    are_met,
+    check_met,
+    handed_on,
+)
 from kernelrt.tensor.marks import (
     Custom,
     Hooked,
@@ -54,12 +61,15 @@ class Wanted:
         Leaves.
     nodes : set of UOp
         Results of operations.
+    leaves : set of Leaf
+        The marks of the leaves.
     marks : set of Leaf, optional
         The only leaves that gradients flow to; all of the graph's if not given.
     """
 
     tensors: Sequence[TensorBase] = ()
     nodes: frozenset[UOp] = frozenset()
+    leaves: frozenset[Leaf] = frozenset()
     marks: frozenset[Leaf] | None = None
 
 
@@ -69,10 +79,10 @@ End = Leaf | Hooked | UOp
 
 def gradients(
     seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
-) -> dict[End, UOp]:
+) -> dict[End, UOp] | None:
     """The gradients of leaves, by their marks, and of nodes that are wanted.
 
-    Those of results that keep theirs are there, too, where nothing else is wanted.
+    Those of results that keep theirs are there, too, where they are on the way.
 
     Parameters
     ----------
@@ -83,11 +93,17 @@ def gradients(
     wanted : Wanted, optional
         Where only some are, others may be missing.
     answers : Answers
-        What hooks gave before, and give.
+        What hooks of results gave before, and give.
+
+    Returns
+    -------
+    dict or None
+        None where a hook wrote to memory, which may be read here: it is to be begun again.
     """
     order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
     live = _live(order, wanted)
-    check_met(order, live, name)
+    hooked = _asked(order, live, wanted) if state.hooked or state.late else set()
+    check_met(order, hooked, name)
     spread(order)
     nodes = wanted.nodes if wanted is not None else frozenset()
     flowing: dict[UOp, UOp] = {}
@@ -99,9 +115,12 @@ def gradients(
         here = flowing.pop(node, None)
         if here is None:
             continue
-        if node.op is Op.DETACH and isinstance(node.arg, Hooked):
+        if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
+            writes = state.local.writes
             here = answered(node.arg, here, answers)
-            if wanted is None and node.arg.keeper is not None:
+            if state.local.writes != writes:
+                return None
+            if node.arg.keeper is not None:
                 _accumulate(found, node.arg, here)
         if node in nodes:
             found[node] = here
@@ -112,9 +131,6 @@ def gradients(
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
-    for end, here in found.items():
-        if isinstance(end, Leaf):
-            found[end] = answered(end, here, answers)
     return found
 
 
@@ -137,6 +153,24 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
     return live
 
 
+def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[UOp]:
+    """Those of the `live` nodes through which a gradient comes to what is named, if anything is.
+
+    The others are looked through for what makes gradients wrong; hooks there see nothing.
+    """
+    if wanted is None or not (wanted.leaves or wanted.nodes):
+        return live
+    asked: set[UOp] = set()
+    for node in order:
+        if node in live and (
+            node in wanted.nodes
+            or (node.op is Op.DETACH and isinstance(node.arg, Leaf) and node.arg in wanted.leaves)
+            or any(s in asked for s in gradient_operands(node))
+        ):
+            asked.add(node)
+    return asked
+
+
 def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
     """What `g` contributes to each operand that leads to a leaf."""
     if node.op is Op.DETACH and isinstance(node.arg, Severed):
@@ -144,7 +178,8 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
     if node.op is Op.DETACH and isinstance(node.arg, Stale):
         raise GradientError(
             f"{name}: a tensor that this result was computed from has been assigned since, so "
-            "the gradient can no longer be computed; call backward() before the assignment"
+            "the gradient can no longer be computed; call backward() before the assignment, and "
+            "let hooks of leaves make it, not those of results"
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
@@ -189,12 +224,18 @@ def flow(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
 ) -> dict[End, UOp]:
     """As :func:`gradients`, of tensors."""
-    with state.enable_grad():
-        roots = [(t.uop, g) for t, g in seeds]
-    if state.local.trace is not None:
-        for node, _ in roots:
-            state.local.trace.differentiate(node, for_all=wanted is None)
-    return gradients(roots, name, wanted, answers)
+    if state.hooked and not answers.seeds:
+        answers.seeds += [t._of(g) for t, g in seeds]
+    found = None
+    while found is None:  # else a hook has written what is read
+        with state.enable_grad():
+            roots = [t.uop for t, _ in seeds]
+        if state.local.trace is not None:
+            for node in roots:
+                state.local.trace.differentiate(node, for_all=wanted is None)
+        values = [t.uop for t in answers.seeds] or [g for _, g in seeds]
+        found = gradients(list(zip(roots, values, strict=True)), name, wanted, answers)
+    return found
 
 
 def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
@@ -241,7 +282,7 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
         raise GradientError(
             f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
             "which graphs do not keep; take the gradient of that one, or use a clone() of this "
-            "one in what follows"
+            "one in what follows, or call its retain_grad() as soon as it is made"
         )
     return node
 
@@ -249,7 +290,11 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
 def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
     """That the gradients of `tensors` are wanted, which are found by `ends`."""
     leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
-    return Wanted(leaves, frozenset(end for end in ends if isinstance(end, UOp)))
+    return Wanted(
+        leaves,
+        frozenset(end for end in ends if isinstance(end, UOp)),
+        frozenset(end for end in ends if isinstance(end, Leaf)),
+    )
 
 
 def backward(
@@ -278,12 +323,12 @@ def backward(
             now = [
                 (end, type(tensor)._of(node if create_graph else detach(node)))
                 for end, node in found.items()
-                if only is None or end in targets
+                if only is None or end in targets or isinstance(end, Hooked)
             ]
         return now
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
-        now = uninterrupted(tensor, differentiate, backward)
+        now = handed_on(uninterrupted(tensor, differentiate, backward), create_graph=create_graph)
     new_by_target = [
         (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
@@ -295,7 +340,7 @@ def backward(
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
     """The tensor whose ``grad`` collects what comes to `end`."""
     if isinstance(end, Hooked):
-        return None if end.keeper is None else end.keeper()
+        return end.keeper
     return state.leaves.get(end) if isinstance(end, Leaf) else targets.get(end)
 
 

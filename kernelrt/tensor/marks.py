@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelrt._handle import _name_lineage
+from kernelrt._hooks import Entry
 from kernelrt._node import _name_kept
 from kernelrt._survey import _name_marks
 from kernelrt.errors import GradientError
@@ -22,6 +23,7 @@ from kernelrt.tensor import build
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.hooking import Late
 
 __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
            "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
@@ -31,8 +33,8 @@ __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Sta
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
 
 
-#: Functions that see a gradient, each in a tuple of its own, which tells it from an equal one.
-Hooks = tuple[tuple[Callable[..., Any]], ...]
+#: Functions that see a gradient.
+Hooks = tuple[Entry[Callable[..., Any]], ...]
 
 
 class Leaf:
@@ -49,17 +51,27 @@ class Hooked:
 
     Parameters
     ----------
-    base : UOp
-        The value without the mark.
+    owner : Tensor
+        What has the value: no other tensor shares the mark, whatever its value.
     """
 
-    __slots__ = ("__weakref__", "base", "hooks", "keeper")
+    __slots__ = ("__weakref__", "_owner", "hooks", "late", "retained")
 
-    def __init__(self, base: UOp) -> None:
-        self.base = weakref.ref(base)
+    def __init__(self, owner: TensorBase) -> None:
+        self._owner = weakref.ref(owner)
         self.hooks: Hooks = ()
-        #: The tensor whose ``grad`` collects it, if one does.
-        self.keeper: weakref.ref[TensorBase] | None = None
+        self.retained = False
+        #: That it came when something may have been made of the value already.
+        self.late: Late | None = None
+
+    def is_of(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` bears it."""
+        return self._owner() is tensor
+
+    @property
+    def keeper(self) -> TensorBase | None:
+        """The tensor whose ``grad`` collects the gradient, if one does."""
+        return self._owner() if self.retained else None
 
 
 class Given:
@@ -145,7 +157,7 @@ class Custom:
 _ENDS = Leaf | Stale | Severed | Given
 
 _name_kept(Kept)
-_name_marks(Kept, Leaf, Stale, Custom)
+_name_marks(Kept, Leaf, Stale, Custom, Hooked)
 
 
 def mark(x: UOp, token: object) -> UOp:

@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, hints, state
+from kernelrt.tensor import build, hints, hooking, state
 from kernelrt.tensor.marks import Severed, Stale
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
@@ -129,7 +129,9 @@ class PartMethods(_Below):
                 self._sever(bound)
             return
         self._plain = False
+        before = self._uop
         self._follow(value)
+        hooking.follow(self, before)
 
     def _bound_by(self, new: Self) -> Severed | Stale | None:
         """What gradients meet in this tensor once `new` is written to a part of it.

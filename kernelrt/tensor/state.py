@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
+    from kernelrt.tensor.hooking import Late
     from kernelrt.tensor.marks import Hooked, Leaf
     from kernelrt.tensor.written import Written
 
 __all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes", "hooked",
-           "inference_mode", "is_grad_enabled", "leaves", "local", "lock", "no_grad", "pending",
-           "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
+           "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock", "no_grad",
+           "pending", "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,8 +38,10 @@ _R = TypeVar("_R")
 watched: Roster = Roster()
 #: Live tensors that gradients are collected for, by the mark on their value.
 leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
-#: Marks of tensors whose gradients functions see or saw, by their identities.
+#: Marks of tensors that have hooks or retain their gradients, by the identities of the marks.
 hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
+#: Marks of results that something had been made of before, by the values without them.
+late: weakref.WeakKeyDictionary[UOp, tuple[Late, ...]] = weakref.WeakKeyDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
 #: What was assigned in one step, as identities, for each of these tensors.

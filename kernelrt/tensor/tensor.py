@@ -200,8 +200,10 @@ class Tensor(
         ----------
         hook : callable
             Called with the gradient each time that one flows into this tensor, with all of its
-            parts added. What it gives, unless None, goes on in its place. It is not called for
-            gradients that :func:`kernelrt.grad` is not asked for.
+            parts added. What it gives, unless None, goes on in its place; what it changes in place
+            goes on changed. It is not called for gradients that :func:`kernelrt.grad` is not asked
+            for. Hooks of leaves are called when all gradients are known, and may assign to any
+            tensor; one of a result may not assign to what gradients are still computed from.
 
         Returns
         -------
@@ -211,8 +213,8 @@ class Tensor(
         Raises
         ------
         GradientError
-            No gradient flows into this tensor; or it is a view, which graphs do not keep: take
-            a ``clone()`` of it.
+            No gradient flows into this tensor; or it is a view or a negative of another one, and
+            was used already.
         JitError
             This tensor collects gradients, and a function is being traced: register the hook
             outside of it.

@@ -51,6 +51,14 @@ def test_kernels_name_layers_and_lines(net):
     assert ("Net.layers.1", "linear", at["layers[1](h)"]) in found
 
 
+def test_functions_are_called_by_their_names():
+    def called(x):
+        return krt.exp(x) * krt.sum(x)
+
+    found = {o.op for o in origins_of(krt.jit(called).plan(krt.ones(3, 4)))}
+    assert found == {"exp", "sum", "mul"}
+
+
 def test_a_prepared_plan_names_them_too(net):
     plan = net(krt.tensor(np.arange(8))).prepare()
     assert {o.layer for o in origins_of(plan)} == {"Net", "Net.embed", "Net.layers.0",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
+import weakref
 
 import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt._survey import survey
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
+from kernelrt.tensor import hooking, state
 
 torch = pytest.importorskip("torch")
 
@@ -55,6 +60,41 @@ def test_a_result_passes_on_what_its_hooks_give(realized):
         return [x.grad, *seen]
 
     both(program)
+
+
+def test_hooks_aside_from_what_is_asked_for_see_nothing():
+    def program(k, x):
+        w = k.tensor(DATA * 2, dtype=k.float64, requires_grad=True)
+        seen = []
+
+        def made(t, name):
+            t.register_hook(lambda _: seen.append(name))
+            return t
+
+        made(x, "x")
+        made(w, "w")
+        below = made(x * 1.5, "below")
+        aside = made(w * 3, "aside")
+        y = made(below * 2, "y")
+        aside.retain_grad()
+        z = (y * y * aside).sum()
+        found = [grad_of(k, z, [y], retain_graph=True)]
+        assert seen == ["y"]
+        seen.clear()
+        z.backward(inputs=[w])
+        assert seen == ["aside", "w"]
+        assert x.grad is None
+        return [*found, w.grad, aside.grad]
+
+    both(program)
+
+
+def test_a_leaf_is_asked_for_by_an_equal_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * 2
+    y.register_hook(lambda g: g * 5)
+    found = krt.grad((y * 3).sum(), x.reshape(x.shape))
+    np.testing.assert_array_equal(found.numpy(), np.full((2, 3), 30.0))
 
 
 def test_hooks_see_what_grad_asks_for():
@@ -181,20 +221,126 @@ def test_backward_to_inputs_that_are_none():
         (x * 2).sum().backward(inputs=[])
 
 
-@pytest.mark.parametrize("use", ["before", "twin"])
-def test_ways_past_a_hook_are_found(use):
+def test_ways_past_a_hook_are_found():
     x = krt.tensor(DATA, requires_grad=True)
     y = x * x
-    other = y if use == "before" else x * x
-    z = (other * 2).sum()
+    z = (y * 2).sum()
     y.register_hook(lambda g: g * 2)
+    for _ in range(2):
+        with pytest.raises(GradientError, match=r"backward: a tensor was used before a hook"):
+            (z + y.sum()).backward()
+        assert x.grad is None
+    y.sum().backward()  # what is made of it since
+    np.testing.assert_allclose(x.grad.numpy(), DATA * 4)
+    kept = (x * x).exp()
+    kept.tolist()
+    z = kept.sum()
+    kept.retain_grad()
     with pytest.raises(GradientError, match=r"backward: a tensor was used before a hook"):
-        (z + y.sum()).backward()
-    y = (x * 3).clone()  # no hook on what it equals
-    z = (x * 3 * 2).sum()
+        z.backward()
+
+
+def test_a_hook_that_came_late_is_not_forgotten_with_its_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * x
+    z = (y * 2).sum()
     y.register_hook(lambda g: g * 2)
-    (z + y.sum()).backward()
-    np.testing.assert_allclose(x.grad.numpy(), np.full((2, 3), 12.0))
+    del y
+    gc.collect()
+    with pytest.raises(GradientError, match=r"backward: a tensor was used before a hook"):
+        z.backward()
+
+
+def test_a_late_hook_goes_with_its_tensor():
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * x
+    z = (y * 2).sum()
+    hook = Equal(2.0)
+    y.register_hook(hook)
+    gone = weakref.ref(hook)
+    del y, hook
+    gc.collect()
+    assert gone() is None
+    assert z.requires_grad
+
+
+def test_a_twin_that_was_used_is_another_tensor():
+    def program(k, x):
+        z = (x * x * 2).sum()
+        y = x * x
+        y.register_hook(lambda g: g * 2)
+        (z + y.sum()).backward()
+        return [x.grad]
+
+    both(program)
+
+
+def test_equal_values_elsewhere_meet_no_hook():
+    """A retained result that lives on concerns no later program that computes the same."""
+
+    def program(k, x):
+        w = k.tensor(DATA * 2, dtype=k.float64, requires_grad=True)
+        kept, found = [], []
+        for i in range(3):
+            feature = (x * w).exp()
+            if i != 1:
+                feature.retain_grad()
+            (feature * 3)[0, i].backward()
+            kept.append(feature)
+            found.append(feature.grad if i != 1 else w.grad)
+        out = ((x * w).exp() * 3).sum()
+        out.backward()
+        return [*found, w.grad, x.grad]
+
+    both(program)
+
+
+def test_plans_meet_no_hook_of_an_equal_value():
+    w = krt.tensor(DATA, requires_grad=True)
+    kept = w * 2
+    kept.retain_grad()
+
+    @krt.jit
+    def step():
+        w.grad = None
+        (w * 2).sum().backward()
+        return w.grad * 1
+
+    for _ in range(3):
+        np.testing.assert_array_equal(step().numpy(), np.full((2, 3), 2.0))
+    assert kept.grad is None
+
+
+def test_equal_results_retain_gradients_of_their_own():
+    def program(k, x):
+        a = x * 2
+        a.retain_grad()
+        b = a.reshape(a.shape)
+        assert a.retains_grad
+        assert not b.retains_grad
+        b.retain_grad()
+        seen = []
+        b.register_hook(seen.append)
+        (a * 2 + b * 3).sum().backward()
+        assert a.retains_grad
+        assert b.retains_grad
+        return [a.grad, b.grad, x.grad, *seen]
+
+    both(program)
+
+
+def test_a_result_that_is_changed_retains_the_gradient_of_what_it_is():
+    def program(k, x):
+        y = x * 2
+        seen = []
+        y.register_hook(seen.append)
+        y.retain_grad()
+        y.mul_(3)
+        assert y.retains_grad
+        y.sum().backward()
+        return [y.grad, x.grad, *seen]
+
+    both(program)
 
 
 def test_a_hook_that_is_gone_is_in_nobodys_way():
@@ -207,14 +353,264 @@ def test_a_hook_that_is_gone_is_in_nobodys_way():
     np.testing.assert_allclose(x.grad.numpy(), DATA * 2)
 
 
-def test_views_have_hooks_as_clones():
+VIEWS = {
+    "reshape": lambda k, x: x.reshape(6),
+    "neg": lambda k, x: -x,
+    "transpose": lambda k, x: x.T,
+    "row": lambda k, x: x[0],
+    "expand": lambda k, x: x.expand(2, 2, 3),
+    "flip": lambda k, x: x.flip(0),
+    "pad": lambda k, x: k.nn.functional.pad(x, (1, 1)),
+    "mean": lambda k, x: x.mean((0, 1)),
+    "cumsum": lambda k, x: x.cumsum(1),
+    "max": lambda k, x: x.max(1)[0],
+    "pool": lambda k, x: k.nn.functional.adaptive_avg_pool2d(x[None, None], 1),
+    "einsum": lambda k, x: k.einsum("ij,kj->ki", x, x),
+    "itself": lambda k, x: x * 1,
+}
+
+
+@pytest.mark.parametrize("realized", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_results_that_end_in_a_view_have_hooks(name, realized):
+    def program(k, x):
+        y = VIEWS[name](k, x)
+        if realized:
+            y.tolist()
+        y.retain_grad()
+        y.register_hook(lambda g: g * 2)
+        z = y * y * 3
+        z.sum().backward()
+        found = [y.grad, x.grad]
+        other = VIEWS[name](k, x)
+        other.register_hook(lambda g: g * 5)
+        return [*found, grad_of(k, (other * other).sum(), [x])]
+
+    both(program)
+
+
+def test_the_gradient_of_a_view_that_has_a_hook_is_found():
+    def program(k, x):
+        y = x.reshape(6)
+        y.register_hook(lambda g: g + 1)
+        return [grad_of(k, (y * y).sum(), [y])]
+
+    both(program)
+
+
+def test_views_that_were_used_have_hooks_as_clones():
     x = krt.tensor(DATA, requires_grad=True)
+    used = x.reshape(6)
+    z = used.reshape(3, 2)
     with pytest.raises(GradientError, match=r"register_hook: the tensor is a view .*clone\(\)"):
-        x.reshape(6).register_hook(print)
-    y = x.reshape(6).clone()
+        used.register_hook(print)
+    y = used.clone()
     y.register_hook(lambda g: g * 2)
-    y.sum().backward()
-    np.testing.assert_array_equal(x.grad.numpy(), np.full((2, 3), 2.0))
+    (y.sum() + z.sum()).backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.full((2, 3), 3.0))
+
+
+# ---- hooks that write
+
+
+def test_what_a_hook_changes_in_place_goes_on():
+    def program(k, x):
+        def scale(g):
+            g.mul_(10)
+
+        y = x * 3
+        y.register_hook(scale)
+        y.register_hook(lambda g: g + 1)
+        x.register_hook(lambda g: g + 2)
+        x.register_hook(scale)
+        (y * y).sum().backward()
+        z = (x * x).sum()
+        return [x.grad, grad_of(k, z, [x])]
+
+    both(program)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_hooks_of_leaves_may_write_what_other_gradients_read(jitted):
+    """An optimizer in the backward: each step is that of the values before."""
+
+    def program(k, x):
+        v = k.tensor(DATA + 1, dtype=k.float64, requires_grad=True)
+        seen = {}
+        for name, p in (("x", x), ("v", v)):
+
+            def descend(g, name=name, p=p):
+                seen[name] = g if k is krt and jitted else g.tolist()
+                p.data.add_(g * -0.5)
+
+            p.register_hook(descend)
+
+        def step():
+            x.grad, v.grad = None, None
+            (x * v * x).sum().backward()
+            return x.grad * 1, v.grad * 1
+
+        if jitted and k is krt:
+            step = krt.jit(step)
+        found = []
+        for _ in range(3):
+            found += step()
+            if not jitted:
+                found += [k.tensor(seen["x"]), k.tensor(seen["v"])]
+        return [*found, x, v]
+
+    both(program)
+
+
+def test_hooks_write_before_grad_gives_what_it_found():
+    def program(k, x):
+        v = k.tensor(DATA + 1, dtype=k.float64, requires_grad=True)
+
+        def write(g):
+            x.data.mul_(2)
+            v.data.zero_()
+            x.tolist()
+
+        x.register_hook(write)
+        v.register_hook(write)
+        z = (x * v * x).sum()
+        found = (k.grad if k is krt else k.autograd.grad)(z, [x, v])
+        return [*found, x, v]
+
+    both(program)
+
+
+def test_a_hook_of_a_result_may_not_write_what_is_read():
+    x = krt.tensor(DATA, requires_grad=True)
+    w = krt.tensor(DATA * 2, requires_grad=True)
+    seen = []
+
+    def write(g):
+        w.data.mul_(2)
+        w.tolist()
+
+    early = x * w
+    early.register_hook(seen.append)
+    late = early * 3
+    late.register_hook(write)
+    with pytest.raises(GradientError, match="has been assigned since"):
+        late.sum().backward()
+    assert x.grad is None
+    assert w.grad is None
+    assert not seen
+
+
+def test_a_seed_that_a_hook_writes_is_what_it_was():
+    def program(k, x):
+        seed = k.tensor(DATA, dtype=k.float64)
+
+        def write(g):
+            seed.mul_(5)
+            seed.tolist()
+            return g * 2
+
+        y = x * 2
+        y.register_hook(write)
+        (y * 3).backward(seed)
+        return [x.grad, seed]
+
+    both(program)
+
+
+# ---- many at once, and none
+
+
+def test_threads_register_all_of_their_hooks():
+    x = krt.tensor(DATA, requires_grad=True)
+    module = krt.nn.Linear(2, 2)
+    calls = []
+
+    def work():
+        for _ in range(200):
+            x.register_hook(lambda g: calls.append(1))
+            x.register_hook(print).remove()
+            module.register_forward_hook(lambda *_: calls.append(2))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    x.sum().backward()
+    module(krt.ones(1, 2))
+    assert calls.count(1) == 800
+    assert calls.count(2) == 800
+
+
+def test_marks_without_hooks_are_forgotten():
+    gc.collect()
+    before = len(state.hooked)
+    x = krt.tensor(DATA, requires_grad=True)
+    y = x * 2
+    handles = [t.register_hook(print) for t in (x, y)]
+    assert len(state.hooked) == before + 2
+    for handle in handles:
+        handle.remove()
+    assert len(state.hooked) == before
+    y.retain_grad()
+    z = (y * 3).sum()
+    assert hooking.are_met(z.uop)
+    del y
+    gc.collect()
+    assert not hooking.are_met(z.uop)
+    z.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), np.full((2, 3), 6.0))
+
+
+def test_marks_that_do_nothing_are_in_no_plans_way():
+    x = krt.tensor(DATA, requires_grad=True)
+    found = []
+    for _ in range(2):
+        x.grad = None
+        y = x * 2.5
+        y.register_hook(print).remove()
+        z = (y * 3.25).sum()
+        structure, *_ = survey([z.uop], True)
+        found.append(structure)
+        z.backward()
+        assert x.grad.is_realized  # the graph has its plan
+        np.testing.assert_array_equal(x.grad.numpy(), np.full((2, 3), 8.125))
+    assert found[0] == found[1]
+
+
+class Equal:
+    """A hook that equals any other one, and has no hash."""
+
+    __hash__ = None
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, g):
+        return g * self.factor
+
+    def __eq__(self, other):
+        return True
+
+
+def test_plans_tell_equal_hooks_apart():
+    w = krt.tensor(DATA, requires_grad=True)
+
+    @krt.jit
+    def step():
+        w.grad = None
+        (w * 2).sum().backward()
+        return w.grad * 1
+
+    for factor in (2.0, 5.0):
+        with w.register_hook(Equal(factor)):
+            for _ in range(2):
+                np.testing.assert_array_equal(step().numpy(), np.full((2, 3), 2 * factor))
 
 
 def test_errors():
@@ -263,6 +659,14 @@ def test_what_made_a_tensor():
     y.tolist()
     assert y.grad_fn.name() == "EXP"
     assert y.detach().grad_fn is None
+    image = x[None, None]
+    made = {
+        "SOFTMAX": x.softmax(-1), "LOGSUMEXP": x.logsumexp(-1), "NORM": x.norm(), "NEG": -x,
+        "MAX_POOL2D": krt.nn.functional.max_pool2d(image, 2), "RESHAPE": x.reshape(6),
+        "CONV2D": krt.nn.functional.conv2d(image, krt.ones(1, 1, 2, 2, dtype="float64")),
+    }  # fmt: skip
+    for name, result in made.items():
+        assert result.grad_fn.name() == name
     with krt.no_grad():
         assert x.exp().grad_fn is None
 
