@@ -159,6 +159,50 @@ def test_orthogonal(shape, orthogonal_map):
     np.testing.assert_allclose(layer.weight.detach().numpy(), turned, atol=1e-5)
 
 
+@pytest.mark.parametrize("fault", ["shape", "raises", "kind"])
+@pytest.mark.parametrize("second", [False, True])
+def test_what_fails_to_register_changes_nothing(fault, second):
+    body = {
+        "shape": {"forward": lambda _, x: x.flatten()},
+        "raises": {"forward": lambda _, x: 1 / 0},
+        "kind": {"forward": lambda _, x: (x, x)},
+    }[fault] | {"right_inverse": lambda _, y: y * 0}
+    layer = nn.Linear(3, 2)
+    if second:
+        parametrize.register_parametrization(layer, "weight", nn.Identity())
+    before = layer.weight.detach().numpy().copy()
+    names = list(layer.state_dict())
+    with pytest.raises((ShapeError, ZeroDivisionError, DTypeError)):
+        parametrize.register_parametrization(layer, "weight", type("Bad", (nn.Module,), body)())
+    np.testing.assert_array_equal(layer.weight.detach().numpy(), before)
+    assert list(layer.state_dict()) == names
+
+
+def test_what_cannot_be_taken_back_changes_nothing():
+    class Pair(nn.Module):
+        parts = staticmethod(lambda w: (w / 2, w / 2))
+
+        def forward(self, a, b):
+            return a + b
+
+        def right_inverse(self, w):
+            return self.parts(w)
+
+    layer, pair = nn.Linear(3, 2), Pair()
+    parametrize.register_parametrization(layer, "weight", pair)
+    before = layer.weight.detach().numpy().copy()
+    for parts, error, text in (
+        (lambda w: (w * 0, w.flatten()), ShapeError, r"gives the shape \(6,\)"),
+        (lambda w: (w * 0,), StateError, "gives 1 tensors, and gave 2 before"),
+        (lambda w: (w * 0, w > 0), DTypeError, "gives bool; .* of float32"),
+        (lambda w: (w * 0, 1.0), DTypeError, "gives Tensors, not float"),
+    ):
+        pair.parts = parts
+        with pytest.raises(error, match=text):
+            layer.weight = krt.ones(2, 3)
+        same(layer.weight, krt.tensor(before), rtol=0, atol=0)
+
+
 def test_errors():
     layer = nn.Linear(3, 4)
     with pytest.raises(DTypeError, match="module: expected a Module, not int"):

@@ -33,17 +33,17 @@ class ParametrizationList(Module):
         What the first one takes; ``original0``, ``original1`` ... where it takes several.
     """
 
-    def __init__(self, first: Module, value: Tensor) -> None:
+    def __init__(self, first: Module, value: Tensor, unsafe: bool = False) -> None:
         self._steps: tuple[Module, ...] = (first,)
-        made = _inverse(first, value)
-        self._several = isinstance(made, tuple | list)
-        for name, part in zip(self._names(made), _listed(made), strict=True):
-            setattr(self, name, _own(part, like=value, alone=not self._several))
-
-    def _names(self, made: object) -> list[str]:
-        if not self._several:
-            return ["original"]
-        return [f"original{i}" for i in range(len(_listed(made)))]
+        with no_grad():
+            made = _inverse(first, value)
+            parts = _listed(made)
+            _check(first(*parts), value, unsafe)
+        # Nothing was changed so far.
+        several = isinstance(made, tuple | list)
+        for i, part in enumerate(parts):
+            name = f"original{i}" if several else "original"
+            setattr(self, name, _own(part, like=value, alone=not several))
 
     @property
     def originals(self) -> list[Tensor]:
@@ -64,8 +64,9 @@ class ParametrizationList(Module):
             made: Any = value
             for step in self._steps[::-1]:
                 made = _inverse(step, made)
-            parts = _listed(made)
-            for original, part in zip(self.originals, parts, strict=True):
+            parts, originals = _listed(made), self.originals
+            _check_parts(parts, originals)
+            for original, part in zip(originals, parts, strict=True):
                 original.assign(part)
 
     def append(self, step: Module) -> None:
@@ -102,7 +103,32 @@ class _Held(Module):
 
 
 def _listed(made: Any) -> list[Tensor]:
-    return list(made) if isinstance(made, tuple | list) else [made]
+    parts = list(made) if isinstance(made, tuple | list) else [made]
+    for part in parts:
+        if not isinstance(part, Tensor):
+            raise DTypeError(
+                f"parametrization: right_inverse gives Tensors, not {type(part).__name__}"
+            )
+    return parts
+
+
+def _check_parts(parts: list[Tensor], originals: list[Tensor]) -> None:
+    if len(parts) != len(originals):
+        raise StateError(
+            f"parametrization: right_inverse gives {len(parts)} tensors, and gave "
+            f"{len(originals)} before"
+        )
+    for part, original in zip(parts, originals, strict=True):
+        if not build.same_shape(part.dims, original.dims):
+            raise ShapeError(
+                f"parametrization: right_inverse gives the shape {format_shape(part.dims)}; what "
+                f"it is assigned to has {format_shape(original.dims)}"
+            )
+        if part.dtype.is_float is not original.dtype.is_float:
+            raise DTypeError(
+                f"parametrization: right_inverse gives {part.dtype.name}; what it is assigned to "
+                f"is of {original.dtype.name}"
+            )
 
 
 def _inverse(step: Module, value: Any) -> Any:
@@ -110,11 +136,7 @@ def _inverse(step: Module, value: Any) -> Any:
     return value if found is None else found(value)
 
 
-def _own(part: object, like: Tensor, *, alone: bool) -> Tensor:
-    if not isinstance(part, Tensor):
-        raise DTypeError(
-            f"parametrization: right_inverse gives Tensors, not {type(part).__name__}"
-        )
+def _own(part: Tensor, like: Tensor, *, alone: bool) -> Tensor:
     if part is like:
         return part
     if alone and build.same_shape(part.dims, like.dims) and part.dtype is like.dtype:
@@ -187,9 +209,7 @@ def register_parametrization(
     value = module.__dict__.get(tensor_name)
     if not isinstance(value, Tensor):
         raise StateError(f"tensor_name: {type(module).__name__} has no tensor {tensor_name!r}")
-    made = ParametrizationList(parametrization, value)
-    with no_grad():
-        _check(made(), value, unsafe)
+    made = ParametrizationList(parametrization, value, unsafe)
     delattr(module, tensor_name)
     held = module.__dict__.get(_HELD)
     if held is None:
