@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._modes import placed, several_of
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "flag", "integer", "lacking", "own_axis",
-           "per_axis", "real", "shape_of", "size_of", "sized", "whole"]  # fmt: skip
+           "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
+           "whole"]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
@@ -138,18 +140,26 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
 
 def sized(function: _F) -> _F:
     """Let what ``*size`` takes come by name, too, as in ``zeros(size=(2, 3))``."""
-    name = function.__name__
+    return sized_after(0)(function)
 
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if "size" in options:
-            if len(args) > own:
-                raise DTypeError(f"{name}: size is given twice; give one of them")
-            args = (*args, options.pop("size"))
-        return function(*args, **options)
 
-    own = function.__code__.co_argcount
-    return cast("_F", call)
+def sized_after(more: int) -> Callable[[_F], _F]:
+    """As :func:`sized`, where up to `more` of what the star takes are no size and come first."""
+
+    def decorate(function: _F) -> _F:
+        several = several_of(function)
+        assert several is not None
+        before = function.__code__.co_argcount + more
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if not options.keys().isdisjoint(several):
+                args = placed(function.__name__, several, before, args, options)
+            return function(*args, **options)
+
+        return cast("_F", call)
+
+    return decorate
 
 
 def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:

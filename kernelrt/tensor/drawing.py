@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape, prod
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, hints, random
-from kernelrt.tensor.arguments import axis_of, integer, real, whole
+from kernelrt.tensor.arguments import axis_of, integer, real
+from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def exponentials(
     return (-positive_rand(shape, dtype, generator).log()).clamp(min=least)
 
 
-def gumbels(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+def gumbels(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
     """Numbers drawn from the standard Gumbel distribution."""
-    return -exponentials(shape, dtype).log()
+    return -exponentials(shape, dtype, generator).log()
 
 
 class DrawingMethods(_Below):
@@ -143,8 +146,9 @@ class DrawingMethods(_Below):
         return self._of(checked(found.uop, size))
 
     def gumbel_softmax(
-        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
-    ) -> Self:
+        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
         """Draw from categories with these logits, softly (Jang and others, arXiv:1611.01144).
 
         Parameters
@@ -157,13 +161,15 @@ class DrawingMethods(_Below):
             As in PyTorch, where it does nothing.
         dim : int
             The axis of the categories.
+        generator : Generator, optional
+            What to draw from.
         """
         del eps
         self._needs_floats("gumbel_softmax")
         axis = axis_of(dim, self.ndim)
         if not real(tau, "tau") > 0:
             raise ShapeError(f"tau: expected a number above 0, not {tau}")
-        noise = gumbels(self.dims, self.dtype)
+        noise = gumbels(self.dims, self.dtype, generator)
         soft = ((self + noise) / tau).softmax(axis)
         if not hard:
             return soft
@@ -327,8 +333,9 @@ def _integers(
 
 
 def randperm(
-    n: int, dtype: object = None, *, generator: Generator | None = None
-) -> Tensor:
+    n: int, dtype: object = None, *, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
 
     Examples
@@ -337,16 +344,13 @@ def randperm(
     >>> sorted(krt.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    count = whole(n)
-    if count is None:
-        raise DTypeError(f"n: expected an int, not {type(n).__name__}")
-    if count < 0:
-        raise ShapeError(f"n: expected at least 0, not {count}")
+    check_device(device)
+    count = integer(n, "n", least=0)
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     if count and not wanted.is_float and count - 1 > int(wanted.max):
         raise DTypeError(f"dtype: {wanted.name} does not have all integers up to {count - 1}")
-    if prod((count,)) == 0:
-        return random.randint(0, 1, (0,)).cast(wanted)
+    random.check_asked(wanted, requires_grad=requires_grad)
     # Of 2**53 numbers hardly two are equal; those that are stay in order.
     drawn = random.rand(count, dtype=dt.float64, generator=generator)
-    return drawn.argsort().cast(wanted)
+    out = drawn.argsort().cast(wanted)
+    return out.requires_grad_() if requires_grad else out

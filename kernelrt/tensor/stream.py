@@ -146,6 +146,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The number that the stream was started from; one below 0 plus 2**64."""
+        _outside("initial_seed()")
         low, high = (int(word) for word in self._parts()[0]._memory.numpy())
         return high << 32 | low
 

@@ -221,6 +221,32 @@ def test_a_traced_function_draws_from_a_generator():
     np.testing.assert_array_equal(drawn, krt.rand(12, generator=g.manual_seed(3)).numpy())
 
 
+def test_gumbel_softmax_draws_from_a_generator():
+    x, before = krt.randn(3, 4), krt.get_rng_state()
+    one, two = (
+        krt.nn.functional.gumbel_softmax(x, generator=krt.Generator().manual_seed(3))
+        for _ in range(2)
+    )
+    assert one.equal(two)
+    assert krt.get_rng_state().equal(before)
+
+
+def test_a_size_is_needed():
+    with pytest.raises(krt.DTypeError, match=r"size: expected .* randint\(10, \(3,\)\), not None"):
+        krt.randint(10)
+
+
+@pytest.mark.parametrize("ask", [krt.initial_seed, krt.get_rng_state, krt.seed])
+def test_what_a_replay_would_not_see_is_refused_in_a_trace(ask):
+    @krt.jit
+    def step(x):
+        ask()
+        return x + 1
+
+    with pytest.raises(krt.JitError, match=r"inside a traced function .* call it outside"):
+        step(krt.ones(2))
+
+
 def test_bad_generators():
     with pytest.raises(DTypeError, match=r"generator: expected a kernelrt\.Generator, not int"):
         krt.rand(2, generator=3)
