@@ -11,7 +11,7 @@ from kernelrt.nn import modes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Handle", "Hook", "added", "called", "hooks_of"]
+__all__ = ["Handle", "Hook", "added", "called", "dropped", "hooks_of"]
 
 _HOOKS = "_hooks"
 
@@ -58,6 +58,14 @@ def added(owner: Any, hook: Hook, first: bool) -> Handle:
     before = owner.__dict__.get(_HOOKS, ())
     setattr(owner, _HOOKS, (own, *before) if first else (*before, own))
     return Handle(owner, own)
+
+
+def dropped(owner: Any, function: object) -> None:
+    """Take a function away from the hooks of a module, if it is among them."""
+    before = owner.__dict__.get(_HOOKS, ())
+    left = tuple(h for h in before if h[0].function is not function)
+    if len(left) < len(before):
+        setattr(owner, _HOOKS, left)
 
 
 def called(

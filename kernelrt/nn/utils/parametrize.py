@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
+from kernelrt.nn.computed import let_compute, let_hold
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor, build
 from kernelrt.tensor.base import is_parameter
@@ -18,8 +19,6 @@ __all__ = ["ParametrizationList", "is_parametrized", "register_parametrization",
            "remove_parametrizations"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
-#: Where a class that was made for a module keeps the one it had before.
-_KIND = "_kind_before"
 #: The attribute with what computes tensors, by their names.
 _HELD = "parametrizations"
 
@@ -216,7 +215,7 @@ def register_parametrization(
         held = _Held()
         setattr(module, _HELD, held)
     setattr(held, tensor_name, made)
-    _let_compute(module)
+    let_compute(module, tensor_name, _Listed())
     return module
 
 
@@ -232,28 +231,16 @@ def _check(made: object, before: Tensor, unsafe: bool) -> None:
         )
 
 
-def _let_compute(module: Module) -> None:
-    """Give the module a class in which its tensors are computed; its own where none are."""
-    kind = vars(type(module)).get(_KIND, type(module))
-    names = list(_lists(module))
-    body: dict[str, Any] = {
-        _KIND: kind, "__module__": kind.__module__, "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }  # fmt: skip
-    body |= {name: _computed(name) for name in names}
-    module.__class__ = type(kind.__name__, (kind,), body) if names else kind
+class _Listed:
+    """Computes what the list of the name gives."""
 
-
-def _computed(name: str) -> property:
-    def read(module: Any) -> Tensor:
+    def read(self, module: Any, name: str) -> Tensor:
         return _lists(module)[name]()
 
-    def write(module: Any, value: Tensor) -> None:
+    def write(self, module: Any, name: str, value: object) -> None:
         if not isinstance(value, Tensor):
             raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
         _lists(module)[name].right_inverse(value)
-
-    return property(read, write)
 
 
 def remove_parametrizations(
@@ -287,7 +274,7 @@ def remove_parametrizations(
         value = original
     held = module.__dict__[_HELD]
     delattr(held, tensor_name)
-    _let_compute(module)
+    let_hold(module, tensor_name)
     if not _lists(module):
         delattr(module, _HELD)
     setattr(module, tensor_name, value)
