@@ -302,7 +302,7 @@ class Odd(nn.Linear):
 
 def test_a_class_that_says_how_it_is_copied():
     layer = nn.utils.weight_norm(Odd(2, 2))
-    with pytest.raises(StateError, match=r"Odd says itself how it is copied, .* weight is computed"):
+    with pytest.raises(StateError, match=r"Odd says itself how it is copied, .* weight is"):
         copy.deepcopy(layer)
     nn.utils.remove_weight_norm(layer)
     assert type(copy.deepcopy(layer)) is Odd
