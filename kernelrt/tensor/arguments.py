@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._modes import placed, several_of
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
@@ -19,9 +20,12 @@ from kernelrt.tensor.promotion import element, expression
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "flag", "integer", "lacking", "own_axis",
-           "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
-           "whole"]  # fmt: skip
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_floats", "check_sizes", "flag", "integer",
+           "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
+           "tensor_of", "whole"]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
@@ -50,6 +54,26 @@ def flag(value: object, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise DTypeError(f"{name}: expected a bool, not {type(value).__name__} ({value!r})")
     return bool(value)
+
+
+def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
+    """A checked tensor, of a floating type where that is wanted."""
+    from kernelrt.tensor.tensor import Tensor
+
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}")
+    if floats:
+        check_floats(value.dtype, name)
+    return value
+
+
+def check_floats(dtype: DType, name: str) -> None:
+    """Raise DTypeError where a tensor is of no floating type."""
+    if not dtype.is_float:
+        raise DTypeError(
+            f"{name}: expected a floating type, not {dtype.name}; cast the tensor first, as in "
+            "x.float()"
+        )
 
 
 def real(value: object, name: str) -> float:

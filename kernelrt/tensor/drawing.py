@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, hints, random
-from kernelrt.tensor.arguments import axis_of, integer, real
+from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
 from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.positions import checked
 
@@ -76,7 +76,7 @@ class DrawingMethods(_Below):
         """
         if p is not None:
             return self._hits(_probability(p), generator)
-        self._needs_floats("bernoulli")
+        check_floats(self.dtype, "bernoulli")
         chances = self.detach()
         drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
         return cast("Self", (drawn < chances).cast(self.dtype))
@@ -116,7 +116,7 @@ class DrawingMethods(_Below):
         >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
         tensor([1, 1, 1, 1])
         """  # noqa: E501
-        self._needs_floats("multinomial")
+        check_floats(self.dtype, "multinomial")
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
             raise ShapeError(
@@ -165,7 +165,7 @@ class DrawingMethods(_Below):
             What to draw from.
         """
         del eps
-        self._needs_floats("gumbel_softmax")
+        check_floats(self.dtype, "gumbel_softmax")
         axis = axis_of(dim, self.ndim)
         if not real(tau, "tau") > 0:
             raise ShapeError(f"tau: expected a number above 0, not {tau}")
@@ -184,7 +184,7 @@ class DrawingMethods(_Below):
         self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the normal distribution."""
-        self._needs_floats("normal_")
+        check_floats(self.dtype, "normal_")
         center, spread = real(mean, "mean"), _not_below(std, "std")
         return self._put(random.normal(
             self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
@@ -197,7 +197,7 @@ class DrawingMethods(_Below):
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
             raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
-        self._needs_floats("uniform_")
+        check_floats(self.dtype, "uniform_")
         return self._put(random.uniform(
             self.dims, low=low, high=high, dtype=self.dtype, generator=generator
         ))  # fmt: skip
@@ -206,7 +206,7 @@ class DrawingMethods(_Below):
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign the exponentials of numbers drawn from the normal distribution."""
-        self._needs_floats("log_normal_")
+        check_floats(self.dtype, "log_normal_")
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
         wide = self.dtype.accumulator
@@ -219,7 +219,7 @@ class DrawingMethods(_Below):
         self, lambd: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the exponential distribution of rate `lambd`."""
-        self._needs_floats("exponential_")
+        check_floats(self.dtype, "exponential_")
         if not real(lambd, "lambd") > 0:
             raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
         drawn = exponentials(self.dims, self.dtype.accumulator, generator)
@@ -229,7 +229,7 @@ class DrawingMethods(_Below):
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the Cauchy distribution."""
-        self._needs_floats("cauchy_")
+        check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
         turn = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
@@ -250,8 +250,7 @@ class DrawingMethods(_Below):
         if isinstance(p, int | float):
             return self._put(self._hits(_probability(p), generator))
         chances = self._lift(p, "p")
-        if not chances.dtype.is_float:
-            raise DTypeError(f"p: expected floats, not {chances.dtype.name}")
+        check_floats(chances.dtype, "p")
         drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
         return self._put((drawn < chances.detach()).cast(self.dtype))
 
@@ -280,10 +279,6 @@ class DrawingMethods(_Below):
         return self._put(_integers(self.dims, first, limit, generator).cast(kind))
 
     # ---- parts
-
-    def _needs_floats(self, name: str) -> None:
-        if not self.dtype.is_float:
-            raise DTypeError(f"{name}: expected floats, not {self.dtype.name}; cast them")
 
     def _hits(self, p: float, generator: Generator | None) -> Self:
         drawn = random.rand(self.dims, dtype=dt.float64, generator=generator) < p

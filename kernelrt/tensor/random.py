@@ -10,7 +10,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import sized, sized_after, whole
+from kernelrt.tensor.arguments import check_floats, sized, sized_after, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import default_generator, source_of
@@ -178,8 +178,8 @@ def _normal_around(
         raise ShapeError("size: tensors of means or deviations have the size themselves")
     given = [v for v in (mean, std) if isinstance(v, TensorBase)]
     for name, value in (("mean", mean), ("std", std)):
-        if isinstance(value, TensorBase) and not value.dtype.is_float:
-            raise DTypeError(f"{name}: expected floats, not {value.dtype.name}")
+        if isinstance(value, TensorBase):
+            check_floats(value.dtype, name)
     kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
     size = broadcast(*(v.dims for v in given))
     noise = _draw(size, _normal, kind.accumulator, generator=generator)
