@@ -17,7 +17,7 @@ from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSample
 from kernelrt.data.sets import TensorDataset
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import flag, integer
+from kernelrt.tensor.arguments import flag, integer, real
 from kernelrt.tensor.creation import tensor
 
 __all__ = ["DataLoader"]
@@ -96,11 +96,11 @@ class DataLoader:
     ) -> None:  # fmt: skip
         del pin_memory, persistent_workers, multiprocessing_context
         shuffle = None if shuffle is None else flag(shuffle, "shuffle")
-        if not isinstance(timeout, int | float) or not timeout >= 0:
+        self.timeout = real(timeout, "timeout")
+        if not self.timeout >= 0:
             raise ShapeError(f"timeout: expected seconds of at least 0, not {timeout!r}")
         self.dataset = dataset
         self.num_workers = integer(num_workers, "num_workers", least=0)
-        self.timeout = timeout
         self._start = _function(worker_init_fn, "worker_init_fn")
         self._ahead = 2 if prefetch_factor is None else size_option(
             prefetch_factor, "prefetch_factor")  # fmt: skip

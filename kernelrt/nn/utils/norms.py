@@ -189,7 +189,8 @@ def _own(module: Module, name: str) -> Tensor:
 
 
 def _restore(module: M, name: str, kind: type[_Norm]) -> M:
-    found = computed_by(module, name) if isinstance(module, Module) else None
+    given: Any = module
+    found = computed_by(module, name) if isinstance(given, Module) else None
     if not isinstance(found, kind):
         raise StateError(f"name: {name!r} of {type(module).__name__} is not computed so")
     sources = [f"{name}_{end}" for end in found.ends]
