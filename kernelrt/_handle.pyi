@@ -59,8 +59,18 @@ def exchange(
 def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:
     """Copy (handle, address, bytes) over its data, and set (handle, gradient), in one step."""
 
-def draw(key: ArrayHandle, counter: ArrayHandle, n: int) -> tuple[int, int, int]:
-    """The words of a key and a count, which grows by `n`; no signal handler comes in between."""
+def draw(
+    key: ArrayHandle, counter: ArrayHandle, n: int, taken: list[tuple[int, int, int]]
+) -> None:
+    """Put the words of a key and a count into `taken`, and let the count grow by `n`.
+
+    No signal handler comes in between, nor before the caller can see what was taken.
+    """
+
+def undraw(
+    key: ArrayHandle, counter: ArrayHandle, n: int, first_word: int, second_word: int, first: int
+) -> None:
+    """Give back what `draw` took, if nothing was drawn since."""
 
 def become(
     handle: ArrayHandle, expected: object, leaf: object, node: object, flips: list[int]

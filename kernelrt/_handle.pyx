@@ -356,16 +356,25 @@ def become(ArrayHandle handle not None, expected, leaf, node, list flips not Non
     return True
 
 
-def draw(ArrayHandle key not None, ArrayHandle counter not None, uint64_t n):
+def draw(ArrayHandle key not None, ArrayHandle counter not None, uint64_t n, list taken not None):
     cdef uint32_t *words = <uint32_t *> key.data
     cdef uint64_t *count = <uint64_t *> counter.data
-    cdef uint64_t first
     if key.data == NULL or key.nbytes != 8 or counter.data == NULL or counter.nbytes != 8:
         raise errors.ShapeError("expected a key of two words and a count of 64 bits")
-    first = count[0]
-    count[0] = first + n
+    taken.append((words[0], words[1], count[0]))
+    count[0] += n
     wrote()
-    return words[0], words[1], first
+
+
+def undraw(
+    ArrayHandle key not None, ArrayHandle counter not None, uint64_t n, uint32_t first_word,
+    uint32_t second_word, uint64_t first,
+):
+    cdef uint32_t *words = <uint32_t *> key.data
+    cdef uint64_t *count = <uint64_t *> counter.data
+    if words[0] == first_word and words[1] == second_word and count[0] == first + n:
+        count[0] = first
+        wrote()
 
 
 cdef object lineage_of = None

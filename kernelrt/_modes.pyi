@@ -36,6 +36,18 @@ def began_write() -> None:
 def computed() -> None:
     """Count that lazy tensors are given values on this thread."""
 
+def several_of(function: object) -> tuple[str, ...] | None:
+    """The names by which what a starred parameter takes may be given as one; None without one."""
+
+def placed(
+    name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],
+    options: dict[str, Any],
+) -> tuple[Any, ...]:
+    """The arguments by their places, with those of the names `several` taken from `options`.
+
+    `before` of them may come before. DTypeError where what is several is given twice.
+    """
+
 class Operation(Generic[_P, _R]):
     """A function or method of tensors that is not cut in two by a handler or a finalizer.
 

@@ -135,27 +135,31 @@ SEVERAL = {"shape": ("size",), "dims": ("axis",)}
 HAS_SEVERAL = 4  # of co_flags: there is a parameter with a star
 
 
-cdef tuple several_of(object function):
+cpdef tuple several_of(object function):
     """The names by which what a starred parameter takes may be given as one; None without one."""
     cdef object code = getattr(function, "__code__", None)
-    if code is None or not code.co_flags & HAS_SEVERAL or code.co_argcount != 1:
+    if code is None or not code.co_flags & HAS_SEVERAL:
         return None
     name = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
     return (name, *SEVERAL.get(name, ()))
+
+
+def placed(str name, tuple several, int before, tuple given, dict options):
+    """The arguments by their places, with those of the names `several` taken from `options`."""
+    cdef tuple named = tuple([options.pop(other) for other in several if other in options])
+    if len(given) + len(named) > before + 1:
+        raise errors.DTypeError(f"{name}: {several[0]} is given twice; give one of them")
+    return given + named
 
 
 cdef PyObject *with_several(
     Operation operation, PyObject **args, size_t n, tuple names
 ) except NULL:
     """What `operation` gives where what comes one behind the other was given by name."""
-    cdef list given = [<object> args[i] for i in range(n)]
+    cdef tuple given = tuple([<object> args[i] for i in range(n)])
     cdef dict options = {name: <object> args[n + i] for i, name in enumerate(names)}
-    cdef list named = [options.pop(name) for name in operation.several if name in options]
-    if n + len(named) > 2:
-        raise errors.DTypeError(
-            f"{operation.__name__}: {operation.several[0]} is given twice; give one of them"
-        )
-    found = operation(*given, *named, **options)
+    given = placed(operation.__name__, operation.several, 1, given, options)
+    found = operation(*given, **options)
     Py_INCREF(found)
     return <PyObject *> found
 
@@ -190,7 +194,8 @@ cdef class Operation:
         self.call = <vectorcallfunc> done_whole
         self.function = function
         self.aliases = aliases_of(function)
-        self.several = several_of(function)
+        if getattr(getattr(function, "__code__", None), "co_argcount", 0) == 1:
+            self.several = several_of(function)
 
     def __init__(self, function):
         import functools

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, size_option, take
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import ShapeError
+from kernelrt.tensor.arguments import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import numpy as np
 
 __all__ = ["Batches", "batches"]
 
@@ -24,14 +25,11 @@ class Batches:
     def __init__(
         self, data: Any, batch_size: int, *, shuffle: bool, seed: int | None, drop_last: bool
     ) -> None:
-        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
-            if not isinstance(value, bool | np.bool_):
-                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
         self._data = data
         self._rows = count_of(data, "data")
         self.batch_size = size_option(batch_size, "batch_size")
-        self.shuffle = bool(shuffle)
-        self.drop_last = bool(drop_last)
+        self.shuffle = flag(shuffle, "shuffle")
+        self.drop_last = flag(drop_last, "drop_last")
         self._seed = seed_of(seed)
         #: How many epochs were begun.
         self.epoch = 0

@@ -17,6 +17,7 @@ from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSample
 from kernelrt.data.sets import TensorDataset
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import flag, integer, real
 from kernelrt.tensor.creation import tensor
 
 __all__ = ["DataLoader"]
@@ -94,15 +95,17 @@ class DataLoader:
         seed: int | None = None,
     ) -> None:  # fmt: skip
         del pin_memory, persistent_workers, multiprocessing_context
-        self._check(num_workers, timeout, shuffle, drop_last)
+        shuffle = None if shuffle is None else flag(shuffle, "shuffle")
+        self.timeout = real(timeout, "timeout")
+        if not self.timeout >= 0:
+            raise ShapeError(f"timeout: expected seconds of at least 0, not {timeout!r}")
         self.dataset = dataset
-        self.num_workers = num_workers
-        self.timeout = timeout
+        self.num_workers = integer(num_workers, "num_workers", least=0)
         self._start = _function(worker_init_fn, "worker_init_fn")
         self._ahead = 2 if prefetch_factor is None else size_option(
             prefetch_factor, "prefetch_factor")  # fmt: skip
         self.collate_fn = _function(collate_fn, "collate_fn")
-        self.drop_last = drop_last
+        self.drop_last = flag(drop_last, "drop_last")
         self.batch_size = None if batch_size is None else size_option(batch_size, "batch_size")
         self._streams = _is_stream(dataset)
         self.sampler = sampler
@@ -115,18 +118,6 @@ class DataLoader:
                 )
             return
         self._choose(shuffle, generator, seed)
-
-    @staticmethod
-    def _check(workers: object, timeout: object, shuffle: object, drop_last: object) -> None:
-        if isinstance(workers, bool) or not isinstance(workers, int):
-            raise DTypeError(f"num_workers: expected an int, not {type(workers).__name__}")
-        if workers < 0:
-            raise ShapeError(f"num_workers: expected at least 0, not {workers}")
-        if not isinstance(timeout, int | float) or not timeout >= 0:
-            raise ShapeError(f"timeout: expected seconds of at least 0, not {timeout!r}")
-        for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
-            if value is not None and not isinstance(value, bool):
-                raise DTypeError(f"{name}: expected a bool, not {type(value).__name__}")
 
     def _choose(self, shuffle: bool | None, generator: Any, seed: int | None) -> None:
         """Set the samplers."""

@@ -8,6 +8,7 @@ from typing import Any
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.data.sets import order_of
 from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.tensor.arguments import flag
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 
@@ -103,9 +104,7 @@ class BatchSampler(Sampler):
             raise DTypeError(f"sampler: expected an iterable, not {type(sampler).__name__}")
         self.sampler = sampler
         self.batch_size = size_option(batch_size, "batch_size")
-        if not isinstance(drop_last, bool):
-            raise DTypeError(f"drop_last: expected a bool, not {type(drop_last).__name__}")
-        self.drop_last = drop_last
+        self.drop_last = flag(drop_last, "drop_last")
 
     def __iter__(self) -> Iterator[list[int]]:
         batch: list[int] = []

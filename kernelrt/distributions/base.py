@@ -12,7 +12,7 @@ from kernelrt.distributions.constraints import unit_interval
 from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import shape_of
+from kernelrt.tensor.arguments import flag, shape_of
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.state import no_grad
 
@@ -58,11 +58,7 @@ class Distribution:
     ) -> None:
         self._batch_shape = tuple(batch_shape)
         self._event_shape = tuple(event_shape)
-        if validate_args is not None and not isinstance(validate_args, bool):
-            raise DTypeError(
-                f"validate_args: expected a bool, not {type(validate_args).__name__}"
-            )
-        self._validates = validate_args is not False
+        self._validates = validate_args is None or flag(validate_args, "validate_args")
         if self._validates and not is_tracing():
             for name, constraint in self.arg_constraints.items():
                 if name in self.__dict__:

@@ -36,9 +36,10 @@ def converted(root: _M, dtype: object) -> _M:
         raise DTypeError(f"dtype: modules are of floating types, not {wanted.name}")
     forbid("converting a module")
     made: dict[int, Tensor] = {}
+    owners = [owner for _, owner in tree.named_objects(root)]
     places = [
         (owner, key, value)
-        for _, owner in tree.named_objects(root)
+        for owner in owners
         for key, value in _held(owner)
         if isinstance(value, Tensor) and value.dtype.is_float and value.dtype is not wanted
     ]
@@ -55,6 +56,10 @@ def converted(root: _M, dtype: object) -> _M:
             owner[key] = made[id(value)]
         else:
             object.__setattr__(owner, str(key), made[id(value)])
+    for owner in owners:
+        later = getattr(owner, "__dict__", {})
+        if tree.UNMADE in later:
+            later[tree.UNMADE] = {**later[tree.UNMADE], "dtype": wanted}
     modes.changed()  # traced functions look again at what they read
     return root
 

@@ -14,7 +14,7 @@ from kernelrt.tensor import state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Handle", "Hook", "added", "called", "hooks_of"]
+__all__ = ["Handle", "Hook", "added", "called", "dropped", "hooks_of"]
 
 _HOOKS = "_hooks"
 
@@ -53,6 +53,14 @@ def added(owner: Any, hook: Hook, first: bool) -> Handle:
     entry = Entry(hook)
     _edit(owner, lambda hooks: (entry, *hooks) if first else (*hooks, entry))
     return Handle(partial(_edit, owner), entry)
+
+
+def dropped(owner: Any, function: object) -> None:
+    """Take a function away from the hooks of a module, if it is among them."""
+    before = owner.__dict__.get(_HOOKS, ())
+    left = tuple(h for h in before if h[0].function is not function)
+    if len(left) < len(before):
+        setattr(owner, _HOOKS, left)
 
 
 def called(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir.shape import format_shape
+from kernelrt.nn import tree
 from kernelrt.nn.layers import Linear
 from kernelrt.nn.module import Module
 from kernelrt.nn.normalization import (
@@ -38,6 +39,9 @@ __all__ = [
 class _Lazy(Module):
     """A layer without parameters until it is called; then it is one of the class `_becomes`.
 
+    To ask for its parameters or its state before is a StateError. Into which type it is converted,
+    and whether it is frozen, holds for what it makes.
+
     Parameters
     ----------
     *args, **kwargs
@@ -52,6 +56,7 @@ class _Lazy(Module):
         made = inspect.signature(self._becomes.__init__)
         made.bind(self, 1, *args, **kwargs)  # TypeError for what it does not take
         self._arguments = args, kwargs
+        self.__dict__[tree.UNMADE] = {}
 
     def has_uninitialized_params(self) -> bool:
         """Whether the layer was not called yet; one that was is of another class."""
@@ -80,8 +85,13 @@ class _Lazy(Module):
         held = dict(self.__dict__)
         try:
             del self._arguments
+            later = self.__dict__.pop(tree.UNMADE)
             self.__class__ = plain
             plain.__init__(self, x.shape[axis], *args, **kwargs)
+            if "dtype" in later:
+                self.to(later["dtype"])
+            if "requires_grad" in later:
+                self.requires_grad_(later["requires_grad"])
             return self.forward(x)
         except BaseException:
             self.__class__ = kind
@@ -102,7 +112,8 @@ class LazyLinear(_Lazy, Linear):
     """:class:`Linear` without `in_features`, which the first input tells.
 
     It has no parameters until it is called: do that once before an optimizer is made, a state is
-    loaded, or a function that calls it is traced.
+    loaded, or a function that calls it is traced. To ask for them before is a StateError; into
+    which type the layer is converted, and whether it is frozen, holds for those that it makes.
 
     Parameters
     ----------

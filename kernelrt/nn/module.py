@@ -141,7 +141,7 @@ class Module(Observed):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters; or set them to zeros."""
-        for tensor in self.parameters():
+        for tensor in tree.made_parameters(self):
             if set_to_none or tensor.grad is None:
                 tensor.grad = None
             else:
@@ -153,8 +153,12 @@ class Module(Observed):
         Other tensors, as the running mean of a normalization, stay what they are; see
         :func:`kernelrt.nn.parameters`.
         """
-        for tensor in self.parameters():
+        for tensor in tree.made_parameters(self):
             tensor.requires_grad_(requires_grad)
+        for module in self.modules():
+            later = module.__dict__
+            if tree.UNMADE in later:
+                later[tree.UNMADE] = {**later[tree.UNMADE], "requires_grad": requires_grad}
         return self
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:

@@ -10,11 +10,13 @@ from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
-__all__ = ["TRANSIENT", "Branch", "children", "named_objects", "named_parameters", "named_tensors",
-           "parameters", "tensors_by_name"]  # fmt: skip
+__all__ = ["TRANSIENT", "UNMADE", "Branch", "children", "made_parameters", "named_objects",
+           "named_parameters", "named_tensors", "parameters", "tensors_by_name"]  # fmt: skip
 
 #: The attribute of a module that names those that are not saved with it.
 TRANSIENT = "_transient"
+#: The attribute of a module that has no tensors yet: what is to be done with them once it has.
+UNMADE = "_unmade"
 
 _LEAVES = (
     Tensor, types.NoneType, str, int, float, bytes, bytearray, complex, range,
@@ -79,10 +81,20 @@ def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]
     """Every tensor reachable from `root`, with its dotted name.
 
     A tensor that is reachable under several names comes several times.
+
+    Raises
+    ------
+    StateError
+        A module does not have its tensors yet.
     """
     for name, value in named_objects(root, prefix):
         if isinstance(value, Tensor):
             yield name, value
+        elif UNMADE in getattr(value, "__dict__", ()):
+            raise StateError(
+                f"{name or 'module'}: {type(value).__name__} makes its parameters when it is first "
+                "called, and has none before; call the module once with an input"
+            )
 
 
 def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
@@ -125,6 +137,12 @@ def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tens
         if id(tensor) not in seen and is_parameter(tensor):
             seen.add(id(tensor))
             yield name, tensor
+
+
+def made_parameters(root: object) -> list[Tensor]:
+    """The parameters that there are in `root`, also where some modules have theirs yet to make."""
+    found = (value for _, value in named_objects(root) if isinstance(value, Tensor))
+    return list({id(tensor): tensor for tensor in found if is_parameter(tensor)}.values())
 
 
 def parameters(root: object) -> list[Tensor]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import real
+from kernelrt.tensor.arguments import check_floats, real
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import element
@@ -29,11 +29,7 @@ class ActivationMethods(_Below):
 
     def _floats(self, name: str) -> UOp:
         node = self.uop
-        if not node.dtype.is_float:
-            raise DTypeError(
-                f"{name}: expected a floating type, not {node.dtype.name}; cast the tensor "
-                "first, as in x.float()"
-            )
+        check_floats(node.dtype, name)
         return node
 
     def relu(self) -> Self:

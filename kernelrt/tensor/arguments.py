@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._modes import placed, several_of
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
@@ -18,8 +20,12 @@ from kernelrt.tensor.promotion import element, expression
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["PerAxis", "axes_of", "axis_of", "check_sizes", "flag", "integer", "lacking", "own_axis",
-           "per_axis", "real", "shape_of", "size_of", "sized", "whole"]  # fmt: skip
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_floats", "check_sizes", "flag", "integer",
+           "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
+           "tensor_of", "whole"]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
@@ -48,6 +54,26 @@ def flag(value: object, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise DTypeError(f"{name}: expected a bool, not {type(value).__name__} ({value!r})")
     return bool(value)
+
+
+def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
+    """A checked tensor, of a floating type where that is wanted."""
+    from kernelrt.tensor.tensor import Tensor
+
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}")
+    if floats:
+        check_floats(value.dtype, name)
+    return value
+
+
+def check_floats(dtype: DType, name: str) -> None:
+    """Raise DTypeError where a tensor is of no floating type."""
+    if not dtype.is_float:
+        raise DTypeError(
+            f"{name}: expected a floating type, not {dtype.name}; cast the tensor first, as in "
+            "x.float()"
+        )
 
 
 def real(value: object, name: str) -> float:
@@ -138,18 +164,26 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
 
 def sized(function: _F) -> _F:
     """Let what ``*size`` takes come by name, too, as in ``zeros(size=(2, 3))``."""
-    name = function.__name__
+    return sized_after(0)(function)
 
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if "size" in options:
-            if len(args) > own:
-                raise DTypeError(f"{name}: size is given twice; give one of them")
-            args = (*args, options.pop("size"))
-        return function(*args, **options)
 
-    own = function.__code__.co_argcount
-    return cast("_F", call)
+def sized_after(more: int) -> Callable[[_F], _F]:
+    """As :func:`sized`, where up to `more` of what the star takes are no size and come first."""
+
+    def decorate(function: _F) -> _F:
+        several = several_of(function)
+        assert several is not None
+        before = function.__code__.co_argcount + more
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if not options.keys().isdisjoint(several):
+                args = placed(function.__name__, several, before, args, options)
+            return function(*args, **options)
+
+        return cast("_F", call)
+
+    return decorate
 
 
 def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import random
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.drawing import exponentials, positive_rand
 
@@ -131,7 +132,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
     DTypeError
         `input` holds no floats.
     """
-    rate = _floats(input, "input").detach()
+    rate = tensor_of(input, "input", floats=True).detach()
     drawn = draw_poisson(rate, rate.dims, generator)
     return where(rate >= 0, drawn, math.nan).cast(rate.dtype)
 
@@ -154,7 +155,8 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     DTypeError
         One of both holds no floats, or they are of two types.
     """
-    trials, chance = _floats(count, "count").detach(), _floats(prob, "prob").detach()
+    trials = tensor_of(count, "count", floats=True).detach()
+    chance = tensor_of(prob, "prob", floats=True).detach()
     if trials.dtype is not chance.dtype:
         raise DTypeError(
             f"prob: expected {trials.dtype.name} as count is, not {chance.dtype.name}; cast one"
@@ -163,13 +165,3 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     drawn = draw_binomial(trials, chance, shape, generator)
     fine = (trials >= 0) & (chance >= 0) & (chance <= 1)
     return where(fine, drawn, math.nan).cast(trials.dtype)
-
-
-def _floats(given: Any, name: str) -> Tensor:
-    from kernelrt.tensor.tensor import Tensor
-
-    if not isinstance(given, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {type(given).__name__}")
-    if not given.dtype.is_float:
-        raise DTypeError(f"{name}: expected floats, not {given.dtype.name}; cast them")
-    return given

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import flag, integer, real, shape_of
+from kernelrt.tensor.arguments import check_floats, flag, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import detach
 
@@ -49,8 +49,7 @@ class DerivedMethods(_Below):
         """
         if self.ndim != 2:
             raise ShapeError(f"pdist: expected shape (n, m), not {format_shape(self.dims)}")
-        if not self.dtype.is_float:
-            raise DTypeError(f"pdist: expected floats, not {self.dtype.name}; cast them")
+        check_floats(self.dtype, "pdist")
         if not real(p, "p") >= 0:
             raise ShapeError(f"p: expected a number of at least 0, not {p}")
         first, second = np.triu_indices(self._static_size(0, "pdist"), 1)
@@ -85,8 +84,7 @@ class DerivedMethods(_Below):
         Histogram of (hist, bin_edges)
             Both of this type. What lies outside counts nowhere.
         """
-        if not self.dtype.is_float:
-            raise DTypeError(f"histogram: expected floats, not {self.dtype.name}; cast the tensor")
+        check_floats(self.dtype, "histogram")
         x = self._of(detach(self.uop)).reshape(-1)
         edges = x._edges(bins, range)
         count = edges._static_size(0, "histogram") - 1

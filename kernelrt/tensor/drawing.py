@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape, prod
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, hints, random
-from kernelrt.tensor.arguments import axis_of, integer, real, whole
+from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
+from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:
@@ -39,9 +40,11 @@ def exponentials(
     return (-positive_rand(shape, dtype, generator).log()).clamp(min=least)
 
 
-def gumbels(shape: tuple[Dim, ...], dtype: DType) -> Tensor:
+def gumbels(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
     """Numbers drawn from the standard Gumbel distribution."""
-    return -exponentials(shape, dtype).log()
+    return -exponentials(shape, dtype, generator).log()
 
 
 class DrawingMethods(_Below):
@@ -73,7 +76,7 @@ class DrawingMethods(_Below):
         """
         if p is not None:
             return self._hits(_probability(p), generator)
-        self._needs_floats("bernoulli")
+        check_floats(self.dtype, "bernoulli")
         chances = self.detach()
         drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
         return cast("Self", (drawn < chances).cast(self.dtype))
@@ -113,7 +116,7 @@ class DrawingMethods(_Below):
         >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
         tensor([1, 1, 1, 1])
         """  # noqa: E501
-        self._needs_floats("multinomial")
+        check_floats(self.dtype, "multinomial")
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
             raise ShapeError(
@@ -143,8 +146,9 @@ class DrawingMethods(_Below):
         return self._of(checked(found.uop, size))
 
     def gumbel_softmax(
-        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
-    ) -> Self:
+        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
         """Draw from categories with these logits, softly (Jang and others, arXiv:1611.01144).
 
         Parameters
@@ -157,13 +161,15 @@ class DrawingMethods(_Below):
             As in PyTorch, where it does nothing.
         dim : int
             The axis of the categories.
+        generator : Generator, optional
+            What to draw from.
         """
         del eps
-        self._needs_floats("gumbel_softmax")
+        check_floats(self.dtype, "gumbel_softmax")
         axis = axis_of(dim, self.ndim)
         if not real(tau, "tau") > 0:
             raise ShapeError(f"tau: expected a number above 0, not {tau}")
-        noise = gumbels(self.dims, self.dtype)
+        noise = gumbels(self.dims, self.dtype, generator)
         soft = ((self + noise) / tau).softmax(axis)
         if not hard:
             return soft
@@ -178,7 +184,7 @@ class DrawingMethods(_Below):
         self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the normal distribution."""
-        self._needs_floats("normal_")
+        check_floats(self.dtype, "normal_")
         center, spread = real(mean, "mean"), _not_below(std, "std")
         return self._put(random.normal(
             self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
@@ -191,7 +197,7 @@ class DrawingMethods(_Below):
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
             raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
-        self._needs_floats("uniform_")
+        check_floats(self.dtype, "uniform_")
         return self._put(random.uniform(
             self.dims, low=low, high=high, dtype=self.dtype, generator=generator
         ))  # fmt: skip
@@ -200,7 +206,7 @@ class DrawingMethods(_Below):
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign the exponentials of numbers drawn from the normal distribution."""
-        self._needs_floats("log_normal_")
+        check_floats(self.dtype, "log_normal_")
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
         wide = self.dtype.accumulator
@@ -213,7 +219,7 @@ class DrawingMethods(_Below):
         self, lambd: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the exponential distribution of rate `lambd`."""
-        self._needs_floats("exponential_")
+        check_floats(self.dtype, "exponential_")
         if not real(lambd, "lambd") > 0:
             raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
         drawn = exponentials(self.dims, self.dtype.accumulator, generator)
@@ -223,7 +229,7 @@ class DrawingMethods(_Below):
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
         """Assign numbers drawn from the Cauchy distribution."""
-        self._needs_floats("cauchy_")
+        check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
         turn = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
@@ -244,8 +250,7 @@ class DrawingMethods(_Below):
         if isinstance(p, int | float):
             return self._put(self._hits(_probability(p), generator))
         chances = self._lift(p, "p")
-        if not chances.dtype.is_float:
-            raise DTypeError(f"p: expected floats, not {chances.dtype.name}")
+        check_floats(chances.dtype, "p")
         drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
         return self._put((drawn < chances.detach()).cast(self.dtype))
 
@@ -274,10 +279,6 @@ class DrawingMethods(_Below):
         return self._put(_integers(self.dims, first, limit, generator).cast(kind))
 
     # ---- parts
-
-    def _needs_floats(self, name: str) -> None:
-        if not self.dtype.is_float:
-            raise DTypeError(f"{name}: expected floats, not {self.dtype.name}; cast them")
 
     def _hits(self, p: float, generator: Generator | None) -> Self:
         drawn = random.rand(self.dims, dtype=dt.float64, generator=generator) < p
@@ -327,8 +328,9 @@ def _integers(
 
 
 def randperm(
-    n: int, dtype: object = None, *, generator: Generator | None = None
-) -> Tensor:
+    n: int, dtype: object = None, *, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
 
     Examples
@@ -337,16 +339,13 @@ def randperm(
     >>> sorted(krt.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    count = whole(n)
-    if count is None:
-        raise DTypeError(f"n: expected an int, not {type(n).__name__}")
-    if count < 0:
-        raise ShapeError(f"n: expected at least 0, not {count}")
+    check_device(device)
+    count = integer(n, "n", least=0)
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     if count and not wanted.is_float and count - 1 > int(wanted.max):
         raise DTypeError(f"dtype: {wanted.name} does not have all integers up to {count - 1}")
-    if prod((count,)) == 0:
-        return random.randint(0, 1, (0,)).cast(wanted)
+    random.check_asked(wanted, requires_grad=requires_grad)
     # Of 2**53 numbers hardly two are equal; those that are stay in order.
     drawn = random.rand(count, dtype=dt.float64, generator=generator)
-    return drawn.argsort().cast(wanted)
+    out = drawn.argsort().cast(wanted)
+    return out.requires_grad_() if requires_grad else out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.arguments import axes_of, flag, integer, real
+from kernelrt.tensor.arguments import axes_of, flag, integer, real, tensor_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import arange, ones
 from kernelrt.tensor.joining import cat, meshgrid, stack
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["affine_grid", "gradient", "unravel_index", "vander"]
-
-
-def _tensor(given: Any, name: str) -> Tensor:
-    if not isinstance(given, TensorBase):
-        raise DTypeError(f"{name}: expected a Tensor, not {type(given).__name__}")
-    return cast("Tensor", given)
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
@@ -45,13 +39,11 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
     -------
     Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
     """
-    maps = _tensor(theta, "theta")
+    maps = tensor_of(theta, "theta", floats=True)
     sizes = [integer(n, "size", 1) for n in size]
     n = len(sizes) - 2
     if n not in (2, 3):
         raise ShapeError(f"size: expected 4 or 5 numbers, not {len(sizes)}")
-    if not maps.dtype.is_float:
-        raise DTypeError(f"theta: expected floats, not {maps.dtype.name}")
     if maps.shape != (sizes[0], n, n + 1):
         raise ShapeError(
             f"theta: expected shape {(sizes[0], n, n + 1)} beside the size {tuple(sizes)}, not "
@@ -98,7 +90,7 @@ def gradient(
     >>> krt.gradient(krt.tensor([1.0, 4.0, 9.0, 16.0]))
     (tensor([3., 4., 6., 7.]),)
     """
-    values = _tensor(input, "input")
+    values = tensor_of(input, "input")
     axes = axes_of(dim, values.ndim)
     order = integer(edge_order, "edge_order", 1)
     if order > 2:
@@ -121,7 +113,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
         )
     x = x if x.dtype.is_float else x.float()
     if isinstance(spacing, TensorBase):
-        places = _tensor(spacing, "spacing")
+        places = tensor_of(spacing, "spacing")
         if places.shape != (size,):
             raise ShapeError(
                 f"spacing: expected {size} places for axis {axis}, not {format_shape(places.dims)}"
@@ -186,7 +178,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     IndexBoundsError
         At run time: an index does not lie in the shape.
     """
-    given = _tensor(indices, "indices")
+    given = tensor_of(indices, "indices")
     if not given.dtype.is_int:
         raise DTypeError(f"indices: expected integers, not {given.dtype.name}")
     listed = shape if isinstance(shape, tuple | list) else [shape]
@@ -211,7 +203,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     increasing : bool
         Whether they begin with the power 0, and do not end with it.
     """
-    values = _tensor(x, "x")
+    values = tensor_of(x, "x")
     if values.ndim != 1:
         raise ShapeError(f"x: expected one axis, not {format_shape(values.dims)}")
     count = values._static_size(0, "vander") if N is None else integer(N, "N", 0)

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import sized, whole
+from kernelrt.tensor.arguments import check_floats, sized, sized_after, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_device, check_shape
 from kernelrt.tensor.stream import default_generator, source_of
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from kernelrt.tensor.stream import Generator, Transform
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["bernoulli", "get_rng_state", "initial_seed", "kaiming_normal", "kaiming_uniform",
-           "manual_seed", "normal", "rand", "rand_like", "randint", "randint_like", "randn",
-           "randn_like", "seed", "set_rng_state", "uniform", "xavier_normal",
-           "xavier_uniform"]  # fmt: skip
+__all__ = ["bernoulli", "check_asked", "get_rng_state", "initial_seed", "kaiming_normal",
+           "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like", "randint",
+           "randint_like", "randn", "randn_like", "seed", "set_rng_state", "uniform",
+           "xavier_normal", "xavier_uniform"]  # fmt: skip
 
 
 def manual_seed(seed: int) -> Generator:
@@ -127,6 +127,7 @@ def _float_type(dtype: object) -> DType:
     return wanted
 
 
+@sized
 def uniform(
     *size: Any, low: float = 0.0, high: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
@@ -140,9 +141,10 @@ def uniform(
     return out.requires_grad_() if requires_grad else out
 
 
+@sized_after(2)
 def normal(
     *size: Any, mean: Any = 0.0, std: Any = 1.0, dtype: object = None, device: object = None,
-    requires_grad: bool = False, generator: Generator | None = None, **shape: Any,
+    requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers drawn from the normal distribution.
 
@@ -151,10 +153,8 @@ def normal(
     size: ``normal(2, 3, mean=0.0)``.
     """
     check_device(device)
-    place = shape.pop("size", None)
-    if shape:
-        raise TypeError(f"normal() got an unexpected keyword argument {next(iter(shape))!r}")
-    if len(size) == 3 and isinstance(size[2], tuple | list):
+    place = None
+    if len(size) > 1 and isinstance(size[-1], tuple | list):
         *first, place = size
         size = tuple(first)
     if size and (place is not None or any(isinstance(v, TensorBase) for v in size)):
@@ -164,7 +164,7 @@ def normal(
         std, size = rest[0] if rest else std, ()
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
         return _normal_around(mean, std, place, dtype, generator, requires_grad=requires_grad)
-    taken = check_shape(size if place is None else (tuple(place),))
+    taken = check_shape(size if place is None else (place,))
     out = _draw(taken, _normal, _float_type(dtype), std, mean, generator)
     return out.requires_grad_() if requires_grad else out
 
@@ -178,8 +178,8 @@ def _normal_around(
         raise ShapeError("size: tensors of means or deviations have the size themselves")
     given = [v for v in (mean, std) if isinstance(v, TensorBase)]
     for name, value in (("mean", mean), ("std", std)):
-        if isinstance(value, TensorBase) and not value.dtype.is_float:
-            raise DTypeError(f"{name}: expected floats, not {value.dtype.name}")
+        if isinstance(value, TensorBase):
+            check_floats(value.dtype, name)
     kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
     size = broadcast(*(v.dims for v in given))
     noise = _draw(size, _normal, kind.accumulator, generator=generator)
@@ -210,32 +210,49 @@ def randn(
     )
 
 
-def rand_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def rand_like(
+    input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
+    *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """:func:`rand` in the shape and type of `input`."""
-    return rand(*input.shape, dtype=dtype or input.dtype)
+    return uniform(
+        input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
 
 
-def randn_like(input: Any, dtype: object = None) -> Tensor:  # noqa: A002 - torch's name
+def randn_like(
+    input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
+    *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """:func:`randn` in the shape and type of `input`."""
-    return randn(*input.shape, dtype=dtype or input.dtype)
+    return normal(
+        input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
 
 
 def randint_like(
-    input: Any, low: Any, high: Any = None, dtype: object = None  # noqa: A002 - torch's name
-) -> Tensor:
+    input: Any, low: Any = 0, high: Any = None, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
+    requires_grad: bool = False, *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """:func:`randint` in the shape and type of `input`."""
     if high is None:
         low, high = 0, low
-    return randint(low, high, input.shape, dtype=dtype or input.dtype)
+    return randint(
+        low, high, input.shape, dtype or input.dtype, generator, device=device,
+        requires_grad=requires_grad,
+    )  # fmt: skip
 
 
 def randint(
-    low: Any, high: Any, size: Sequence[Dim] | None = None, dtype: object = None,
-    generator: Generator | None = None,
+    low: Any = 0, high: Any = None, size: Sequence[Dim] | None = None, dtype: object = None,
+    generator: Generator | None = None, *, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
 
-    With two arguments they are `high` and `size`, and `low` is 0, as in ``randint(10, (3,))``.
+    Without `high`, or with a size in its place, `low` is that and the interval begins at 0, as in
+    ``randint(10, (3,))``.
 
     Raises
     ------
@@ -244,8 +261,13 @@ def randint(
     DTypeError
         `dtype` does not have all of its numbers.
     """
+    check_device(device)
+    if size is None and isinstance(high, tuple | list):
+        high, size = None, high
+    if high is None:
+        low, high = 0, low
     if size is None:
-        low, high, size = 0, low, high
+        raise DTypeError("size: expected that of the result, as in randint(10, (3,)), not None")
     first, limit = whole(low), whole(high)
     if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
@@ -262,10 +284,21 @@ def randint(
             f"dtype: {wanted.name} does not have all integers from {low} to {high - 1}; choose a "
             "wider type"
         )
+    check_asked(wanted, requires_grad=requires_grad)
+    shape = check_shape((size,))
     if wanted.is_float:
-        return randint(low, high, size, generator=generator).cast(wanted)
+        out = randint(low, high, shape, generator=generator).cast(wanted)
+        return out.requires_grad_() if requires_grad else out
     start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
-    return _draw(check_shape((size,)), _integer, wanted, width, start, generator)
+    return _draw(shape, _integer, wanted, width, start, generator)
+
+
+def check_asked(dtype: DType, *, requires_grad: bool) -> None:
+    """Refuse before anything is drawn what no gradient can be asked of."""
+    if requires_grad and not dtype.is_float:
+        raise GradientError(
+            f"requires_grad: gradients exist for floating types only, not {dtype.name}"
+        )
 
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:
@@ -305,39 +338,59 @@ def _fan(size: tuple[Dim, ...], mode: str) -> int:
     return _fans(size)[mode == "fan_out"]
 
 
+@sized
 def kaiming_uniform(
     *size: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    dtype: object = None, requires_grad: bool = False,
+    dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Weights of shape (out, in, ...) that keep the variance of activations (He et al. 2015)."""
     shape = check_shape(size)
     limit = _gain(nonlinearity, a) * math.sqrt(3 / _fan(shape, mode))
-    return uniform(shape, low=-limit, high=limit, dtype=dtype, requires_grad=requires_grad)
+    return uniform(
+        shape, low=-limit, high=limit, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
 
 
+@sized
 def kaiming_normal(
     *size: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
-    dtype: object = None, requires_grad: bool = False,
+    dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """As :func:`kaiming_uniform`, from the normal distribution."""
     shape = check_shape(size)
     std = _gain(nonlinearity, a) / math.sqrt(_fan(shape, mode))
-    return normal(shape, std=std, dtype=dtype, requires_grad=requires_grad)
+    return normal(
+        shape, std=std, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
 
 
+@sized
 def xavier_uniform(
-    *size: Any, gain: float = 1.0, dtype: object = None, requires_grad: bool = False
-) -> Tensor:
+    *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """Weights that keep the variance forwards and backwards (Glorot and Bengio 2010)."""
     shape = check_shape(size)
     limit = gain * math.sqrt(6 / sum(_fans(shape)))
-    return uniform(shape, low=-limit, high=limit, dtype=dtype, requires_grad=requires_grad)
+    return uniform(
+        shape, low=-limit, high=limit, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
 
 
+@sized
 def xavier_normal(
-    *size: Any, gain: float = 1.0, dtype: object = None, requires_grad: bool = False
-) -> Tensor:
+    *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """As :func:`xavier_uniform`, from the normal distribution."""
     shape = check_shape(size)
     std = gain * math.sqrt(2 / sum(_fans(shape)))
-    return normal(shape, std=std, dtype=dtype, requires_grad=requires_grad)
+    return normal(
+        shape, std=std, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axes_of, axis_of, real, whole
+from kernelrt.tensor.arguments import axes_of, axis_of, flag, real, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
@@ -465,6 +465,4 @@ def _correction(correction: float | None, unbiased: bool | None) -> float:
         return 1 if correction is None else correction
     if correction is not None:
         raise DTypeError("correction, unbiased: expected one of the two")
-    if not isinstance(unbiased, bool):
-        raise DTypeError(f"unbiased: expected a bool, not {type(unbiased).__name__}")
-    return int(unbiased)
+    return int(flag(unbiased, "unbiased"))

@@ -12,7 +12,7 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import axis_of, flag, integer, real
+from kernelrt.tensor.arguments import axis_of, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import picked, sorted_places
@@ -347,8 +347,7 @@ class SelectionMethods(_Below):
             Where the first begins and the last ends, which holds `max`, too. Equal ones stand for
             the least and the greatest element. What lies outside, or is NaN, counts nowhere.
         """
-        if not self.dtype.is_float:
-            raise DTypeError(f"histc: expected floats, not {self.dtype.name}; cast the tensor")
+        check_floats(self.dtype, "histc")
         count = integer(bins, "bins", 1)
         low, high = real(min, "min"), real(max, "max")
         if low > high:

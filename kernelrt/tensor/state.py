@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kernelrt import _locks
 from kernelrt._handle import Roster
 from kernelrt._modes import GRAD, Mode, Setting, local
-from kernelrt.errors import DTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +111,7 @@ def inference_mode(mode: Any = True) -> Any:
 
     Tensors made within it are tensors like any other.
     """
-    return no_grad(mode) if callable(mode) else Mode(GRAD, not _truth(mode, "inference_mode"))
+    return no_grad(mode) if callable(mode) else Mode(GRAD, not _truth(mode))
 
 
 def set_grad_enabled(mode: bool) -> Setting[bool]:
@@ -130,14 +129,14 @@ def set_grad_enabled(mode: bool) -> Setting[bool]:
     >>> y.requires_grad, krt.is_grad_enabled()
     (False, True)
     """
-    return Setting(GRAD, _truth(mode, "set_grad_enabled"))
+    return Setting(GRAD, _truth(mode))
 
 
 def _around(mode: Mode[bool], function: Callable[..., object] | None) -> object:
     return mode if function is None else mode(function)
 
 
-def _truth(mode: object, name: str) -> bool:
-    if not isinstance(mode, bool):
-        raise DTypeError(f"{name}: expected mode to be a bool, not {type(mode).__name__}")
-    return mode
+def _truth(mode: object) -> bool:
+    from kernelrt.tensor.arguments import flag  # which is made of what comes above this
+
+    return flag(mode, "mode")

@@ -8,12 +8,12 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, real
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import axis_of, real, tensor_of
 from kernelrt.tensor.functions import at_least
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.einsum import EinsumMethods as _Below
     from kernelrt.tensor.reduction import Dims
     from kernelrt.tensor.tensor import Tensor
@@ -227,7 +227,7 @@ def std_mean(
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Standard deviation and mean over `dim`; see ``Tensor.std``."""
-    _check_tensor(input, "std_mean")
+    tensor_of(input, "std_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.std(dim, unbiased, keepdim, correction=correction)
     return spread, input.mean(axes, keepdim)
@@ -238,12 +238,7 @@ def var_mean(
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Variance and mean over `dim`; see ``Tensor.var``."""
-    _check_tensor(input, "var_mean")
+    tensor_of(input, "var_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.var(dim, unbiased, keepdim, correction=correction)
     return spread, input.mean(axes, keepdim)
-
-
-def _check_tensor(x: object, name: str) -> None:
-    if not isinstance(x, TensorBase):
-        raise DTypeError(f"{name}: input: expected a Tensor, not {type(x).__name__}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import draw
+from kernelrt._handle import draw, undraw
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
@@ -57,8 +57,8 @@ def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
     return x, y
 
 
-#: Plans that outlast a draw: nobody else has one meanwhile.
-_blocks: dict[tuple[Transform, DType], _Block] = {}
+#: Plans that are not drawing: who does takes one out, so that nobody else has it meanwhile.
+_blocks: dict[tuple[Transform, DType], list[_Block]] = {}
 
 
 class Generator:
@@ -146,6 +146,7 @@ class Generator:
 
     def initial_seed(self) -> int:
         """The number that the stream was started from; one below 0 plus 2**64."""
+        _outside("initial_seed()")
         low, high = (int(word) for word in self._parts()[0]._memory.numpy())
         return high << 32 | low
 
@@ -210,20 +211,36 @@ class Generator:
     def fill(
         self, n: int, transform: Transform, dtype: DType, scale: float, shift: float
     ) -> Buffer:
-        """Compute the next `n` numbers now."""
+        """Compute the next `n` numbers now.
+
+        Where that fails they are not drawn, unless somebody has drawn what comes after them.
+        """
         out = Buffer(n, dtype)
+        target = out.content()
+        taken: list[tuple[int, int, int]] = []
         with state.lock:
+            parts = self._parts()
+            free = _blocks.setdefault((transform, dtype), [])
+            try:
+                block = free.pop()
+            except IndexError:
+                block = _Block(transform, dtype)
+        try:
             # Taken all at once, and computed with memory of its own, by a plan that nobody else
-            # has meanwhile: a finalizer or a handler of a signal may draw at any time.
-            *key, first = draw(*self._parts(), n)
-            kind = transform, dtype
-            block = _blocks.pop(kind, None) or _Block(transform, dtype)
-            target = out.content()
+            # has meanwhile: other threads, finalizers and handlers of signals may draw at any time.
+            with state.lock:
+                draw(*parts, n, taken)
+            [(*key, first)] = taken
             for start in range(0, n, _BLOCK):
                 size = min(_BLOCK, n - start)
                 count = (first + start) % (1 << 64)
                 target[start : start + size] = block.run(key, count, size, scale, shift)
-            _blocks[kind] = block
+        except BaseException:
+            if taken:
+                with state.lock:
+                    undraw(*parts, n, *taken[0])
+            raise
+        free.append(block)
         return out
 
 

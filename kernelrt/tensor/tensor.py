@@ -421,11 +421,12 @@ def _name_methods() -> None:
     """Let errors of calls name the class that users know, whichever part of it has the method."""
     for part in Tensor.__mro__[1:]:
         for value in list(vars(part).values()):
-            function = getattr(value, "__wrapped__", value)  # an operation has a name of its own
-            if isinstance(function, FunctionType) and part.__module__.startswith("kernelrt."):
-                function.__qualname__ = f"Tensor.{function.__name__}"
-                if function is value:
-                    function.__module__ = Tensor.__module__  # where pickle finds it
+            for function in (value, getattr(value, "__wrapped__", None)):
+                # An operation, which is no function, has a name of its own.
+                if isinstance(function, FunctionType) and part.__module__.startswith("kernelrt."):
+                    function.__qualname__ = f"Tensor.{function.__name__}"
+                    if function is value:
+                        function.__module__ = Tensor.__module__  # where pickle finds it
 
 
 _name_methods()

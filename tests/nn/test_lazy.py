@@ -10,7 +10,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
 
 torch = pytest.importorskip("torch")
 
@@ -38,7 +38,6 @@ def test_they_become_plain_layers(name, args, options, shape):
     assert isinstance(ours, getattr(nn, name.removeprefix("Lazy")))
     assert repr(ours).startswith(name)
     assert ours.has_uninitialized_params()
-    assert list(ours.parameters()) == []
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     ours.eval()
     theirs(torch.tensor(x))
@@ -57,6 +56,7 @@ def test_they_become_plain_layers(name, args, options, shape):
 def test_networks_of_lazy_layers_learn():
     net = nn.Sequential(nn.LazyLinear(8), nn.ReLU(), nn.LazyLinear(1))
     x, y = krt.randn(16, 3), krt.randn(16, 1)
+    net.zero_grad()
     twin = pickle.loads(pickle.dumps(copy.deepcopy(net)))  # noqa: S301 - our own bytes
     assert twin(x).shape == net(x).shape
     opt = nn.optim.SGD(net.parameters(), lr=0.1)
@@ -77,6 +77,38 @@ def test_an_instance_alone():
     norm = nn.LazyInstanceNorm1d()
     assert norm(krt.ones(3, 8)).shape == (3, 8)
     assert norm.num_features == 3
+
+
+@pytest.mark.parametrize("ask", [
+    lambda m: nn.optim.SGD(m.parameters(), lr=0.1), lambda m: list(m.named_parameters()),
+    lambda m: nn.parameters({"net": m}), lambda m: m.state_dict(), lambda m: list(m.buffers()),
+    lambda m: m.load_state_dict({}, strict=False),
+])  # fmt: skip
+def test_parameters_that_are_not_there_yet_are_not_left_out(ask):
+    net = nn.Sequential(nn.Linear(3, 3), nn.LazyLinear(4))
+    with pytest.raises(StateError, match=r"1: LazyLinear makes its parameters when .* call the"):
+        ask(net)
+    net(krt.ones(1, 3))
+    ask(net)
+    assert len(list(net.parameters())) == 4
+
+
+@pytest.mark.parametrize(("name", "args", "options", "shape"), CASES)
+def test_what_comes_before_the_first_call_holds_after_it(name, args, options, shape):
+    ours, theirs = (
+        package.nn.Sequential(getattr(package.nn, name)(*args, **options)).half().double()
+        for package in (krt, torch)
+    )
+    ours.requires_grad_(False)
+    x = np.random.default_rng(0).normal(size=shape)
+    ours(krt.tensor(x))
+    theirs(torch.tensor(x))
+    theirs.requires_grad_(False)  # torch refuses it before
+    state = theirs.state_dict(keep_vars=True)
+    assert {n: (p.dtype.name, p.requires_grad) for n, p in ours.state_dict().items()} == {
+        n: (str(p.dtype).removeprefix("torch."), p.requires_grad) for n, p in state.items()
+    }
+    assert len(list(ours.parameters())) == len(list(theirs.parameters()))
 
 
 def test_errors():

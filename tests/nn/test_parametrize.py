@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import pickle
+import types
 
 import numpy as np
 import pytest
@@ -157,6 +160,152 @@ def test_orthogonal(shape, orthogonal_map):
         turned = turned if shape[0] > shape[1] else turned.T
     layer.weight = krt.tensor(turned.astype(np.float32))
     np.testing.assert_allclose(layer.weight.detach().numpy(), turned, atol=1e-5)
+
+
+@pytest.mark.parametrize("fault", ["shape", "raises", "kind"])
+@pytest.mark.parametrize("second", [False, True])
+def test_what_fails_to_register_changes_nothing(fault, second):
+    body = {
+        "shape": {"forward": lambda _, x: x.flatten()},
+        "raises": {"forward": lambda _, x: 1 / 0},
+        "kind": {"forward": lambda _, x: (x, x)},
+    }[fault] | {"right_inverse": lambda _, y: y * 0}
+    layer = nn.Linear(3, 2)
+    if second:
+        parametrize.register_parametrization(layer, "weight", nn.Identity())
+    before = layer.weight.detach().numpy().copy()
+    names = list(layer.state_dict())
+    with pytest.raises((ShapeError, ZeroDivisionError, DTypeError)):
+        parametrize.register_parametrization(layer, "weight", type("Bad", (nn.Module,), body)())
+    np.testing.assert_array_equal(layer.weight.detach().numpy(), before)
+    assert list(layer.state_dict()) == names
+
+
+def test_what_cannot_be_taken_back_changes_nothing():
+    class Pair(nn.Module):
+        parts = staticmethod(lambda w: (w / 2, w / 2))
+
+        def forward(self, a, b):
+            return a + b
+
+        def right_inverse(self, w):
+            return self.parts(w)
+
+    layer, pair = nn.Linear(3, 2), Pair()
+    parametrize.register_parametrization(layer, "weight", pair)
+    before = layer.weight.detach().numpy().copy()
+    for parts, error, text in (
+        (lambda w: (w * 0, w.flatten()), ShapeError, r"gives the shape \(6,\)"),
+        (lambda w: (w * 0,), StateError, "gives 1 tensors, and gave 2 before"),
+        (lambda w: (w * 0, w > 0), DTypeError, "gives bool; .* of float32"),
+        (lambda w: (w * 0, 1.0), DTypeError, "gives Tensors, not float"),
+    ):
+        pair.parts = parts
+        with pytest.raises(error, match=text):
+            layer.weight = krt.ones(2, 3)
+        same(layer.weight, krt.tensor(before), rtol=0, atol=0)
+
+
+#: Ways in which a tensor of a layer comes to be computed, and back.
+WAYS = {
+    "bias": (
+        lambda layer, t: t.parametrize.register_parametrization(layer, "bias", t.double()),
+        lambda layer, t: t.parametrize.remove_parametrizations(layer, "bias"),
+    ),
+    "weight": (lambda layer, t: t.weight_norm(layer), lambda layer, t: t.remove_weight_norm(layer)),
+    "spectrum": (
+        lambda layer, t: t.spectral_norm(layer, "other"),
+        lambda layer, t: t.remove_spectral_norm(layer, "other"),
+    ),
+}  # fmt: skip
+
+
+def tools(package):
+    class Double(package.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    utils = package.nn.utils
+    names = ("weight_norm", "remove_weight_norm", "spectral_norm", "remove_spectral_norm")
+    return types.SimpleNamespace(
+        double=Double, parametrize=utils.parametrize, **{n: getattr(utils, n) for n in names}
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize("order", list(itertools.permutations(WAYS)))
+@pytest.mark.parametrize("back", list(itertools.permutations(WAYS)))
+def test_tensors_computed_in_several_ways_are_taken_back_in_any_order(order, back):
+    weight, other = (np.random.default_rng(i).normal(size=(4, 3)) for i in range(2))
+    layers = []
+    for package in (torch, krt):
+        layer = package.nn.Linear(3, 4).to(package.float64)
+        layer.weight = package.nn.Parameter(package.tensor(weight))
+        layer.other = package.nn.Parameter(package.tensor(other))
+        layer.bias = package.nn.Parameter(package.ones(4, dtype=package.float64))
+        kind = type(layer)
+        for name in order:
+            WAYS[name][0](layer, tools(package))
+        layer.eval()
+        layers.append(layer)
+    theirs, ours = layers
+    assert sorted(ours.state_dict()) == sorted(theirs.state_dict())
+    x = np.ones((2, 3))
+    for i in range(4):
+        same(ours(krt.tensor(x)), theirs(torch.tensor(x)))
+        if i < 3:
+            WAYS[back[i]][1](ours, tools(krt))
+            WAYS[back[i]][1](theirs, tools(torch))
+    assert type(ours) is kind
+    assert sorted(ours.state_dict()) == ["bias", "other", "weight"]
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])  # noqa: S301
+def test_copies_and_pickles(way):
+    layer = nn.Linear(3, 4)
+    layer.other = nn.Parameter(krt.randn(4, 3))
+    parametrize.register_parametrization(layer, "bias", Scaled(2.0))
+    nn.utils.weight_norm(layer)
+    nn.utils.spectral_norm(layer, "other")
+    twin = way(nn.Sequential(layer))[0]
+    x = krt.ones(2, 3)
+    same(twin.eval()(x), layer.eval()(x))
+    same(twin.other, layer.other)
+    nn.utils.remove_weight_norm(twin)
+    parametrize.remove_parametrizations(twin, "bias")
+    nn.utils.remove_spectral_norm(twin, "other")
+    assert type(twin) is nn.Linear
+    before = layer.other_u.numpy().copy()
+    layer.train()(x)  # its own hook still improves what its own weight is made of
+    assert not np.array_equal(layer.other_u.numpy(), before)
+    same(twin(x), layer(x))
+
+
+def test_what_is_computed_from_something_computed():
+    layer = nn.utils.weight_norm(nn.Linear(3, 4))
+    before = layer.weight.detach().numpy().copy()
+    parametrize.register_parametrization(layer, "weight_v", Scaled(3.0))
+    same(layer.weight, krt.tensor(before))
+    with pytest.raises(StateError, match=r"computed from 'weight_v', .* take back what computes"):
+        nn.utils.remove_weight_norm(layer)
+    with pytest.raises(StateError, match="name: 'weight' of Linear is not computed so"):
+        nn.utils.remove_spectral_norm(layer)
+    parametrize.remove_parametrizations(layer, "weight_v")
+    nn.utils.remove_weight_norm(layer)
+    same(layer.weight, krt.tensor(before))
+
+
+class Odd(nn.Linear):
+    def __reduce__(self):
+        return Odd, (self.in_features, self.out_features)
+
+
+def test_a_class_that_says_how_it_is_copied():
+    layer = nn.utils.weight_norm(Odd(2, 2))
+    with pytest.raises(StateError, match=r"Odd says itself how it is copied, .* weight is"):
+        copy.deepcopy(layer)
+    nn.utils.remove_weight_norm(layer)
+    assert type(copy.deepcopy(layer)) is Odd
 
 
 def test_errors():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.errors import DeviceError, DTypeError
+from kernelrt.errors import DeviceError, DTypeError, KernelrtError
 
 torch = pytest.importorskip("torch")
 
@@ -21,6 +23,30 @@ def test_a_size_by_name(name: str) -> None:
         getattr(krt, name)(2, size=(2, 3))
 
 
+@pytest.mark.parametrize("name", [
+    "uniform", "normal", "kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal",
+])  # fmt: skip
+def test_a_size_by_name_of_what_pytorch_has_not(name: str) -> None:
+    for size in ((2, 3), [2, 3]):
+        krt.manual_seed(1)
+        made = getattr(krt, name)(size=size, dtype=krt.float64)
+        krt.manual_seed(1)
+        assert made.equal(getattr(krt, name)(2, 3, dtype=krt.float64))
+    with pytest.raises(DTypeError, match=f"{name}: size is given twice"):
+        getattr(krt, name)(2, 3, 4, size=(2, 3))
+
+
+def test_a_size_by_name_after_a_mean_and_a_deviation() -> None:
+    for k in (torch, krt):
+        for made in (
+            k.normal(4.0, 0.0, size=(2, 3)), k.normal(mean=4.0, std=0.0, size=(2, 3)),
+            k.normal(4.0, std=0.0, size=[2, 3]), k.normal(4.0, 0.0, (2, 3)),
+        ):  # fmt: skip
+            assert made.tolist() == [[4.0] * 3] * 2
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sizes'"):
+        krt.normal(sizes=(2, 3))  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("name", ["new_zeros", "new_ones", "new_empty"])
 def test_a_size_by_name_of_another_tensor(name: str) -> None:
     x = krt.ones(1, dtype="int32")
@@ -28,6 +54,48 @@ def test_a_size_by_name_of_another_tensor(name: str) -> None:
     assert getattr(x, name)(size=(4,)).dtype is krt.int32
     with pytest.raises(DTypeError, match=f"{name}: size is given twice"):
         getattr(x, name)(2, size=(2, 3))
+
+
+#: What draws, given a package and what all of them take; and whether it is of integers.
+KINDS: dict[str, tuple[Any, bool]] = {
+    "rand": (lambda k, **o: k.rand((2, 3), **o), False),
+    "randn": (lambda k, **o: k.randn(2, 3, **o), False),
+    "normal": (lambda k, **o: k.normal(1.0, 2.0, (2, 3), **o), False),
+    "rand_like": (lambda k, **o: k.rand_like(k.ones(2, 3), **o), False),
+    "randn_like": (lambda k, **o: k.randn_like(k.ones(2, 3), **o), False),
+    "randint_like": (lambda k, **o: k.randint_like(k.ones(2, 3), high=9, **o), True),
+    "randint": (lambda k, **o: k.randint(high=9, size=(2, 3), **o), True),
+    "randint from": (lambda k, **o: k.randint(-2, 9, (2, 3), **o), True),
+    "randint to": (lambda k, **o: k.randint(9, (2, 3), **o), True),
+    "randperm": (lambda k, **o: k.randperm(9, **o), True),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_draws_takes_the_same_names(name: str) -> None:
+    make, whole = KINDS[name]
+    for k in (torch, krt):
+        states = []
+        for _ in range(2):
+            g = k.Generator().manual_seed(5)
+            made = make(k, dtype=k.float64, device="cpu", requires_grad=True, generator=g)
+            assert made.dtype is k.float64
+            assert made.requires_grad
+            assert made.is_leaf
+            states.append((made.tolist(), g.get_state().tolist()))
+        assert states[0] == states[1]
+        assert states[0][1] != k.Generator().manual_seed(5).get_state().tolist()
+        with pytest.raises((RuntimeError, KernelrtError)):
+            make(k, device="nowhere")
+        if whole:
+            with pytest.raises((RuntimeError, KernelrtError), match="gradients"):
+                make(k, requires_grad=True, dtype=k.int64)
+    krt.manual_seed(2)
+    before = krt.get_rng_state()
+    for wrong in ({"device": "nowhere"}, {"requires_grad": True, "dtype": "int64"}):
+        with pytest.raises(KernelrtError):
+            make(krt, **wrong)
+    assert krt.get_rng_state().equal(before)
 
 
 def test_numpys_name_of_several_axes() -> None:

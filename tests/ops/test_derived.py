@@ -85,7 +85,7 @@ def test_parts_of_factors():
 NAN = float("nan")
 WRONG = [
     (lambda: krt.ones(3).pdist(), ShapeError, r"pdist: expected shape \(n, m\)"),
-    (lambda: krt.arange(3).histogram(2), DTypeError, "histogram: expected floats, not int64"),
+    (lambda: krt.arange(3).histogram(2), DTypeError, "histogram: expected a floating type"),
     (lambda: krt.ones(3).histogram(krt.ones(1)), ShapeError, "bins: expected a vector of at"),
     (lambda: krt.ones(3).histogram(2, range=(2, 1)), ShapeError, "range: expected its ends in or"),
     (lambda: krt.ones(3).histogram(2, weight=krt.ones(2)), ShapeError, "weight: expected the sha"),

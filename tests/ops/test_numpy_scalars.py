@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.errors import DTypeError
 
 IMAGE = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32)
 FILTERS = np.random.default_rng(2).standard_normal((2, 4, 3, 3)).astype(np.float32)
@@ -118,3 +119,54 @@ def test_other_functions_of_numpy_tell_the_way_out():
     total += x
     assert isinstance(total, krt.Tensor)
     assert (ARRAY == [3, 2, 1]).all()
+
+
+def within(mode, value):
+    with mode(value):
+        return krt.is_grad_enabled()
+
+
+def refuses(value):
+    krt.distributions.Normal(0.0, 1.0, validate_args=value)
+    try:
+        krt.distributions.Normal(0.0, -1.0, validate_args=value)
+    except krt.errors.KernelrtError:
+        return True
+    return False
+
+
+#: What takes a bool, and what is to be seen of it.
+FLAGS = {
+    "mode": lambda v: within(krt.set_grad_enabled, v),
+    "unbiased": lambda v: krt.tensor([1.0, 3.0]).var(0, v).item(),
+    "shuffle": lambda v: type(krt.data.DataLoader([1, 2], shuffle=v).sampler).__name__,
+    "drop_last": lambda v: len(krt.data.DataLoader([1, 2, 3], 2, drop_last=v)),
+    "drop_last ": lambda v: len(krt.data.BatchSampler([1, 2, 3], 2, v)),
+    "shuffle ": lambda v: krt.data.batches(np.arange(4), shuffle=v).shuffle,
+    "drop_last  ": lambda v: len(krt.data.batches(np.arange(3), batch_size=2, drop_last=v)),
+    "validate_args": refuses,
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_bool_is_pythons_or_numpys_everywhere(name):
+    call, word = FLAGS[name], name.strip()
+    assert call(np.True_) == call(True)
+    assert call(np.False_) == call(False) != call(True)
+    for wrong in (1, "yes", np.int64(0)):
+        kind = type(wrong).__name__
+        with pytest.raises(DTypeError, match=f"{word}: expected a bool, not {kind}"):
+            call(wrong)
+
+
+@pytest.mark.parametrize(("call", "name"), [
+    (krt.poisson, "input"), (lambda x: krt.binomial(krt.ones(3), x), "prob"),
+    (lambda x: krt.nn.functional.affine_grid(x, (1, 1, 2, 2)), "theta"),
+    (lambda x: krt.ones(3).bernoulli_(x), "p"), (lambda x: krt.normal(x, 1.0), "mean"),
+    (lambda x: x.silu(), "silu"), (lambda x: x.histc(), "histc"),
+    (lambda x: x.multinomial(1), "multinomial"),
+])  # fmt: skip
+def test_what_is_of_floats_says_so_in_one_way(call, name):
+    text = f"{name}: expected a floating type, not int64; cast the tensor first, as in x.float"
+    with pytest.raises(DTypeError, match=text):
+        call(krt.arange(3))

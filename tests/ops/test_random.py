@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from support.reference import evaluate
 import kernelrt as krt
 from kernelrt.errors import DeviceError, DTypeError, JitError, ShapeError
 from kernelrt.ir import UOp
-from kernelrt.tensor import Trace, build
+from kernelrt.tensor import Trace, build, stream
 from kernelrt.tensor.stream import threefry
 
 # Known answers published with the Random123 library (threefry2x32, 20 rounds).
@@ -221,6 +222,129 @@ def test_a_traced_function_draws_from_a_generator():
     np.testing.assert_array_equal(drawn, krt.rand(12, generator=g.manual_seed(3)).numpy())
 
 
+def test_gumbel_softmax_draws_from_a_generator():
+    x, before = krt.randn(3, 4), krt.get_rng_state()
+    one, two = (
+        krt.nn.functional.gumbel_softmax(x, generator=krt.Generator().manual_seed(3))
+        for _ in range(2)
+    )
+    assert one.equal(two)
+    assert krt.get_rng_state().equal(before)
+
+
+def test_a_size_is_needed():
+    with pytest.raises(krt.DTypeError, match=r"size: expected .* randint\(10, \(3,\)\), not None"):
+        krt.randint(10)
+
+
+@pytest.mark.parametrize("ask", [krt.initial_seed, krt.get_rng_state, krt.seed])
+def test_what_a_replay_would_not_see_is_refused_in_a_trace(ask):
+    @krt.jit
+    def step(x):
+        ask()
+        return x + 1
+
+    with pytest.raises(krt.JitError, match=r"inside a traced function .* call it outside"):
+        step(krt.ones(2))
+
+
+def test_others_compute_while_numbers_are_drawn(monkeypatch):
+    run, begun, go_on = stream._Block.run, threading.Event(), threading.Event()
+
+    def wait(*args):
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert go_on.wait(60)
+        return run(*args)
+
+    g = krt.Generator().manual_seed(4)
+    wanted = [krt.rand(6, generator=g).tolist(), krt.rand(3, generator=g).tolist()]
+    g.manual_seed(4)
+    monkeypatch.setattr(stream._Block, "run", wait)
+    drawn = []
+    other = threading.Thread(target=lambda: drawn.append(krt.rand(6, generator=g).tolist()))
+    other.start()
+    try:
+        assert begun.wait(60)
+        # A lock that is held while numbers are computed would let neither of these end.
+        mine = []
+        beside = threading.Thread(
+            target=lambda: mine.append((krt.ones(3) + 1).sum().item()), daemon=True
+        )
+        beside.start()
+        beside.join(60)
+        assert mine == [6.0]
+        assert krt.rand(3, generator=g).tolist() == wanted[1]
+    finally:
+        go_on.set()
+        other.join()
+    assert drawn == wanted[:1]
+
+
+def test_threads_draw_each_number_once():
+    g, n, rounds = krt.Generator().manual_seed(8), 40000, 12
+    wanted = krt.rand(4 * rounds * n, dtype="float64", generator=g).numpy().reshape(-1, n)
+    g.manual_seed(8)
+    drawn = []
+
+    def draw():
+        for _ in range(rounds):
+            drawn.append(krt.rand(n, dtype="float64", generator=g).numpy())  # noqa: PERF401
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    order = {row[0]: row for row in wanted}
+    assert len(drawn) == len({row[0] for row in drawn}) == len(order)
+    for row in drawn:
+        np.testing.assert_array_equal(row, order[row[0]])
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_numbers_that_could_not_be_computed_are_not_drawn(monkeypatch, error, calls):
+    run, left = stream._Block.run, [calls]
+
+    def fail(*args):
+        left[0] -= 1
+        if not left[0]:
+            raise error
+        return run(*args)
+
+    g = krt.Generator().manual_seed(6)
+    krt.rand(5, generator=g)
+    before = g.get_state()
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._Block, "run", fail)
+        with pytest.raises(error):
+            krt.rand(40000, generator=g)
+    assert g.get_state().equal(before)
+    again = krt.rand(4, generator=g)
+    assert again.equal(krt.rand(4, generator=g.set_state(before)))
+
+
+@pytest.mark.parametrize("act", [
+    lambda g: krt.rand(3, generator=g), lambda g: g.manual_seed(9), lambda g: g.set_state(
+        krt.Generator().manual_seed(3).get_state())])  # fmt: skip
+def test_what_others_did_to_the_stream_stays(monkeypatch, act):
+    g, model = krt.Generator().manual_seed(6), krt.Generator().manual_seed(6)
+    run = stream._Block.run
+
+    def fail(*args):
+        monkeypatch.setattr(stream._Block, "run", run)
+        act(g)
+        raise MemoryError
+
+    monkeypatch.setattr(stream._Block, "run", fail)
+    with pytest.raises(MemoryError):
+        krt.rand(7, generator=g)
+    krt.rand(7, generator=model)
+    act(model)
+    assert g.get_state().equal(model.get_state())
+
+
 def test_bad_generators():
     with pytest.raises(DTypeError, match=r"generator: expected a kernelrt\.Generator, not int"):
         krt.rand(2, generator=3)
@@ -252,7 +376,7 @@ def test_counts():
     assert np.isnan(krt.poisson(krt.tensor([-1.0, math.nan])).numpy()).all()
     bad = krt.binomial(krt.tensor([-1.0, 3.0, 3.0]), krt.tensor([0.5, 1.5, -0.5])).numpy()
     assert np.isnan(bad).all()
-    with pytest.raises(DTypeError, match="input: expected floats, not int64"):
+    with pytest.raises(DTypeError, match="input: expected a floating type, not int64"):
         krt.poisson(krt.arange(3))
     with pytest.raises(DTypeError, match="prob: expected float32 as count is, not float64"):
         krt.binomial(krt.ones(3), krt.ones(3, dtype="float64"))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import real
+from kernelrt.tensor.arguments import check_floats, real
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.joining import stack
 from kernelrt.tensor.state import no_grad
@@ -82,8 +82,7 @@ def get_total_norm(
 
 
 def _norm(x: Tensor, order: float) -> Tensor:
-    if not x.dtype.is_float:
-        raise DTypeError(f"tensors: expected floats, not {x.dtype.name}")
+    check_floats(x.dtype, "tensors")
     return x.norm(order)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
+from kernelrt.nn.computed import computed_by, let_compute, let_hold
+from kernelrt.nn.hooks import dropped
 from kernelrt.nn.module import Module
 from kernelrt.nn.spatial import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from kernelrt.tensor import Tensor
@@ -13,15 +15,71 @@ from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.random import normal
 from kernelrt.tensor.state import no_grad
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["norm_along", "remove_spectral_norm", "remove_weight_norm", "spectral_norm",
            "weight_norm"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
-#: Where a class whose instance has a computed weight keeps what it was, by the weight's name.
-_BEFORE = "_before_"
+
+class _Norm:
+    """Computes a weight from tensors whose names begin with its own."""
+
+    ends: ClassVar[tuple[str, ...]]
+
+    def read(self, module: Any, name: str) -> Tensor:
+        raise NotImplementedError
+
+    def write(self, module: Any, name: str, value: object) -> None:  # noqa: ARG002 - as others have it
+        raise StateError(
+            f"{name}: {type(module).__name__} computes it from other tensors; assign to those"
+        )
+
+
+class _OfLength(_Norm):
+    """A direction that is given a length."""
+
+    ends = ("g", "v")
+
+    def __init__(self, axis: int | None) -> None:
+        self.axis = axis
+
+    def read(self, module: Any, name: str) -> Tensor:
+        direction, length = getattr(module, f"{name}_v"), getattr(module, f"{name}_g")
+        out: Tensor = direction * (length / norm_along(direction, self.axis))
+        return out
+
+
+class _OfGreatest(_Norm):
+    """A matrix over its greatest singular value, and the hook that finds that."""
+
+    ends = ("orig", "u", "v")
+
+    def __init__(self, name: str, axis: int, rounds: int, least: float) -> None:
+        self.name, self.axis, self.rounds, self.least = name, axis, rounds, least
+
+    def matrix(self, module: Any) -> Tensor:
+        w: Tensor = getattr(module, f"{self.name}_orig")
+        return w.movedim(self.axis, 0).flatten(1) if w.ndim > 1 else w.unsqueeze(1)
+
+    def _vectors(self, module: Any) -> tuple[Tensor, Tensor]:
+        return getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
+
+    def __call__(self, module: Module, _args: object) -> None:
+        if not module.training:
+            return
+        u, v = self._vectors(module)
+        with no_grad():
+            w = self.matrix(module).detach()
+            left, right = u.detach(), v.detach()
+            for _ in range(self.rounds):
+                right = (w.mT @ left).normalize(dim=0, eps=self.least)
+                left = (w @ right).normalize(dim=0, eps=self.least)
+            u.assign(left)
+            v.assign(right)
+
+    def read(self, module: Any, name: str) -> Tensor:
+        u, v = (vector.detach() for vector in self._vectors(module))
+        out: Tensor = getattr(module, f"{name}_orig") / (u * (self.matrix(module) @ v)).sum()
+        return out
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
@@ -47,22 +105,16 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     axis = None if dim is None else axis_of(dim, weight.ndim)
     v = weight.detach().clone()
     g = norm_along(v, axis)
-
-    def computed(layer: Any) -> Tensor:
-        direction, length = getattr(layer, f"{name}_v"), getattr(layer, f"{name}_g")
-        out: Tensor = direction * (length / norm_along(direction, axis))
-        return out
-
     delattr(module, name)
     setattr(module, f"{name}_g", g.detach().requires_grad_())
     setattr(module, f"{name}_v", v.requires_grad_())
-    _derive(module, name, computed)
+    let_compute(module, name, _OfLength(axis))
     return module
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
     """Let the weight that :func:`weight_norm` computes be a parameter again."""
-    return _restore(module, name, (f"{name}_g", f"{name}_v"))
+    return _restore(module, name, _OfLength)
 
 
 def spectral_norm(
@@ -101,42 +153,21 @@ def spectral_norm(
         dim = 1 if isinstance(module, turned) else 0
     axis = axis_of(dim, weight.ndim)
 
-    def matrix(layer: Any) -> Tensor:
-        w: Tensor = getattr(layer, f"{name}_orig")
-        return w.movedim(axis, 0).flatten(1) if w.ndim > 1 else w.unsqueeze(1)
-
-    def improve(layer: Module, _args: object) -> None:
-        if not layer.training:
-            return
-        u, v = getattr(layer, f"{name}_u"), getattr(layer, f"{name}_v")
-        with no_grad():
-            w = matrix(layer).detach()
-            left, right = u.detach(), v.detach()
-            for _ in range(rounds):
-                right = (w.mT @ left).normalize(dim=0, eps=least)
-                left = (w @ right).normalize(dim=0, eps=least)
-            u.assign(left)
-            v.assign(right)
-
-    def computed(layer: Any) -> Tensor:
-        u, v = getattr(layer, f"{name}_u").detach(), getattr(layer, f"{name}_v").detach()
-        out: Tensor = getattr(layer, f"{name}_orig") / (u * (matrix(layer) @ v)).sum()
-        return out
-
+    made = _OfGreatest(name, axis, rounds, least)
     delattr(module, name)
     setattr(module, f"{name}_orig", weight)
-    rows, columns = matrix(module).shape
+    rows, columns = made.matrix(module).shape
     for end, size in (("u", rows), ("v", columns)):
         start = normal(size, dtype=weight.dtype).normalize(dim=0, eps=least)
         module.register_buffer(f"{name}_{end}", start.detach())
-    handle = module.register_forward_pre_hook(improve)
-    _derive(module, name, computed, handle.remove)
+    module.register_forward_pre_hook(made)
+    let_compute(module, name, made)
     return module
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
     """Let the weight that :func:`spectral_norm` computes be a parameter again."""
-    return _restore(module, name, tuple(f"{name}_{end}" for end in ("orig", "u", "v")))
+    return _restore(module, name, _OfGreatest)
 
 
 def norm_along(v: Tensor, axis: int | None) -> Tensor:
@@ -157,38 +188,22 @@ def _own(module: Module, name: str) -> Tensor:
     return weight
 
 
-def _derive(
-    module: Module, name: str, computed: Callable[[Any], Tensor],
-    undo: Callable[[], None] | None = None,
-) -> None:  # fmt: skip
-    """Let `name` be computed where it is read: this module gets a class of its own for that."""
-    kind = type(module)
-
-    def refused(_layer: Any, _value: object) -> NoReturn:
-        raise StateError(
-            f"{name}: {kind.__name__} computes it from other tensors; assign to those"
-        )
-
-    body = {
-        name: property(computed, refused), f"{_BEFORE}{name}": (kind, undo),
-        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
-    }  # fmt: skip
-    module.__class__ = type(kind.__name__, (kind,), body)
-
-
-def _restore(module: M, name: str, sources: tuple[str, ...]) -> M:
-    before = vars(type(module)).get(f"{_BEFORE}{name}")
-    if before is None or any(source not in module.__dict__ for source in sources):
-        raise StateError(
-            f"name: {name!r} of {type(module).__name__} is not computed so, or another weight is "
-            "since; take that one back first"
-        )
-    kind, undo = before
+def _restore(module: M, name: str, kind: type[_Norm]) -> M:
+    given: Any = module
+    found = computed_by(module, name) if isinstance(given, Module) else None
+    if not isinstance(found, kind):
+        raise StateError(f"name: {name!r} of {type(module).__name__} is not computed so")
+    sources = [f"{name}_{end}" for end in found.ends]
+    for source in sources:
+        if source not in module.__dict__:
+            raise StateError(
+                f"name: {name!r} is computed from {source!r}, which {type(module).__name__} does "
+                "not hold itself; take back what computes that first"
+            )
     with no_grad():
         weight = getattr(module, name).detach().clone()
-    if undo is not None:
-        undo()
-    module.__class__ = kind
+    dropped(module, found)
+    let_hold(module, name)
     for source in sources:
         delattr(module, source)
     setattr(module, name, weight.requires_grad_())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
+from kernelrt.nn.computed import let_compute, let_hold
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor, build
 from kernelrt.tensor.base import is_parameter
@@ -18,8 +19,6 @@ __all__ = ["ParametrizationList", "is_parametrized", "register_parametrization",
            "remove_parametrizations"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
-#: Where a class that was made for a module keeps the one it had before.
-_KIND = "_kind_before"
 #: The attribute with what computes tensors, by their names.
 _HELD = "parametrizations"
 
@@ -33,17 +32,17 @@ class ParametrizationList(Module):
         What the first one takes; ``original0``, ``original1`` ... where it takes several.
     """
 
-    def __init__(self, first: Module, value: Tensor) -> None:
+    def __init__(self, first: Module, value: Tensor, unsafe: bool = False) -> None:
         self._steps: tuple[Module, ...] = (first,)
-        made = _inverse(first, value)
-        self._several = isinstance(made, tuple | list)
-        for name, part in zip(self._names(made), _listed(made), strict=True):
-            setattr(self, name, _own(part, like=value, alone=not self._several))
-
-    def _names(self, made: object) -> list[str]:
-        if not self._several:
-            return ["original"]
-        return [f"original{i}" for i in range(len(_listed(made)))]
+        with no_grad():
+            made = _inverse(first, value)
+            parts = _listed(made)
+            _check(first(*parts), value, unsafe)
+        # Nothing was changed so far.
+        several = isinstance(made, tuple | list)
+        for i, part in enumerate(parts):
+            name = f"original{i}" if several else "original"
+            setattr(self, name, _own(part, like=value, alone=not several))
 
     @property
     def originals(self) -> list[Tensor]:
@@ -64,8 +63,9 @@ class ParametrizationList(Module):
             made: Any = value
             for step in self._steps[::-1]:
                 made = _inverse(step, made)
-            parts = _listed(made)
-            for original, part in zip(self.originals, parts, strict=True):
+            parts, originals = _listed(made), self.originals
+            _check_parts(parts, originals)
+            for original, part in zip(originals, parts, strict=True):
                 original.assign(part)
 
     def append(self, step: Module) -> None:
@@ -102,7 +102,32 @@ class _Held(Module):
 
 
 def _listed(made: Any) -> list[Tensor]:
-    return list(made) if isinstance(made, tuple | list) else [made]
+    parts = list(made) if isinstance(made, tuple | list) else [made]
+    for part in parts:
+        if not isinstance(part, Tensor):
+            raise DTypeError(
+                f"parametrization: right_inverse gives Tensors, not {type(part).__name__}"
+            )
+    return parts
+
+
+def _check_parts(parts: list[Tensor], originals: list[Tensor]) -> None:
+    if len(parts) != len(originals):
+        raise StateError(
+            f"parametrization: right_inverse gives {len(parts)} tensors, and gave "
+            f"{len(originals)} before"
+        )
+    for part, original in zip(parts, originals, strict=True):
+        if not build.same_shape(part.dims, original.dims):
+            raise ShapeError(
+                f"parametrization: right_inverse gives the shape {format_shape(part.dims)}; what "
+                f"it is assigned to has {format_shape(original.dims)}"
+            )
+        if part.dtype.is_float is not original.dtype.is_float:
+            raise DTypeError(
+                f"parametrization: right_inverse gives {part.dtype.name}; what it is assigned to "
+                f"is of {original.dtype.name}"
+            )
 
 
 def _inverse(step: Module, value: Any) -> Any:
@@ -110,11 +135,7 @@ def _inverse(step: Module, value: Any) -> Any:
     return value if found is None else found(value)
 
 
-def _own(part: object, like: Tensor, *, alone: bool) -> Tensor:
-    if not isinstance(part, Tensor):
-        raise DTypeError(
-            f"parametrization: right_inverse gives Tensors, not {type(part).__name__}"
-        )
+def _own(part: Tensor, like: Tensor, *, alone: bool) -> Tensor:
     if part is like:
         return part
     if alone and build.same_shape(part.dims, like.dims) and part.dtype is like.dtype:
@@ -187,16 +208,14 @@ def register_parametrization(
     value = module.__dict__.get(tensor_name)
     if not isinstance(value, Tensor):
         raise StateError(f"tensor_name: {type(module).__name__} has no tensor {tensor_name!r}")
-    made = ParametrizationList(parametrization, value)
-    with no_grad():
-        _check(made(), value, unsafe)
+    made = ParametrizationList(parametrization, value, unsafe)
     delattr(module, tensor_name)
     held = module.__dict__.get(_HELD)
     if held is None:
         held = _Held()
         setattr(module, _HELD, held)
     setattr(held, tensor_name, made)
-    _let_compute(module)
+    let_compute(module, tensor_name, _Listed())
     return module
 
 
@@ -212,28 +231,16 @@ def _check(made: object, before: Tensor, unsafe: bool) -> None:
         )
 
 
-def _let_compute(module: Module) -> None:
-    """Give the module a class in which its tensors are computed; its own where none are."""
-    kind = vars(type(module)).get(_KIND, type(module))
-    names = list(_lists(module))
-    body: dict[str, Any] = {
-        _KIND: kind, "__module__": kind.__module__, "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-    }  # fmt: skip
-    body |= {name: _computed(name) for name in names}
-    module.__class__ = type(kind.__name__, (kind,), body) if names else kind
+class _Listed:
+    """Computes what the list of the name gives."""
 
-
-def _computed(name: str) -> property:
-    def read(module: Any) -> Tensor:
+    def read(self, module: Any, name: str) -> Tensor:
         return _lists(module)[name]()
 
-    def write(module: Any, value: Tensor) -> None:
+    def write(self, module: Any, name: str, value: object) -> None:
         if not isinstance(value, Tensor):
             raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
         _lists(module)[name].right_inverse(value)
-
-    return property(read, write)
 
 
 def remove_parametrizations(
@@ -267,7 +274,7 @@ def remove_parametrizations(
         value = original
     held = module.__dict__[_HELD]
     delattr(held, tensor_name)
-    _let_compute(module)
+    let_hold(module, tensor_name)
     if not _lists(module):
         delattr(module, _HELD)
     setattr(module, tensor_name, value)
