@@ -13,9 +13,9 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, state
+from kernelrt.tensor import build, grads, handles, state
 from kernelrt.tensor.arguments import own_axis
-from kernelrt.tensor.assign import assign
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
     Kept,
     Leaf,
@@ -29,6 +29,7 @@ from kernelrt.tensor.marks import (
 )
 
 if TYPE_CHECKING:
+    from weakref import WeakValueDictionary
 
     import numpy as np
 
@@ -53,14 +54,15 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_home", "_whose")
+    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_handles", "_home", "_whose")
 
     _born: Trace | None
     _former: Leaf  # set where the tensor was told not to require a gradient any more
     _grad: Self | Home | Spent | None
+    _handles: WeakValueDictionary[int, TensorBase]  # by identity; set where `data` was taken
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _whose: Self  # set where this is the `data` of a tensor, which is written with it
+    _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
     def _of(cls, node: UOp) -> Self:
@@ -141,6 +143,8 @@ class TensorBase(ArrayHandle):
                 self._enter()
         trace = state.local.trace
         if trace is not None:
+            if (owner := getattr(self, "_whose", None)) is not None:
+                return handles.read(self, owner)
             trace.check_alone(self, "is read")
             assigned = trace.assigned_to(self)
             if assigned is not None:
@@ -151,7 +155,7 @@ class TensorBase(ArrayHandle):
     def _recorded(self) -> UOp:
         """The node with its history, also where none is recorded."""
         node = self.uop
-        if state.local.grad:
+        if state.local.grad or hasattr(self, "_whose"):
             return node
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
@@ -251,7 +255,7 @@ class TensorBase(ArrayHandle):
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
-        assign(self, value)
+        assign_all([(self, value)])
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""

@@ -114,7 +114,8 @@ class InPlaceMethods(_Below):
         if traced and is_number(self.uop):
             return NotImplemented
         new = rule(self, other)
-        if not traced and self.is_realized and not self._is_parameter and state.local.grad and (
+        stored = self.is_realized and not self._is_parameter and not hasattr(self, "_whose")
+        if not traced and stored and state.local.grad and (
             self.requires_grad or new.requires_grad
         ):  # fmt: skip
             return new
