@@ -25,11 +25,12 @@ from kernelrt.tensor.marks import (
     has_history,
     lineage,
     mark,
-    origins,
+    marked_anew,
 )
+from kernelrt.tensor.window import VIEWING, viewed_by
 
 if TYPE_CHECKING:
-    from weakref import WeakValueDictionary
+    import weakref
 
     import numpy as np
 
@@ -54,14 +55,16 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_handles", "_home", "_whose")
+    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_handles", "_home", "_viewed",
+                 "_whose")  # fmt: skip
 
     _born: Trace | None
     _former: Leaf  # set where the tensor was told not to require a gradient any more
     _grad: Self | Home | Spent | None
-    _handles: WeakValueDictionary[int, TensorBase]  # by identity; set where `data` was taken
+    _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
+    _viewed: weakref.ref[Buffer]  # set where PyTorch would share its memory
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
@@ -201,6 +204,8 @@ class TensorBase(ArrayHandle):
 
         A history stays beside them unless it went stale.
         """
+        if node.op in VIEWING and (viewed := viewed_by(node)) is not None:
+            self._viewed = viewed
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
         known = not self._plain and lineage(node)
@@ -416,11 +421,11 @@ class TensorBase(ArrayHandle):
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
-            trace.record(self, _marked_anew(assigned, before, leaf))
+            trace.record(self, marked_anew(assigned, before, leaf))
         done = False
         while not done:  # else interrupting code has computed it, or assigned to it
             node = self._entered()
-            done = become(self, node, leaf, _marked_anew(node, before, leaf), state.flips)
+            done = become(self, node, leaf, marked_anew(node, before, leaf), state.flips)
 
     def _never_required(self) -> None:
         """Forget that it was a parameter, which is frozen now."""
@@ -468,18 +473,6 @@ class TensorBase(ArrayHandle):
 
     def __hash__(self) -> int:
         return id(self)
-
-
-def _marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
-    """`node` with the mark `leaf` for the one `before`.
-
-    Marks must not pile up, or the graph grows, and takes another plan, with each change.
-    """
-    if before is not None and node.op is Op.DETACH and node.arg is before:
-        node = node.src[0]
-    if leaf is not None:
-        return mark(node, leaf)
-    return detach(node) if lineage(node) or origins(node)[1] else node
 
 
 def is_parameter(tensor: TensorBase) -> bool:

@@ -81,8 +81,8 @@ class InPlaceMethods(_Below):
                 "writing to storage keeps no history; write another name on the left, as in "
                 "y = x + 1, or x += y, which gives the name to another tensor then"
             )
-        if name.endswith("_"):  # x[i] += 1 then assigns the result to x[i]
-            hints.tell_view(self, name)
+        # x[i] += 1 then assigns the result to x[i]
+        (hints.tell_view if name.endswith("_") else hints.note_view)(self, name)
         self._become_value(new, new, history=history)
         return self
 

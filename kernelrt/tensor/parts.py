@@ -64,6 +64,7 @@ class PartMethods(_Below):
             The value has a history, or the tensor has one and is no parameter, and the storage of
             the tensor would lose it.
         """
+        hints.withdraw(value)
         new = self._new_elements(value)
         if state.local.trace is None:
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed

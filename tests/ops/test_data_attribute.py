@@ -189,8 +189,8 @@ def _of_a_gradient(_: Any, p: Any) -> None:
     p.data.sub_(p.grad)
 
 
-KEPT = [_clipped, _two_handles, _set_on_a_handle, _state_dict, _data_of_data, _other_parameter, _set_between,
-        _stored_first, _of_a_gradient]  # fmt: skip
+KEPT = [_clipped, _two_handles, _set_on_a_handle, _state_dict, _data_of_data, _other_parameter,
+        _set_between, _stored_first, _of_a_gradient]  # fmt: skip
 
 
 @pytest.mark.parametrize("program", KEPT)
@@ -350,7 +350,7 @@ def test_a_handle_as_an_argument() -> None:
 def test_copies_of_a_handle_are_apart() -> None:
     p, _ = _leaves(krt)
     kept = p.data
-    copies = [copy.deepcopy(kept), pickle.loads(pickle.dumps(kept)), kept.clone()]
+    copies = [copy.deepcopy(kept), pickle.loads(pickle.dumps(kept)), kept.clone()]  # noqa: S301
     before = p.tolist()
     for other in copies:
         assert other.tolist() == before
