@@ -151,10 +151,6 @@ def step(value: UOp, *inputs: UOp) -> UOp:
     return custom(value, _no_slope, *inputs)
 
 
-def _no_slope(node: UOp, _g: UOp, i: int) -> UOp:
-    return build.zeros_like(node.arg.inputs[i])
-
-
 def rsqrt(x: UOp) -> UOp:
     """``1 / sqrt(x)``."""
     root = build.full(1, x.dtype, x.shape).alu(Op.DIV, x.alu(Op.SQRT))
