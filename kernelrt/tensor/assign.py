@@ -8,7 +8,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import handles, state
+from kernelrt.tensor import handles, hints, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def put_all(
             check_settled([t for t, _ in ready if t._memory is not None])
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
+        gradients = [(t, hints.own(gradient)) for t, gradient in gradients]
         return settle(
-            ready, list(gradients), list(found), state.pending, state.births, state.steady,
+            ready, gradients, list(found), state.pending, state.births, state.steady,
             state.units, unit, writes,
         )  # fmt: skip

@@ -64,7 +64,7 @@ class TensorBase(ArrayHandle):
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _viewed: weakref.ref[Buffer]  # set where PyTorch would share its memory
+    _viewed: weakref.ref[Buffer] | None  # whose memory PyTorch would share, where that is known
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
@@ -204,8 +204,8 @@ class TensorBase(ArrayHandle):
 
         A history stays beside them unless it went stale.
         """
-        if node.op in VIEWING and (viewed := viewed_by(node)) is not None:
-            self._viewed = viewed
+        if node.op in VIEWING and not hasattr(self, "_viewed"):
+            self._viewed = viewed_by(node)
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
         known = not self._plain and lineage(node)

@@ -11,7 +11,7 @@ import gc
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "note_view", "tell", "tell_view", "tell_widening", "withdraw"]
+__all__ = ["Uses", "note_view", "own", "tell", "tell_view", "tell_widening", "withdraw"]
 
+_T = TypeVar("_T", bound="TensorBase")
+
+#: Where it was not noted what a tensor views.
+_UNKNOWN: Final = object()
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
 #: The line is looked up once in so many runs,
@@ -139,6 +143,12 @@ def note_view(tensor: TensorBase, name: str) -> None:
         _later.note = note
 
 
+def own(tensor: _T) -> _T:
+    """`tensor`, whose value PyTorch has in memory of its own, whatever its node is."""
+    tensor._viewed = None
+    return tensor
+
+
 def withdraw(value: object) -> None:
     """Take back what was noted of `value`, which is assigned to where it came from."""
     note = _later.note
@@ -167,7 +177,9 @@ def _view(tensor: TensorBase, name: str) -> _View | None:
     """What is to be said of a change of `tensor`, if that may reach others in PyTorch."""
     if tensor._leaf is not None or hasattr(tensor, "_whose"):
         return None
-    memory = getattr(tensor, "_viewed", None) if tensor.is_realized else viewed_by(tensor.uop)
+    memory: Any = getattr(tensor, "_viewed", _UNKNOWN)
+    if memory is _UNKNOWN:
+        memory = None if tensor.is_realized else viewed_by(tensor.uop)
     if memory is None or memory() is None:
         return None
     found = here(state.local.scope)

@@ -27,6 +27,15 @@ def added(x: krt.Tensor) -> krt.Tensor:
     return x
 
 
+def gradient_of_product(x: krt.Tensor) -> krt.Tensor:
+    """What a hook lets through, so that it is no value of its plan alone."""
+    w = krt.ones(*x.shape, requires_grad=True)
+    w.register_hook(lambda g: None)
+    (w * x).sum().backward()
+    assert w.grad is not None
+    return w.grad
+
+
 CHANGES = [
     lambda x: x[0].copy_(krt.ones(4)),
     lambda x: x[0].add_(1),
@@ -69,6 +78,12 @@ FINE = [
     lambda x: x.T.reshape(-1).add_(1),
     lambda x: x[:, :2].reshape(-1).add_(1),
     lambda x: x.flip(0).add_(1),
+    lambda x: krt.cat([x]).add_(1),
+    lambda x: krt.stack([x]).add_(1),
+    lambda x: x[:1].sum(0).add_(1),
+    lambda x: read(x[:1].sum(0)).add_(1),
+    lambda x: gradient_of_product(x).add_(1),
+    lambda x: read(gradient_of_product(x)).add_(1),
     lambda x: krt.zeros(2, 3).view(-1).fill_(1),
     lambda x: krt.tensor(x).zero_(),
     lambda x: x.assign(1),
