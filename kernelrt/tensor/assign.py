@@ -91,6 +91,8 @@ def put_all(
             trace.record(tensor, value)
             writes = state.local.writes
         else:
+            if buffer is None:
+                hints.own(tensor)
             ready.append((tensor, value))
     with state.lock:
         if state.changing is not None:

@@ -264,6 +264,7 @@ class TensorBase(ArrayHandle):
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""
+        self._viewed = None
         if self._born is None:
             state.watched.add(self)
         done = False

@@ -179,7 +179,8 @@ def _view(tensor: TensorBase, name: str) -> _View | None:
         return None
     memory: Any = getattr(tensor, "_viewed", _UNKNOWN)
     if memory is _UNKNOWN:
-        memory = None if tensor.is_realized else viewed_by(tensor.uop)
+        node = None if tensor.is_realized else tensor.uop  # which computes it on the way to a trace
+        memory = None if node is None or tensor.is_realized else viewed_by(node)
     if memory is None or memory() is None:
         return None
     found = here(state.local.scope)

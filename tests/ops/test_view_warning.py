@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import operator
 import warnings
+from typing import TYPE_CHECKING
 
 import pytest
 
 import kernelrt as krt
 from kernelrt.errors import KernelrtWarning, ViewWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def stored(*shape: int) -> krt.Tensor:
@@ -25,6 +29,14 @@ def read(x: krt.Tensor) -> krt.Tensor:
 def added(x: krt.Tensor) -> krt.Tensor:
     x += 1
     return x
+
+
+def in_a_trace(y: krt.Tensor, change: Callable[[krt.Tensor], object]) -> None:
+    @krt.jit
+    def f() -> None:
+        change(y)
+
+    f()
 
 
 def gradient_of_product(x: krt.Tensor) -> krt.Tensor:
@@ -87,6 +99,11 @@ FINE = [
     lambda x: krt.zeros(2, 3).view(-1).fill_(1),
     lambda x: krt.tensor(x).zero_(),
     lambda x: x.assign(1),
+    lambda x: in_a_trace(x + 1, lambda y: y.__setitem__(0, 5)),
+    lambda x: in_a_trace(x + 1, lambda y: y.add_(1)),
+    lambda x: (x + 1).assign(x).zero_(),
+    lambda x: (x + 1).copy_(x.requires_grad_()).mul_(2),
+    lambda x: krt.Tensor(x.requires_grad_()).detach().clone().zero_(),
 ]  # fmt: skip
 
 
