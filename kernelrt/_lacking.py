@@ -44,6 +44,10 @@ lstsq = kernelrt.linalg.lstsq
 triangular_solve = kernelrt.linalg.solve_triangular
 register_post_accumulate_grad_hook = near: x.register_hook
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
+squeeze_ = x = x.squeeze(): the shape of a tensor never changes
+unsqueeze_ = x = x.unsqueeze(dim): the shape of a tensor never changes
+t_ = x = x.t(): the shape of a tensor never changes
+transpose_ swapaxes_ swapdims_ = x = x.transpose(dim0, dim1): the shape of a tensor never changes
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 """)
 

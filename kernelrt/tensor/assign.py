@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt._handle import exchange
 from kernelrt._handle import put_all as settle
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import state
+from kernelrt.tensor import handles, hints, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -17,29 +16,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["assign", "assign_all", "put_all"]
-
-
-def assign(target: TensorBase, value: TensorBase) -> None:
-    """Give a tensor the value of another one, and whose ``data`` it is, if it is that."""
-    whose: TensorBase | None = getattr(target, "_whose", None)
-    if whose is None:
-        assign_all([(target, value)])
-        return
-    state.watched.discard(target)  # its old value is not wanted, so nothing computes it
-    try:
-        assign_all([(whose, value)])
-        done = target._address is not None
-        while not done:
-            writes = state.local.writes
-            done = exchange(target, target._uop, detach(whose.uop), writes)
-    finally:
-        if target._born is None:
-            state.births[0] += 1
-            state.watched.add(target)
-            state.births[0] += 1
-    if target._address is not None:
-        assign_all([(target, whose)])
+__all__ = ["assign_all", "put_all"]
 
 
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
@@ -97,7 +74,9 @@ def put_all(
     if state.local.writes != writes:
         return False  # before a trace records anything
     ready = []
-    for tensor, node in pairs:
+    for target, node in pairs:
+        owner = getattr(target, "_whose", None)
+        tensor = target if owner is None else handles.writable(target, owner)
         buffer = tensor._buffer
         if buffer is None and trace is not None and tensor._born is not trace:
             trace.admit(tensor)
@@ -112,6 +91,8 @@ def put_all(
             trace.record(tensor, value)
             writes = state.local.writes
         else:
+            if buffer is None:
+                hints.own(tensor)
             ready.append((tensor, value))
     with state.lock:
         if state.changing is not None:
@@ -120,7 +101,8 @@ def put_all(
             check_settled([t for t, _ in ready if t._memory is not None])
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
+        gradients = [(t, hints.own(gradient)) for t, gradient in gradients]
         return settle(
-            ready, list(gradients), list(found), state.pending, state.births, state.steady,
+            ready, gradients, list(found), state.pending, state.births, state.steady,
             state.units, unit, writes,
         )  # fmt: skip

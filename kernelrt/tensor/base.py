@@ -13,9 +13,9 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, state
+from kernelrt.tensor import build, grads, handles, state
 from kernelrt.tensor.arguments import own_axis
-from kernelrt.tensor.assign import assign
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
     Kept,
     Leaf,
@@ -25,10 +25,12 @@ from kernelrt.tensor.marks import (
     has_history,
     lineage,
     mark,
-    origins,
+    marked_anew,
 )
+from kernelrt.tensor.window import VIEWING, viewed_by
 
 if TYPE_CHECKING:
+    import weakref
 
     import numpy as np
 
@@ -53,14 +55,17 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_home", "_whose")
+    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_handles", "_home", "_viewed",
+                 "_whose")  # fmt: skip
 
     _born: Trace | None
     _former: Leaf  # set where the tensor was told not to require a gradient any more
     _grad: Self | Home | Spent | None
+    _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _whose: Self  # set where this is the `data` of a tensor, which is written with it
+    _viewed: weakref.ref[Buffer] | None  # whose memory PyTorch would share, where that is known
+    _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
     def _of(cls, node: UOp) -> Self:
@@ -142,6 +147,8 @@ class TensorBase(ArrayHandle):
                 self._enter()
         trace = state.local.trace
         if trace is not None:
+            if (owner := getattr(self, "_whose", None)) is not None:
+                return handles.read(self, owner)
             trace.check_alone(self, "is read")
             assigned = trace.assigned_to(self)
             if assigned is not None:
@@ -152,7 +159,7 @@ class TensorBase(ArrayHandle):
     def _recorded(self) -> UOp:
         """The node with its history, also where none is recorded."""
         node = self.uop
-        if state.local.grad:
+        if state.local.grad or hasattr(self, "_whose"):
             return node
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
@@ -198,6 +205,8 @@ class TensorBase(ArrayHandle):
 
         A history stays beside them unless it went stale.
         """
+        if node.op in VIEWING and not hasattr(self, "_viewed"):
+            self._viewed = viewed_by(node)
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
         known = not self._plain and lineage(node)
@@ -252,10 +261,11 @@ class TensorBase(ArrayHandle):
 
     def _assign(self, value: Self) -> None:
         """Take `value`, of the same shape and type, as the new value."""
-        assign(self, value)
+        assign_all([(self, value)])
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""
+        self._viewed = None
         if self._born is None:
             state.watched.add(self)
         done = False
@@ -414,11 +424,11 @@ class TensorBase(ArrayHandle):
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
-            trace.record(self, _marked_anew(assigned, before, leaf))
+            trace.record(self, marked_anew(assigned, before, leaf))
         done = False
         while not done:  # else interrupting code has computed it, or assigned to it
             node = self._entered()
-            done = become(self, node, leaf, _marked_anew(node, before, leaf), state.flips)
+            done = become(self, node, leaf, marked_anew(node, before, leaf), state.flips)
 
     def _never_required(self) -> None:
         """Forget that it was a parameter, which is frozen now."""
@@ -466,18 +476,6 @@ class TensorBase(ArrayHandle):
 
     def __hash__(self) -> int:
         return id(self)
-
-
-def _marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
-    """`node` with the mark `leaf` for the one `before`.
-
-    Marks must not pile up, or the graph grows, and takes another plan, with each change.
-    """
-    if before is not None and node.op is Op.DETACH and node.arg is before:
-        node = node.src[0]
-    if leaf is not None:
-        return mark(node, leaf)
-    return detach(node) if lineage(node) or origins(node)[1] else node
 
 
 def is_parameter(tensor: TensorBase) -> bool:

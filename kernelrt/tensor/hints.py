@@ -1,27 +1,38 @@
-"""Words about the speed of eager code, each line of the user's once.
+"""Words about code that works but may not be meant, each line of the user's once.
 
 A loop that computes the same again and again forgets jit; float64 features beside float32 weights
-make everything behind them float64.
+make everything behind them float64; what changes a view changes the viewed tensor in PyTorch, and
+not here.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
 from kernelrt._origin import here
 from kernelrt.errors import EagerLoopWarning, KernelrtWarning, ViewWarning
-from kernelrt.ir import Op
 from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
+from kernelrt.tensor.window import viewed_by
 
 if TYPE_CHECKING:
+    import weakref
+
+    from kernelrt.device.buffer import Buffer
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "tell", "tell_view", "tell_widening"]
+__all__ = ["Uses", "note_view", "own", "tell", "tell_view", "tell_widening", "withdraw"]
 
+_T = TypeVar("_T", bound="TensorBase")
+
+#: Where it was not noted what a tensor views.
+_UNKNOWN: Final = object()
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
 #: The line is looked up once in so many runs,
@@ -35,8 +46,10 @@ _due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
 _views: set[tuple[str, int]] = set()
 
-#: What PyTorch does without a copy.
-_VIEWING: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH})
+#: How often it was looked, at each line, whether a stored tensor still lives, which takes
+#: milliseconds. A training loop changes batches that nobody else has.
+_searched: dict[tuple[str, int], int] = {}
+MOST_SEARCHES: Final = 4
 
 
 @dataclass(slots=True)
@@ -79,6 +92,10 @@ class Uses:
 
 def tell() -> None:
     """Say what was noted; called where a read or a backward pass is over."""
+    note = _later.note
+    if note is not None:
+        _later.note = None
+        _say(note)
     while _due:
         try:
             text, file, line = _due.pop(0)
@@ -101,7 +118,6 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
     origin = None if found is None else resolve(found)
     if origin is None or (origin.file, origin.line) in _widened:
         return
-    _widened.add((origin.file, origin.line))
     warnings.warn_explicit(
         f"{origin.layer or origin.op}: features of shape {data.shape} are float64 beside float32 "
         "weights, so the results are float64 and take about twice the time; pass x.float(), or "
@@ -110,25 +126,88 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
         origin.file,
         origin.line,
     )
+    _widened.add((origin.file, origin.line))  # behind it: it may be an error
 
 
 def tell_view(tensor: TensorBase, name: str) -> None:
     """Warn where a tensor is to change whose elements PyTorch would take from a stored one."""
-    if tensor.is_realized or tensor._leaf is not None or hasattr(tensor, "_whose"):
-        return
-    node = tensor.uop
-    while node.op in _VIEWING:
-        node = node.src[0]
-    if node.op is not Op.BUFFER:
-        return
+    note = _view(tensor, name)
+    if note is not None:
+        _say(note)
+
+
+def note_view(tensor: TensorBase, name: str) -> None:
+    """As :func:`tell_view`, with the next value that is read: :func:`withdraw` may come first."""
+    note = _view(tensor, name)
+    if note is not None:
+        _later.note = note
+
+
+def own(tensor: _T) -> _T:
+    """`tensor`, whose value PyTorch has in memory of its own, whatever its node is."""
+    tensor._viewed = None
+    return tensor
+
+
+def withdraw(value: object) -> None:
+    """Take back what was noted of `value`, which is assigned to where it came from."""
+    note = _later.note
+    if note is not None and note.tensor == id(value):
+        _later.note = None
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A change of a tensor, by its identity, at a line of the user's."""
+
+    tensor: int
+    memory: weakref.ref[Buffer]
+    name: str
+    line: tuple[str, int]
+
+
+class _Later(threading.local):
+    note: _View | None = None
+
+
+_later = _Later()
+
+
+def _view(tensor: TensorBase, name: str) -> _View | None:
+    """What is to be said of a change of `tensor`, if that may reach others in PyTorch."""
+    if tensor._leaf is not None or hasattr(tensor, "_whose"):
+        return None
+    memory: Any = getattr(tensor, "_viewed", _UNKNOWN)
+    if memory is _UNKNOWN:
+        node = None if tensor.is_realized else tensor.uop  # which computes it on the way to a trace
+        memory = None if node is None or tensor.is_realized else viewed_by(node)
+    if memory is None or memory() is None:
+        return None
     found = here(state.local.scope)
-    origin = None if found is None else resolve(found)
-    if origin is None or (origin.file, origin.line) in _views:
+    if found is None:
+        return None
+    origin = resolve(found)
+    line = origin.file, origin.line
+    if line in _views or _searched.get(line, 0) >= MOST_SEARCHES:
+        return None
+    return _View(id(tensor), memory, name, line)
+
+
+def _say(note: _View) -> None:
+    _searched[note.line] = _searched.get(note.line, 0) + 1
+    if not _is_held(note.memory()):
         return
-    _views.add((origin.file, origin.line))
     text = (
-        f"{name}: this changes a part or another shape of a stored tensor, which itself keeps its "
-        "value: views do not share memory, unlike PyTorch's. Write x[index] = value to change "
+        f"{note.name}: this changes a part or another shape of a stored tensor, which itself keeps "
+        "its value: views do not share memory, unlike PyTorch's. Write x[index] = value to change "
         "the stored one, or copy first, as in x[index].clone()"
     )
-    warnings.warn_explicit(text, ViewWarning, origin.file, origin.line)
+    warnings.warn_explicit(text, ViewWarning, *note.line)
+    _views.add(note.line)  # behind it: it may be an error, which is one each time
+
+
+def _is_held(memory: Buffer | None) -> bool:
+    """Whether a tensor lives that has `memory`."""
+    return memory is not None and any(
+        isinstance(t, ArrayHandle) and t._memory is memory for t in gc.get_referrers(memory)
+    )

@@ -8,6 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import prod, same
 from kernelrt.tensor.arguments import own_axis, sized
+from kernelrt.tensor.handles import data_of, set_data
 
 if TYPE_CHECKING:
     from kernelrt.tensor.conversion import ConversionMethods as _Below
@@ -163,21 +164,19 @@ class InquiryMethods(_Below):
 
     @property
     def data(self) -> Self:
-        """This tensor's value without its history; what is set is assigned to its memory.
+        """This tensor without its history: it reads as this tensor does, whenever it is read.
 
-        Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor, too.
-        What is written to this tensor afterwards is not seen in it.
+        Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor.
+        ``p.data = value`` copies another value to this tensor, and what was taken as ``p.data``
+        before keeps the former one; taken outside of a function that is traced, it does not where
+        the function does so. Where this is the result of operations that gradients flow through,
+        writing to its data raises GradientError.
         """
-        out = self.detach()
-        out._whose = self
-        return out
+        return data_of(self)  # type: ignore[return-value]
 
     @data.setter
     def data(self, value: Self) -> None:
-        from kernelrt.tensor.state import no_grad
-
-        with no_grad():
-            self.assign(value.detach())  # type: ignore[attr-defined]
+        set_data(self, value)
 
     @property
     def real(self) -> Self:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
            "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
-           "mark", "origins", "strip"]  # fmt: skip
+           "mark", "marked_anew", "origins", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -168,6 +168,18 @@ def mark(x: UOp, token: object) -> UOp:
 def detach(x: UOp) -> UOp:
     """`x` as a value that gradients do not pass."""
     return x if x.op is Op.CONST or (x.op is Op.DETACH and x.arg is None) else mark(x, None)
+
+
+def marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
+    """`node` with the mark `leaf` for the one `before`.
+
+    Marks must not pile up, or the graph grows, and takes another plan, with each change.
+    """
+    if before is not None and node.op is Op.DETACH and node.arg is before:
+        node = node.src[0]
+    if leaf is not None:
+        return mark(node, leaf)
+    return detach(node) if lineage(node) or origins(node)[1] else node
 
 
 def custom(

@@ -81,8 +81,8 @@ class InPlaceMethods(_Below):
                 "writing to storage keeps no history; write another name on the left, as in "
                 "y = x + 1, or x += y, which gives the name to another tensor then"
             )
-        if name.endswith("_"):  # x[i] += 1 then assigns the result to x[i]
-            hints.tell_view(self, name)
+        # x[i] += 1 then assigns the result to x[i]
+        (hints.tell_view if name.endswith("_") else hints.note_view)(self, name)
         self._become_value(new, new, history=history)
         return self
 
@@ -114,7 +114,8 @@ class InPlaceMethods(_Below):
         if traced and is_number(self.uop):
             return NotImplemented
         new = rule(self, other)
-        if not traced and self.is_realized and not self._is_parameter and state.local.grad and (
+        stored = self.is_realized and not self._is_parameter and not hasattr(self, "_whose")
+        if not traced and stored and state.local.grad and (
             self.requires_grad or new.requires_grad
         ):  # fmt: skip
             return new
@@ -300,19 +301,13 @@ class InPlaceMethods(_Below):
     sinh_ = _assigning("sinh")
     sqrt_ = _assigning("sqrt")
     square_ = _assigning("square")
-    squeeze_ = _assigning("squeeze")
     sub_ = _assigning("sub")
     subtract_ = _assigning("subtract")
-    swapaxes_ = _assigning("swapaxes")
-    swapdims_ = _assigning("swapdims")
     conj_physical_ = _assigning("conj_physical")
-    t_ = _assigning("t")
     tan_ = _assigning("tan")
     tanh_ = _assigning("tanh")
-    transpose_ = _assigning("transpose")
     tril_ = _assigning("tril")
     triu_ = _assigning("triu")
     true_divide_ = _assigning("true_divide")
     trunc_ = _assigning("trunc")
-    unsqueeze_ = _assigning("unsqueeze")
     xlogy_ = _assigning("xlogy")

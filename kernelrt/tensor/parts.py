@@ -64,6 +64,7 @@ class PartMethods(_Below):
             The value has a history, or the tensor has one and is no parameter, and the storage of
             the tensor would lose it.
         """
+        hints.withdraw(value)
         new = self._new_elements(value)
         if state.local.trace is None:
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
@@ -139,7 +140,8 @@ class PartMethods(_Below):
         The rest stays what it was, so what was computed with a history, or by a jitted function
         from tensors that have one, is not forgotten.
         """
-        if self._leaf is not None or (self._born is not state.local.trace):
+        apart = self._leaf is not None or self._born is not state.local.trace
+        if apart or hasattr(self, "_whose"):
             return None
         own, theirs = self._lineage, new._lineage if state.local.grad else False
         if own is True:

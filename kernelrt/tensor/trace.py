@@ -12,6 +12,7 @@ from kernelrt.device.region import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
+from kernelrt.tensor.handles import owner_of
 from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
@@ -315,9 +316,9 @@ class Trace(TraceMode):
         """The node of a gradient."""
         if not isinstance(tensor, ArrayHandle):
             return None
+        tensor = owner_of(cast("TensorBase", tensor))
         assigned = self._states.get(id(tensor))
-        node: UOp = tensor._uop
-        return node if assigned is None else assigned[1]
+        return tensor._uop if assigned is None else assigned[1]
 
     def _apart(self, use: _GradUse) -> Buffer:
         """Other storage for what was assigned to the gradient that the function found."""
@@ -379,7 +380,7 @@ class Trace(TraceMode):
                     changed=changed,
                 )
             )
-        values = strip(now._uop for _, now in written.values())
+        values = strip(cast("UOp", self._value(now)) for _, now in written.values())
         return effects, [
             build.write(grads.home_of(use.tensor).buffer, value)
             for (use, _), value in zip(written.values(), values, strict=True)

@@ -1,19 +1,24 @@
-"""Parts of memory that are memory themselves."""
+"""Parts of memory that are memory themselves, here or in PyTorch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op
 from kernelrt.tensor import build, state
+from kernelrt.tensor.marks import is_kept
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim, UOp
 
-__all__ = ["window"]
+__all__ = ["VIEWING", "viewed_by", "window"]
+
+#: What PyTorch does without a copy, where it can; and memory itself.
+VIEWING: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH, Op.BUFFER})
 
 
 def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
@@ -56,3 +61,27 @@ def _run(
         size *= count
         stride *= d
     return start, size
+
+
+def viewed_by(node: UOp) -> weakref.ref[Buffer] | None:
+    """The stored memory whose elements PyTorch would let a tensor of this node share."""
+    flat = False  # whether axes were joined or split above
+    while node.op is not Op.BUFFER:
+        if node.op not in VIEWING:
+            return None
+        below = node.arg.storage if is_kept(node) else node.src[0]
+        if node.op is Op.RESHAPE:
+            flat = flat or _wide(node.shape) != _wide(below.shape)
+        elif flat and (
+            node.op is Op.PERMUTE
+            or (node.op is Op.SHRINK and _run(below.shape, node.arg) is None)
+        ):
+            return None  # which has to copy
+        node = below
+    if not isinstance(node.arg, Buffer):
+        return None
+    return weakref.ref(node.arg.base or node.arg)
+
+
+def _wide(shape: Sequence[Dim]) -> list[Dim]:
+    return [d for d in shape if not (isinstance(d, int) and d == 1)]
