@@ -148,13 +148,15 @@ class Level:
         """Tensors of nodes without the marks."""
         return [Tensor._of(node) for node in self.bare(nodes)]
 
-    def flowing(self, outputs: Sequence[Tensor], seeds: Sequence[UOp]) -> list[UOp | None]:
+    def flowing(
+        self, outputs: Sequence[Tensor], seeds: Sequence[UOp], *, hooks: bool = True
+    ) -> list[UOp | None]:
         """The gradient of each tensor that entered, still with the marks; None where it is zero."""
         if not outputs or not self._marks:
             return [None] * len(self._marks)
         wanted = Wanted(marks=frozenset(self._marks))
         with state.enable_grad():
-            found = pull(list(zip(outputs, seeds, strict=True)), self._name, wanted)
+            found = pull(list(zip(outputs, seeds, strict=True)), self._name, wanted, hooks=hooks)
         return [found.get(leaf) for leaf in self._marks]
 
     def zeros(self, nodes: Sequence[UOp | None], tensors: Sequence[Tensor]) -> list[UOp]:

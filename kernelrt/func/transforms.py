@@ -195,7 +195,7 @@ def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], l
     Jacobian, by these vectors: the gradient for `outputs` with any gradient is linear in that.
     """
     sources = [mark(build.full(0, o.dtype, o.dims), Leaf()) for o in outputs]
-    flown = level.flowing(outputs, sources)
+    flown = level.flowing(outputs, sources, hooks=False)  # they are of backward passes
 
     def tangents_of(tangents: Sequence[UOp]) -> list[UOp]:
         second = Level.of("jvp", sources)

@@ -248,13 +248,14 @@ def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
 
 
 def pull(
-    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted, *, hooks: bool = True
 ) -> dict[End, UOp]:
     """As :func:`flow`, from memory that no interrupting code writes meanwhile.
 
-    Those that are wanted and that nothing depends on are missing.
+    Those that are wanted and that nothing depends on are missing. Without `hooks` no hook of a
+    result is called.
     """
-    answers = Answers(create_graph=True)
+    answers = Answers(create_graph=True, called=hooks)
     return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)
 
 

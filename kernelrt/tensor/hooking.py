@@ -258,6 +258,8 @@ class Answers:
     ----------
     create_graph : bool
         Whether what hooks do is recorded for gradients.
+    called : bool
+        Whether hooks are called: they are those of backward passes.
     given : dict
         By marks.
     seeds : list of Tensor
@@ -265,13 +267,14 @@ class Answers:
     """
 
     create_graph: bool = False
+    called: bool = True
     given: dict[Hooked, TensorBase | None] = field(default_factory=dict)
     seeds: list[TensorBase] = field(default_factory=list)
 
 
 def answered(on: Hooked, g: UOp, answers: Answers) -> UOp:
     """The gradient that goes on from the mark of a result to which `g` comes."""
-    if on.hooks and on not in answers.given:
+    if answers.called and on.hooks and on not in answers.given:
         answers.given[on] = _called(on, g, create_graph=answers.create_graph)
     answer = answers.given.get(on)
     return g if answer is None else answer.uop

@@ -793,3 +793,19 @@ def test_inference_mode():
         with krt.inference_mode(False):
             assert (w * 2).requires_grad
     assert (w * 2).requires_grad
+
+
+def test_hooks_are_those_of_backward_passes():
+    """A derivative forward, in the direction of a tangent, calls none."""
+
+    def f(a):
+        y = a * a
+        y.register_hook(lambda g: g * 10)
+        return y * 2
+
+    x = krt.tensor(DATA[0])
+    value, tangent = krt.func.jvp(f, (x,), (krt.ones_like(x),))
+    np.testing.assert_allclose(value.numpy(), 2 * DATA[0] ** 2)
+    np.testing.assert_allclose(tangent.numpy(), 4 * DATA[0])
+    np.testing.assert_allclose(krt.func.jacfwd(f)(x).numpy(), np.diag(4 * DATA[0]))
+    np.testing.assert_allclose(krt.func.jacrev(f)(x).numpy(), np.diag(40 * DATA[0]))
