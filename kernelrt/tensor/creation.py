@@ -60,8 +60,7 @@ def from_data(
         usual = dt.float32 if data.dtype.is_float else dt.int64
         kept = usual if dtype is None else dt.parse(dtype)
         check_fits(Weak(data), kept, name)
-        node = build.scalar(data, kept)
-        return kind._of(node)
+        return kind._of(build.scalar(data, kept))
     wanted = None if dtype is None else dt.parse(dtype)
     bits = _bfloat16_bits(data, name)
     if bits is not None:
@@ -496,7 +495,6 @@ def triu_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> T
 
 
 def _triangle_places(row: int, col: int, offset: int, dtype: object, *, lower: bool) -> Tensor:
-    shape, k = (integer(row, "row", 0), integer(col, "col", 0)), integer(offset, "offset")
-    i, j = np.indices(shape)
-    places = np.stack(np.nonzero(j - i <= k if lower else j - i >= k)).astype(np.int64)
-    return from_data(_class(), places, "indices", dtype)
+    shape = integer(row, "row", 0), integer(col, "col", 0)
+    kept = (np.tril if lower else np.triu)(np.ones(shape, bool), integer(offset, "offset"))
+    return from_data(_class(), np.argwhere(kept).T, "indices", dtype)

@@ -446,7 +446,8 @@ class MovementMethods(_Below):
                 raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
             cut.append((low, high))
         node = build.shrink(node, cut)
-        grow = [(_grown(lo), _grown(hi)) for lo, hi in pairs]
+        grow = [(lo if dim_span(lo)[0] >= 0 else 0, hi if dim_span(hi)[0] >= 0 else 0)
+                for lo, hi in pairs]  # fmt: skip
         padded = build.pad(node, grow)
         if value != 0 and padded is not node:
             inside = build.pad(build.full(True, dt.bool_, node.shape), grow)
@@ -497,7 +498,3 @@ def _cut(width: Dim) -> Dim:
             "run time; narrow the bounds of its Variables"
         )
     return width if low < 0 else 0
-
-
-def _grown(width: Dim) -> Dim:
-    return 0 if dim_span(width)[0] < 0 else width
