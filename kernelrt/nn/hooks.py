@@ -57,10 +57,12 @@ def added(owner: Any, hook: Hook, first: bool) -> Handle:
 
 def dropped(owner: Any, function: object) -> None:
     """Take a function away from the hooks of a module, if it is among them."""
-    before = owner.__dict__.get(_HOOKS, ())
-    left = tuple(h for h in before if h[0].function is not function)
-    if len(left) < len(before):
-        setattr(owner, _HOOKS, left)
+
+    def rest(hooks: _Hooks) -> _Hooks:
+        left = tuple(h for h in hooks if h.hook.function is not function)
+        return left if len(left) < len(hooks) else hooks
+
+    _edit(owner, rest)
 
 
 def called(

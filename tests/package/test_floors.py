@@ -17,7 +17,7 @@ PACKAGE = Path(kernelrt.__file__).parent
 FLOORS = {
     "_version": 0, "_built": 0, "dtype": 0, "errors": 0, "_origin": 0, "_node": 0, "_survey": 0,
     "_locks": 0, "_names": 0, "_late": 0, "_llvm": 0, "_emit": 0, "_recent": 0, "_lacking": 0,
-    "_tally": 0,
+    "_hooks": 0, "_tally": 0,
     "_memory": 1, "_dispatch": 1, "_eager": 1, "_specs": 1, "_replay": 1, "_jitcore": 1,
     "ir": 1, "device": 2,
     "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,

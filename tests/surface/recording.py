@@ -9,11 +9,13 @@ import inspect
 import types
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surface import compare, rows
 
 import kernelrt as krt
+from kernelrt import _functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +93,9 @@ def is_method(place: str, name: str) -> bool:
 def _is_made(value: Any) -> bool:
     """Whether a function is made of the method of its name: see kernelrt/_functions.py."""
     code = getattr(value, "__code__", None)
-    return getattr(code, "co_qualname", "") in (
-        "function.<locals>.call", "_activation.<locals>.call",
-    )  # fmt: skip
+    made = Path(_functions.__file__).name
+    own = getattr(code, "co_qualname", "") == "_activation.<locals>.call"
+    return own or Path(getattr(code, "co_filename", "")).name == made
 
 
 # ---- proxies
