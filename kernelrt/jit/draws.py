@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Draws"]
 
-_KINDS = (np.random.Generator, np.random.RandomState, random.Random)
-
 
 class Draws:
     """The generators that are within reach of a function, as they are now.
@@ -34,8 +32,10 @@ class Draws:
     """
 
     def __init__(self, reached: Iterable[tuple[str, object]]) -> None:
+        # NumPy loads its own when first asked, which an import of kernelrt need not wait for.
+        kinds = np.random.Generator, np.random.RandomState, random.Random
         found: dict[int, tuple[str, Any]] = {
-            id(value): (name, value) for name, value in reached if isinstance(value, _KINDS)
+            id(value): (name, value) for name, value in reached if isinstance(value, kinds)
         }
         shared: tuple[tuple[str, Any], ...] = (("random", random), ("numpy.random", np.random))
         self._before = [(name, g, _state(g)) for name, g in (*shared, *found.values())]

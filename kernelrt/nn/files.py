@@ -15,7 +15,6 @@ import os
 import secrets
 import stat
 import struct
-import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -162,6 +161,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         It is neither an archive of arrays nor a safetensors file, or it is broken, or no file but
         a device or a pipe, which have no size.
     """
+    import zipfile
+
     source = _named(path)
     mode = source.stat().st_mode  # asked before it is opened: that of a pipe would wait
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -191,6 +192,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def _write_archive(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
+    import zipfile  # slow to import, and not needed by those who keep nothing
+
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, value in held.items():
             plain = value.detach()
@@ -201,6 +204,8 @@ def _write_archive(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
 
 
 def _read_archive(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+    import zipfile
+
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if sum(entry.compress_size for entry in entries) > size:
