@@ -96,7 +96,7 @@ void krt_blocks_give(krt_blocks *blocks, void *memory, size_t nbytes)
 {
     size_t size = krt_block_size(nbytes);
     if (size > blocks->stats.limit) {
-        krt_memory_free(memory);
+        krt_memory_free(memory, size);
         return;
     }
     krt_blocks_trim(blocks, blocks->stats.limit - size);
@@ -117,7 +117,7 @@ size_t krt_blocks_trim(krt_blocks *blocks, size_t keep)
     while (blocks->stats.cached > keep) {
         node *block = blocks->oldest;
         unlink_node(blocks, block);
-        krt_memory_free(block);
+        krt_memory_free(block, block->size);
     }
     return before - blocks->stats.cached;
 }

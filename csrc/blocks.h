@@ -24,7 +24,7 @@ typedef struct krt_block_stats {
 krt_blocks *krt_blocks_create(size_t limit);
 
 /* Free the cache and what it keeps; NULL is allowed. Blocks that are out must be given to
- * krt_memory_free from then on. */
+ * krt_memory_free from then on, as krt_block_size of what they were taken for. */
 void krt_blocks_destroy(krt_blocks *blocks);
 
 /* The bytes that a block of at least `nbytes` has: a multiple of the alignment and of a quarter of

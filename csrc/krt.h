@@ -33,9 +33,10 @@ typedef enum krt_status {
 int64_t krt_clock_ns(void);
 
 /* At least `nbytes` bytes (and at least one) at a multiple of `alignment`, a power of two; all
- * zero if `zero`. The caller owns them and gives them to krt_memory_free. NULL: no memory. */
+ * zero if `zero`. The caller owns them and gives them to krt_memory_free, with as many bytes as
+ * were asked for. NULL: no memory. */
 void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero);
-void krt_memory_free(void *memory);
+void krt_memory_free(void *memory, size_t nbytes);
 
 /* ---- Operations -------------------------------------------------------------------------- */
 

@@ -1,37 +1,82 @@
-/* Linear algebra of small matrices: linalg_body.h in two precisions. */
+/*
+ * Linear algebra of small matrices: linalg_body.h, once for each kind of processor.
+ *
+ * A compiler's own choice of versions (target_clones) needs what neither all linkers nor all
+ * sanitizers have; so a file is included again under other settings.
+ */
 #include "linalg.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#define REAL float
-#define NAME(name) krt_##name##_f32
-#define OWN(name) name##_f32
-#define EPSILON FLT_EPSILON
-#define LEAST FLT_MIN
-#define ROOT sqrtf
-#define SIZE fabsf
-#define HYPOT hypotf
-#define SIGNED copysignf
-#include "linalg_body.h"
-#undef REAL
-#undef NAME
-#undef OWN
-#undef EPSILON
-#undef LEAST
-#undef ROOT
-#undef SIZE
-#undef HYPOT
-#undef SIGNED
+enum { MOST_TURNS = 60 }; /* steps for each value of a matrix, on an average; few are usual */
 
-#define REAL double
-#define NAME(name) krt_##name##_f64
-#define OWN(name) name##_f64
-#define EPSILON DBL_EPSILON
-#define LEAST DBL_MIN
-#define ROOT sqrt
-#define SIZE fabs
-#define HYPOT hypot
-#define SIGNED copysign
+#define ON_STACK(name) _Alignas(64) REAL name[KRT_FRAME]
+
+/* How many numbers a result has behind those asked for. */
+static inline int64_t krt_beside(int64_t work)
+{
+    return work > KRT_FRAME ? work + KRT_BLOCK : 0;
+}
+
+/* The first multiple of 64 bytes behind a result. */
+static inline void *krt_behind(void *end)
+{
+    return (void *)(((uintptr_t)end + 63) / 64 * 64);
+}
+
+#define DO(text) _Pragma(#text)
+#if defined(__clang__)
+#define BEGIN(features) \
+    DO(clang attribute push(__attribute__((target(features))), apply_to = function))
+#define END DO(clang attribute pop)
+#else
+#define BEGIN(features) DO(GCC push_options) DO(GCC target(features))
+#define END DO(GCC pop_options)
+#endif
+
+#define VERSION(name) name
+#define VECTOR 16
 #include "linalg_body.h"
+#undef VERSION
+#undef VECTOR
+
+#if defined(__x86_64__)
+
+#define VERSION(name) name##_256
+#define VECTOR 32
+BEGIN("avx2,fma")
+#include "linalg_body.h"
+END
+#undef VERSION
+#undef VECTOR
+
+#define VERSION(name) name##_512
+#define VECTOR 64
+BEGIN("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
+#include "linalg_body.h"
+END
+#undef VERSION
+#undef VECTOR
+
+#endif
+
+const krt_named *krt_linalg(int bits)
+{
+    if (bits == 128) {
+        return table;
+    }
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (bits == 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return table_256;
+    }
+    if (bits == 512 && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        return table_512;
+    }
+#endif
+    return NULL;
+}

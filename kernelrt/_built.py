@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import sysconfig
-from pathlib import Path
 
 if importlib.util.find_spec("kernelrt._dispatch") is None:
+    import sysconfig
+    from pathlib import Path
+
     _here = Path(__file__).parent
     _suffix = sysconfig.get_config_var("EXT_SUFFIX")
     _others = ", ".join(sorted(path.name for path in _here.glob("_dispatch.*.so"))) or "none"

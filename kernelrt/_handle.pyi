@@ -77,6 +77,9 @@ def become(
 ) -> bool:
     """Let a handle that still has the expected node be a leaf, or none, with one that says so."""
 
+def _name_mark(op: object, /) -> None:
+    """Tell the op of nodes that mark a value, whose marks handles show the collector."""
+
 def _name_lineage(function: Callable[[Any], object], /) -> None:
     """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
 

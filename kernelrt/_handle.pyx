@@ -38,8 +38,31 @@ cdef extern from *:
         krt_clear_fields = ((PyTypeObject *)type)->tp_clear;
         ((PyTypeObject *)type)->tp_clear = krt_clear_handle;
     }
+    /* The collector does not know nodes. What a node refers to that a handle alone holds, the
+     * handle shows in its place. */
+    static PyObject *(*krt_behind)(PyObject *handle, int level);
+    static traverseproc krt_traverse_fields;
+    static int krt_traverse_handle(PyObject *handle, visitproc visit, void *arg)
+    {
+        const int stop = krt_traverse_fields(handle, visit, arg);
+        PyObject *found;
+        if (stop) {
+            return stop;
+        }
+        for (int level = 0; (found = krt_behind(handle, level)) != NULL; level++) {
+            Py_VISIT(found);
+        }
+        return 0;
+    }
+    static void krt_traverse_too(PyObject *type, PyObject *(*behind)(PyObject *handle, int level))
+    {
+        krt_behind = behind;
+        krt_traverse_fields = ((PyTypeObject *)type)->tp_traverse;
+        ((PyTypeObject *)type)->tp_traverse = krt_traverse_handle;
+    }
     """
     void krt_clear_after(object type, void (*forget)(PyObject *) noexcept)
+    void krt_traverse_too(object type, PyObject *(*behind)(PyObject *, int) noexcept)
 
 MAX_DIMS = <int> DIMS
 
@@ -268,6 +291,38 @@ cdef void forget(PyObject *handle) noexcept:
 
 
 krt_clear_after(ArrayHandle, forget)
+
+
+cdef object mark_op = None
+
+
+def _name_mark(op):
+    """Tell the op of nodes that mark a value."""
+    global mark_op
+    mark_op = op
+
+
+cdef PyObject *behind(PyObject *handle, int level) noexcept:
+    """What marks the value of a handle, from the outside in, as far as it alone holds it.
+
+    A hook that refers to its own tensor is in such a mark. The collector counts: what others hold,
+    too, must not be shown, and nothing is counted up or down meanwhile.
+    """
+    cdef PyObject *node = <PyObject *> (<ArrayHandle> handle)._uop
+    cdef PyObject *operands
+    if node == NULL or node == <PyObject *> None or Py_REFCNT(<object> node) != 1:
+        return NULL
+    for _ in range(level):
+        operands = <PyObject *> (<Node> node).src
+        if Py_REFCNT(<object> operands) != 1 or PyTuple_GET_SIZE(<tuple> operands) != 1:
+            return NULL
+        node = PyTuple_GET_ITEM(<tuple> operands, 0)
+        if Py_REFCNT(<object> node) != 1:
+            return NULL
+    return <PyObject *> (<Node> node).arg if (<Node> node).op is mark_op else NULL
+
+
+krt_traverse_too(ArrayHandle, behind)
 
 
 def put_all(list values not None, list gradients not None, list found not None,

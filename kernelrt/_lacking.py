@@ -6,14 +6,15 @@ that objects lack are descriptors of their classes, modules ask when a name was 
 
 from __future__ import annotations
 
-import difflib
 import functools
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from kernelrt._late import load
 
-__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OTHERS", "TENSOR", "TOP", "Lacking",
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OPTIMIZER", "OTHERS", "TENSOR", "TOP", "Lacking",
            "install", "of_module"]  # fmt: skip
 
 
@@ -79,31 +80,53 @@ OPTIM: Final = _pairs("""
 SparseAdam = near: Adam or AdamW
 """)
 
+#: Of optimizers.
+OPTIMIZER: Final = _pairs("""
+register_step_pre_hook register_step_post_hook = plain Python before and after step()
+register_state_dict_pre_hook register_state_dict_post_hook = a dict of your own from state_dict()
+register_load_state_dict_pre_hook register_load_state_dict_post_hook = a dict of your own for load_state_dict()
+""")  # noqa: E501
+
 #: Of kernelrt.nn.init, which lacks none.
 INIT: Final[dict[str, str]] = {}
 
 #: Of kernelrt itself.
 TOP: Final = _pairs("""
 compile = kernelrt.jit
-autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input
+autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input; for a Function of one's own see docs/porting.md
 vmap = a leading axis, over which operations broadcast
-save = kernelrt.nn.save
-load = kernelrt.nn.load
-cuda mps = no device: kernelrt computes on CPUs
+save = kernelrt.nn.save, for tensors, or pickle
+load = kernelrt.nn.load, for tensors, or pickle
+cuda mps xpu accelerator = no device: kernelrt computes on CPUs
+cpu set_default_device get_default_device get_device_module = no device: kernelrt computes on CPUs
 random = kernelrt.manual_seed
 solve = kernelrt.linalg.solve
 lstsq = kernelrt.linalg.lstsq
 matrix_rank = kernelrt.linalg.matrix_rank
 triangular_solve = kernelrt.linalg.solve_triangular
+svd_lowrank = near: kernelrt.linalg.svd(x, False), which gives all singular values
+pca_lowrank = near: kernelrt.linalg.svd(x - x.mean(-2, True), False), which gives all components
+lobpcg = near: kernelrt.linalg.eigh, which gives all eigenvalues
 frobenius_norm = kernelrt.linalg.matrix_norm(x)
 nuclear_norm = kernelrt.linalg.matrix_norm(x, "nuc")
 range = near: kernelrt.arange, which leaves out the end
-autocast = near: module.to(kernelrt.bfloat16) and x.to(kernelrt.bfloat16)
-set_default_dtype set_default_tensor_type = dtype= of what makes a tensor
+autocast amp GradScaler = near: module.to(kernelrt.bfloat16) and x.to(kernelrt.bfloat16)
+set_default_dtype set_default_tensor_type = dtype= of what makes a tensor, and module.double()
 set_printoptions = numpy.set_printoptions, whose options tensors are printed by
+FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor = kernelrt.tensor and its dtype=
+ByteTensor CharTensor ShortTensor BoolTensor = kernelrt.tensor and its dtype=
+complex64 complex128 cfloat cdouble complex polar view_as_complex view_as_real = near: two tensors, as there are no complex numbers
+backends set_float32_matmul_precision set_flush_denormal = nothing: kernelrt has no such settings
+use_deterministic_algorithms are_deterministic_algorithms_enabled = nothing: equal programs have equal bits
+memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = nothing: kernelrt lays memory out itself
+version = kernelrt.__version__
+profiler = near: kernelrt.prepare(x) and the execute_profiled of its plan
+testing = numpy.testing
+sparse = near: indices, as in x[index]: there are no sparse tensors
+multiprocessing distributed = near: kernelrt.set_num_threads, as one process uses all cores
 utils = plain Python, or kernelrt.data
 fft special = NumPy's on x.numpy()
-""")
+""")  # noqa: E501
 
 
 def _advice(instead: str) -> str:
@@ -119,7 +142,7 @@ def _text(kind: type, owner: str, name: str, instead: str) -> str:
         return text + _advice(instead)
     there = [n for base in kind.__mro__ for n, value in vars(base).items()
              if not n.startswith("_") and not isinstance(value, Lacking)]  # fmt: skip
-    near = difflib.get_close_matches(name, there, 3)
+    near = _near(name, there)
     return f"{text}; near it are {', '.join(near)}" if near else text
 
 
@@ -181,13 +204,20 @@ def of_module(
             if instead is None and methods is not None and _is_method(methods, name):
                 instead = f"x.{name}(...), a method of Tensor"
             if instead is None:
-                near = difflib.get_close_matches(name, known, 3)
+                near = _near(name, known)
                 text += f"; near it are {', '.join(near)}" if near else ""
             else:
                 text += _advice(instead)
         raise AttributeError(text, name=name)
 
     return missing
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    load("difflib")
+    import difflib
+
+    return difflib.get_close_matches(name, known, 3)
 
 
 def _is_method(kind: type, name: str) -> bool:

@@ -81,7 +81,9 @@ def load(*names: str) -> None:
     """
     if all(map(_is_whole, names)):
         return
-    if threading.current_thread() is threading.main_thread():
+    # What is imported here may ask for more, as in a child that a handler forked amid an import;
+    # another thread would wait for the lock that this one holds.
+    if threading.current_thread() is threading.main_thread() and not _locks.imports.is_mine():
         aside(lambda: _try_import(names), 1)
         # A handler that computes may not find this thread with the lock that its helper wants.
         if all(map(_is_whole, names)):

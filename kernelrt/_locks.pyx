@@ -124,6 +124,10 @@ cdef class Lock:
             self.holder = 0
         self.inner.release()
 
+    def is_mine(self):
+        """Whether this thread holds it."""
+        return self.inner._is_owned()
+
     cdef int wait(self) except -1:
         """Take the lock from another thread; in slices, as rings are closed by either side."""
         me = <unsigned long> PyThread_get_thread_ident()

@@ -75,7 +75,7 @@ cdef void give_back(Memory memory) noexcept:
     if data == NULL or memory.borrowed:
         return
     if memory.home is None:
-        krt_memory_free(data)
+        krt_memory_free(data, <size_t> memory.size)
     else:
         krt_blocks_give(memory.home.blocks, data, <size_t> memory.size)
 

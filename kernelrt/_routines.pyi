@@ -2,5 +2,6 @@
 
 from typing import Final
 
-#: Name without the prefix ``krt_`` -> address.
-ADDRESSES: Final[dict[str, int]]
+#: For each width of vectors, in bits, that this processor has: name without the prefix ``krt_`` ->
+#: address. There is always one of 128.
+ADDRESSES: Final[dict[int, dict[str, int]]]

@@ -8,12 +8,13 @@ positive definite) raises LinAlgError when it is computed, and all state is as b
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from kernelrt.errors import DTypeError, LinAlgError, ShapeError
+from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, spectral
 from kernelrt.tensor import linalg as nodes
+from kernelrt.tensor.arguments import flag, tensor_of
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
 from kernelrt.tensor.norms import any_norm as norm
@@ -31,6 +32,7 @@ __all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "di
            "svdvals", "vander", "vecdot", "vector_norm"]  # fmt: skip
 
 _T = TypeVar("_T")
+_DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 
 class Checked(NamedTuple, Generic[_T]):
@@ -56,31 +58,27 @@ class LeastSquares(NamedTuple, Generic[_T]):
     singular_values: _T
 
 
-def _check(x: object, name: str) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {type(x).__name__}")
-    return x
-
-
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch's name
     """Give L of ``A = L @ L.mT`` of symmetric positive definite matrices; see ``Tensor.cholesky``.
 
     Only the lower triangle is read. The gradient is that of Murray, arXiv:1602.07527.
     """
-    return _check(A, "A").cholesky(upper)
+    return tensor_of(A, "A").cholesky(upper)
 
 
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Give what :func:`cholesky` does, and 1 where it is none, which then is NaN in part."""
-    x = _check(A, "A")
+    """Give what :func:`cholesky` does, and 1 where there is none."""
+    x = tensor_of(A, "A")
     if check_errors:
         out = x.cholesky(upper)
     else:
         out = _of(x, functools.partial(nodes.cholesky, checked=False))
         out = out.mT if upper else out
-    return Checked(out, _faults(out))
+    # An unchecked factor has a diagonal that is not positive where the checked one raises an error.
+    positive = (out.detach().diagonal(0, -2, -1) > 0).all(-1)
+    return Checked(out, (~positive).int())
 
 
 def _faults(out: Tensor) -> Tensor:
@@ -94,28 +92,30 @@ def _of(x: Tensor, rule: Callable[..., Any]) -> Tensor:
 
 def det(A: Tensor) -> Tensor:  # noqa: N803
     """Give the determinants; see ``Tensor.det``."""
-    return _check(A, "A").det()
+    return tensor_of(A, "A").det()
 
 
 def slogdet(A: Tensor) -> SignedLog[Tensor]:  # noqa: N803
     """Give signs of determinants and logarithms of their magnitudes."""
-    return _check(A, "A").slogdet()
+    return tensor_of(A, "A").slogdet()
 
 
 def inv(A: Tensor) -> Tensor:  # noqa: N803
     """Give the inverse matrices; LinAlgError where one is singular."""
-    return _check(A, "A").inverse()
+    return tensor_of(A, "A").inverse()
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa: N803
     """Give the inverse matrices, and 1 where there is none, which then are not finite."""
-    out = _check(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
+    out = tensor_of(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
     return Checked(out, _faults(out))
 
 
-def pinv(A: Tensor, *, rtol: float | None = None) -> Tensor:  # noqa: N803
-    """Give the pseudo-inverses; see ``Tensor.pinverse``."""
-    return _check(A, "A").pinverse(rtol)
+def pinv(
+    A: Tensor, rcond: float | None = None, *, rtol: float | None = None  # noqa: N803
+) -> Tensor:
+    """Give the pseudo-inverses; see ``Tensor.pinverse``. `rcond` and `rtol` are the same."""
+    return tensor_of(A, "A").pinverse(_either("rcond", rcond, "rtol", rtol))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
@@ -141,14 +141,14 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
     >>> krt.linalg.solve(krt.tensor([[2.0, 0.0], [0.0, 4.0]]), krt.tensor([2.0, 2.0])).tolist()
     [1.0, 0.5]
     """
-    return _check(A, "A")._solved(B, left=left, checked=True)  # noqa: SLF001
+    return tensor_of(A, "A")._solved(B, left=left, checked=True)  # noqa: SLF001
 
 
 def solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
     """Give what :func:`solve` does, and 1 where it is none, which then is not finite."""
-    x = _check(A, "A")
+    x = tensor_of(A, "A")
     out = x._solved(B, left=left, checked=bool(check_errors))  # noqa: SLF001
     whole = out if out.ndim == max(x.ndim, 2) else out.unsqueeze(-1)
     return Checked(out, _faults(whole))
@@ -162,7 +162,7 @@ def solve_triangular(
 
     A zero on the diagonal gives infinities and NaN.
     """
-    return _check(A, "A")._substituted(  # noqa: SLF001
+    return tensor_of(A, "A")._substituted(  # noqa: SLF001
         B, upper=bool(upper), left=bool(left), unit=bool(unitriangular)
     )
 
@@ -179,7 +179,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
     """
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
-    q, r = _check(A, "A").qr(some=mode != "complete")
+    q, r = tensor_of(A, "A").qr(some=mode != "complete")
     return QR(zeros(0, dtype=A.dtype) if mode == "r" else q, r)
 
 
@@ -195,7 +195,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
     """
     if UPLO not in ("L", "U", "l", "u"):
         raise ShapeError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
-    return _check(A, "A")._eigen(upper=UPLO in "Uu")  # noqa: SLF001
+    return tensor_of(A, "A")._eigen(upper=UPLO in "Uu")  # noqa: SLF001
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
@@ -209,7 +209,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD[Tensor]:  # noqa: N803
     With `full_matrices` U and V are square; no gradient flows into the columns beyond. Gradients
     are those of Townsend, 2016, which equal singular values have not.
     """
-    return SVD(*_check(A, "A")._singular(full=bool(full_matrices)))  # noqa: SLF001
+    return SVD(*tensor_of(A, "A")._singular(full=bool(full_matrices)))  # noqa: SLF001
 
 
 def svdvals(A: Tensor) -> Tensor:  # noqa: N803
@@ -217,7 +217,10 @@ def svdvals(A: Tensor) -> Tensor:  # noqa: N803
     return svd(A, False).S
 
 
-def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares[Tensor]:  # noqa: N803
+def lstsq(
+    A: Tensor, B: Tensor, rcond: float | None = None, *,  # noqa: N803
+    driver: str | None = None,
+) -> LeastSquares[Tensor]:  # fmt: skip
     """Give X that makes ``A @ X - B`` least, the shortest one where several do.
 
     Parameters
@@ -228,8 +231,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares[Tens
         Right sides.
     rcond : float, optional
         As of :func:`pinv`, which this is made of.
+    driver : {"gels", "gelsy", "gelsd", "gelss"}, optional
+        PyTorch's name of a routine, all of which give this result where A has full rank.
     """
-    x, b = _check(A, "A"), _check(B, "B")
+    if driver not in (None, *_DRIVERS):
+        raise ShapeError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
+    x, b = tensor_of(A, "A"), tensor_of(B, "B")
     if b.ndim < 2 or x.ndim < 2 or b.shape[-2] != x.shape[-2]:
         raise ShapeError(
             f"B: expected right sides of as many rows as A has, not shapes {format_shape(x.dims)} "
@@ -242,9 +249,17 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LeastSquares[Tens
     return LeastSquares(solution, rest, rank, zeros(0, dtype=x.dtype))
 
 
+def _either(name: str, value: float | None, other: str, given: float | None) -> float | None:
+    """What an option that has two names was set to."""
+    if value is not None and given is not None:
+        raise TypeError(f"{name} is another name of {other}; pass one of the two")
+    return given if value is None else value
+
+
 def matrix_rank(
-    A: Tensor, *, atol: float | None = None, rtol: float | None = None  # noqa: N803
-) -> Tensor:
+    A: Tensor, tol: float | None = None, *, atol: float | None = None,  # noqa: N803
+    rtol: float | None = None, hermitian: bool = False,
+) -> Tensor:  # fmt: skip
     """Give how many singular values are above a limit, in int64.
 
     Parameters
@@ -254,8 +269,14 @@ def matrix_rank(
     atol, rtol : float, optional
         The limit is the greater of `atol` and `rtol` times the greatest value. Without both, rtol
         is the greater of the sizes times the distance from 1 to the next number.
+    tol : float, optional
+        NumPy's name of `atol`.
+    hermitian : bool
+        Whether matrices are symmetric, of which the lower triangle is read then.
     """
-    values = svdvals(A).detach()
+    atol = _either("tol", tol, "atol", atol)
+    x = tensor_of(A, "A").detach()
+    values = svdvals(x.tril() + x.tril(-1).mT if flag(hermitian, "hermitian") else x)
     if not int(values.shape[-1]):
         return values.sum(-1).long()
     if rtol is None:
@@ -277,23 +298,23 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
 
 def matrix_power(A: Tensor, n: int) -> Tensor:  # noqa: N803
     """Give the product of `n` equal factors; see ``Tensor.matrix_power``."""
-    return _check(A, "A").matrix_power(n)
+    return tensor_of(A, "A").matrix_power(n)
 
 
 def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
     """Give the exponential of each matrix; see ``Tensor.matrix_exp``."""
-    return _check(A, "A").matrix_exp()
+    return tensor_of(A, "A").matrix_exp()
 
 
 def lu(A: Tensor) -> Decomposition[Tensor]:  # noqa: N803
     """Give P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``."""
-    return _check(A, "A").lu()
+    return tensor_of(A, "A").lu()
 
 
 @operation
 def lu_factor(A: Tensor) -> Factors[Tensor]:  # noqa: N803
     """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`."""
-    packed, _, taken = nodes.lu(_check(A, "A").uop)
+    packed, _, taken = nodes.lu(tensor_of(A, "A").uop)
     return Factors(A._of(packed), A._of(taken).int())  # noqa: SLF001
 
 
@@ -313,7 +334,7 @@ def lu_solve(
     adjoint : bool
         The transpose of A in the place of A.
     """
-    packed, taken, right = _check(LU, "LU"), _check(pivots, "pivots"), _check(B, "B")
+    packed, taken, right = tensor_of(LU, "LU"), tensor_of(pivots, "pivots"), tensor_of(B, "B")
     if not left:
         return lu_solve(packed, taken, right.mT, adjoint=not adjoint).mT
     if adjoint:
@@ -325,17 +346,17 @@ def lu_solve(
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002
     """Give the cross products of vectors along an axis of 3 elements."""
-    return _check(input, "input").cross(other, dim=dim)
+    return tensor_of(input, "input").cross(other, dim=dim)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
     """Give the matrix product; see ``Tensor.matmul``."""
-    return _check(input, "input").matmul(other)
+    return tensor_of(input, "input").matmul(other)
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """Give the sums of products along an axis."""
-    return (_check(x, "x") * y).sum(dim)
+    return (tensor_of(x, "x") * y).sum(dim)
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
@@ -350,4 +371,4 @@ def diagonal(
     A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1  # noqa: N803
 ) -> Tensor:
     """Give the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
-    return _check(A, "A").diagonal(offset, dim1, dim2)
+    return tensor_of(A, "A").diagonal(offset, dim1, dim2)

@@ -9,8 +9,8 @@ import kernelrt as krt
 from kernelrt import Tensor
 from kernelrt import dtype as dt
 from kernelrt._handle import MAX_DIMS
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError
-from kernelrt.tensor.creation import check_device
 
 if TYPE_CHECKING:
     from kernelrt import DType

@@ -7,9 +7,9 @@ from typing import Any
 import kernelrt as krt
 from kernelrt import Tensor
 from kernelrt import dtype as dt
+from kernelrt.device.registry import check_device
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.creation import check_device
 
 __all__ = ["arange", "asarray", "empty", "empty_like", "eye", "full", "full_like", "linspace",
            "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like"]  # fmt: skip

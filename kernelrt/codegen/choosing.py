@@ -234,7 +234,9 @@ class Chooser:
             sharing = [
                 n for n in self.nests if n.reduces and r in n.deps and self._keeps(n) is None
             ]
-            if len(sharing) < 2 or tile.lanes > 1 or not 2 <= 2 * tile.factor <= extent(r):
+            if len(sharing) < 2 or tile.lanes > 1 or 2 * tile.factor > extent(r):
+                continue
+            if any(2 * tile.factor > self._rows_kept(n, r) for n in sharing):
                 continue
             narrow = {
                 q: Tile(t.factor // 2 // t.lanes * t.lanes, t.lanes)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
 from kernelrt.codegen.loads import WIDEST_STEP
+from kernelrt.codegen.skipping import computed, gate_of
 from kernelrt.codegen.streams import LINE, WAY
-from kernelrt.codegen.tiles import extent, is_fixed
+from kernelrt.codegen.tiles import ONE, extent, is_fixed
 from kernelrt.codegen.waits import FOLLOWED, LATE, reads_of
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
@@ -82,10 +83,27 @@ class Cycles:
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
         self._tallies = {nest: self._tally(nest) for nest in nests}
+        gates = {nest: gate_of(info, nest.nodes) for nest in nests}
+        self._gates = {nest: gate for nest, gate in gates.items() if gate is not None}
+        self._parts: dict[object, float] = {}
 
     def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
         """Estimated cycles of all iterations of `nests`."""
-        return cycles([self._tallies[nest] for nest in nests], tiles)
+        if not self._gates:
+            return cycles([self._tallies[nest] for nest in nests], tiles)
+        return sum(
+            cycles([self._tallies[nest]], tiles) * self._computed(nest, tiles) for nest in nests
+        )
+
+    def _computed(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """The part of the tiles of `nest` that is not left out."""
+        gate = self._gates.get(nest)
+        if gate is None:
+            return 1.0
+        key = (nest, *(tiles.get(r, ONE).factor for r in self.info.ranges if r in nest.deps))
+        if key not in self._parts:
+            self._parts[key] = computed(gate, tiles)
+        return self._parts[key]
 
     def charge(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """What these are to be multiplied by, for each copy of the body that `nest` has.

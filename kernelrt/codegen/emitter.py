@@ -20,6 +20,7 @@ from kernelrt.codegen.alu import alu
 from kernelrt.codegen.checks import bound
 from kernelrt.codegen.dot import dot
 from kernelrt.codegen.frames import Frames, Segment
+from kernelrt.codegen.halves import halves, interleave, lower_half
 from kernelrt.codegen.llvm import Text, Value
 from kernelrt.codegen.loads import Loads
 from kernelrt.codegen.loops import Axis, Fetch, Loop, Pass, Step
@@ -27,7 +28,7 @@ from kernelrt.codegen.memory import Memory
 from kernelrt.codegen.prefetches import Prefetches
 from kernelrt.codegen.rare import rare
 from kernelrt.codegen.stores import Stores
-from kernelrt.codegen.tiles import Place, Position, Tile, is_fixed
+from kernelrt.codegen.tiles import Place, Position, Tile, is_fixed, lanes_of
 from kernelrt.errors import CompileError
 from kernelrt.ir.ops import ALU, Op
 
@@ -336,6 +337,10 @@ class Emitter:
 
     def _compute(self, u: UOp, place: Place) -> Value:
         if u.op in ALU:
+            parts = halves(u) if lanes_of(place) > 1 else None
+            if parts is not None:
+                low = lower_half(self, parts[0], place)
+                return interleave(self.text, low, self._at_place(parts[1], place))
             return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
         if u.op is Op.RANGE:
             return self._range(u, place)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Prefetches"]
 
+#: Where lines are fetched to, as LLVM counts: the first cache, for what is used soon, or another.
+_NEAR, _FAR = 3, 2
+
 
 class Prefetches:
     """Prefetches of the kernel that `emitter` writes."""
@@ -40,7 +43,7 @@ class Prefetches:
         offset, lanes = place[along]
         size = u.dtype.itemsize
         for first in range(-offset * size % LINE, lanes * size, LINE):
-            self._prefetch(array, address, AHEAD * step + first // size)
+            self._prefetch(array, address, AHEAD * step + first // size, to=_FAR)
 
     def fetch(self, u: UOp, places: Sequence[Place]) -> None:
         """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once."""
@@ -63,14 +66,14 @@ class Prefetches:
             for line in found:
                 self._prefetch(array, address, line * LINE // array.align, u.op is Op.STORE)
 
-    def _prefetch(self, array: Array, address: str, ahead: int, writes: bool = False) -> None:
+    def _prefetch(
+        self, array: Array, address: str, ahead: int, writes: bool = False, to: int = _NEAR
+    ) -> None:
         """Ask for the line of the element so far `ahead` of `address`.
 
         Nothing is touched: beyond the end of the buffer the processor does nothing.
         """
         if ahead:
             address = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {ahead}")
-        kind = "i32", str(int(writes))
-        self.text.void_call(
-            "llvm.prefetch.p0", ("ptr", address), kind, ("i32", "3"), ("i32", "1")
-        )
+        how = (("i32", str(number)) for number in (int(writes), to, 1))
+        self.text.void_call("llvm.prefetch.p0", ("ptr", address), *how)

@@ -7,26 +7,39 @@ changed a bit of any result.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+import operator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt.codegen.analysis import is_of_loops
 from kernelrt.codegen.tiles import ONE, extent
 from kernelrt.ir.local import most_elements
 from kernelrt.ir.ops import ALU, Op
+from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
 
-__all__ = ["LEAST_AT_ONCE", "Gate", "gate_of", "may_be_zero", "zeros_in", "zeros_of_turns"]
+    _Seen = Callable[[Mapping[UOp, tuple[int, int]]], bool]
+
+__all__ = [
+    "LEAST_AT_ONCE", "Gate", "computed", "gate_of", "may_be_zero", "zeros_in", "zeros_of_turns",
+]  # fmt: skip
 
 #: Terms of a sum from which a look at its mask costs little beside it.
 _LEAST_TERMS: Final = 16
 #: Elements of a row that are compared with zero at once, and no fewer: a vector of float32.
 LEAST_AT_ONCE: Final = 8
+#: Tiles at which is looked to see what part of all is computed: of causal masks over rows and
+#: columns in parts it is off by 0.015 at most.
+_LOOKS: Final = 256
+_PRIMES: Final = (2, 3, 5, 7, 11, 13)
 
 
 class Gate(NamedTuple):
@@ -75,6 +88,78 @@ def _gate(info: Analysis, u: UOp) -> Gate | None:
             known = info.deps[condition] <= info.deps[u] and is_of_loops(condition)
             return Gate(condition, node is yes) if known and user.src.count(node) == 1 else None
         node = user
+
+
+def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
+    """The part of the tiles of a result in which any of it is looked at, about.
+
+    Parameters
+    ----------
+    gate : Gate
+        When it is.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    """
+    throughout = _throughout(gate.condition, not gate.holds)
+    if throughout is None:
+        return 1.0
+    ranges = [n for n in toposort([gate.condition]) if n.op is Op.RANGE]
+    sizes, steps = [extent(r) for r in ranges], [tiles.get(r, ONE).factor for r in ranges]
+    turns = [-(-size // step) for size, step in zip(sizes, steps, strict=True)]
+    if len(ranges) > len(_PRIMES):
+        return 1.0
+    places: Iterable[tuple[int, ...]] = itertools.product(*map(range, turns))
+    if math.prod(turns) > _LOOKS:
+        places = [tuple(map(int, map(operator.mul, at, turns))) for at in _spread(len(ranges))]
+    left = [
+        not throughout({
+            r: (place * step, min(place * step + step, size) - 1)
+            for r, size, step, place in zip(ranges, sizes, steps, at, strict=True)
+        })
+        for at in places
+    ]  # fmt: skip
+    return sum(left) / max(1, len(left))
+
+
+@functools.cache
+def _spread(count: int) -> list[tuple[float, ...]]:
+    """Points that are spread evenly over a cube of so many axes, from 0 to 1 (Halton, 1960)."""
+    return [tuple(_turned(k, base) for base in _PRIMES[:count]) for k in range(1, _LOOKS + 1)]
+
+
+def _turned(number: int, base: int) -> float:
+    """What a number's digits are behind the point, the last one first."""
+    found, weight = 0.0, 1.0
+    while number:
+        number, digit = divmod(number, base)
+        weight /= base
+        found += weight * digit
+    return found
+
+
+def _throughout(mask: UOp, holds: bool) -> _Seen | None:
+    """What tells whether `mask` is seen to be `holds` between ends of its RANGEs; None: nothing."""
+    if mask.op is Op.NOT:
+        return _throughout(mask.src[0], not holds)
+    if mask.op in (Op.AND, Op.OR) and mask.dtype.is_bool:
+        parts = [_throughout(s, holds) for s in mask.src]
+        of_all = (mask.op is Op.AND) is holds
+        known = [part for part in parts if part is not None]
+        if not known or (of_all and len(known) < len(parts)):
+            return None
+        decide = all if of_all else any
+        return lambda ends: decide(part(ends) for part in known)
+    if mask.op not in (Op.LT, Op.LE) or not all(s.exact for s in mask.src):
+        return None
+    terms, constant = linear(mask.src[0] - mask.src[1])
+    if any(r.op is not Op.RANGE for r in terms):
+        return None
+    sign = 1 if holds else -1
+    # A factor above 0 is greatest at the last place, one below 0 at the first.
+    signed = [(r, sign * factor, sign * factor > 0) for r, factor in terms.items()]
+    # Not a < b is b - a <= 0, and of whole numbers a < 0 is a <= -1.
+    limit = -sign * constant - ((mask.op is Op.LT) is holds)
+    return lambda ends: sum(f * ends[r][last] for r, f, last in signed) <= limit
 
 
 def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:

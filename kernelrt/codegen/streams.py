@@ -40,9 +40,11 @@ __all__ = [
     "touched_late",
 ]
 
-#: Elements of the loop between what is asked for and what is read. Of 4, 8, 16 and 32, the best
-#: for a row times a matrix of 4096 x 4096 (`python -m bench.report products`). More rows than the
-#: first cache has ways would drive each other out where they are powers of two apart.
+#: Elements of the loop between what is asked for and what is read. Of 4, 8, 12 and 16 on a Zen 4,
+#: from 8 on as good as any for a row times a matrix of 4096 x 4096 and sums of its columns
+#: (`python -m bench.report products rows`). They are fetched to the second cache: the first would
+#: be full of them, and both took half as long again. More rows than that has ways would drive each
+#: other out where they are powers of two apart.
 AHEAD = 8
 #: Bytes of a line of the cache.
 LINE = 64
@@ -272,7 +274,9 @@ def next_rows(
     Where one of these computes for at least half the time that a line takes to come, the lines of
     the next row come meanwhile: so a softmax of 64 x 50000 takes a fifth less (`python -m
     bench.report rows`). Rows that the first cache holds gain nothing: processors read on beyond
-    their ends.
+    their ends. What is only written is not asked for: the next row may be another core's, which
+    the lines would be taken from while it writes them, and the same softmax takes half as long
+    again on two cores.
 
     Parameters
     ----------
@@ -292,7 +296,7 @@ def next_rows(
     int
         The number of the walk.
     tuple of UOp
-        LOADs and STOREs to ask for at each of its elements; none if asking gains nothing.
+        LOADs to ask for at each of its elements; none if asking gains nothing.
     """
     costs = costs_of(device)
     work = [
@@ -315,6 +319,8 @@ def next_rows(
         return 0, ()
     found = []
     for number, x in rows.values():
+        if x.op is Op.STORE:
+            continue
         places = {turn: turn + step, walks[number].range: walks[slowest].range}
         [index] = substitute([x.src[1]], places)
         found.append(x.replace(src=(x.src[0], simplify(index), *x.src[2:])))

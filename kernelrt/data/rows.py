@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import whole
@@ -131,6 +132,7 @@ def fresh_seed() -> int:
 
 def generator_of(seed: int, epoch: int) -> np.random.Generator:
     """The generator of an epoch."""
+    load("numpy.random")  # which NumPy imports when it is asked, and handlers may meet halfway
     return np.random.default_rng([seed, epoch])
 
 

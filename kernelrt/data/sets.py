@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from kernelrt._late import load
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor.arguments import whole
@@ -179,6 +180,7 @@ def order_of(generator: Any, seed: int | None, epoch: int = 0) -> np.random.Gene
     """What draws an order: a generator that was given, or that of a seed."""
     if generator is None:
         return generator_of(fresh_seed() if seed is None else seed, epoch)
+    load("numpy.random")
     if isinstance(generator, Generator):
         words = randint(0, 1 << 32, (4,), generator=generator)
         return np.random.default_rng(cast("list[int]", words.tolist()))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.device.tuned import Tuned
 
-__all__ = ["Device", "allocator", "free_programs", "known", "opened", "register"]
+__all__ = ["Device", "allocator", "check_device", "free_programs", "is_device", "known", "opened",
+           "register"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +45,7 @@ class Device:
     tuned: Tuned | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Entry:
     factory: Callable[[], Device] | None = None
     allocator: CachingAllocator = field(default_factory=CachingAllocator)
@@ -104,3 +105,28 @@ def _find(name: str) -> _Entry:
         names = ", ".join(_entries)
         raise DeviceError(f"device: {name!r} is unknown; expected one of: {names}")
     return entry
+
+
+#: Names that are those of devices, ours or not, and of no type.
+_NAMES = ("cpu", "cuda", "mps", "gpu", "xpu", "meta")
+
+
+def _text(device: object) -> object:
+    """What names a device, as a string where it is PyTorch's."""
+    kind = type(device)
+    return str(device) if kind.__module__ == "torch" and kind.__name__ == "device" else device
+
+
+def is_device(given: object) -> bool:
+    """Whether an argument that may be a type or a device names a device."""
+    text = _text(given)
+    return isinstance(text, str) and (text is not given or text.lower().split(":")[0] in _NAMES)
+
+
+def check_device(device: object) -> None:
+    """Raise DeviceError unless `device` names the CPU."""
+    if device is None:
+        return
+    text = _text(device)
+    if not isinstance(text, str) or text.upper().split(":")[0] != "CPU":
+        raise DeviceError(f"device: {text!r} is unknown; expected 'cpu'")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
-from kernelrt._late import aside
+from kernelrt._late import aside, load
 from kernelrt._llvm import binding
 
 if TYPE_CHECKING:
@@ -212,6 +211,9 @@ def _cores() -> int:
 
 def _cache_bytes(level: int) -> int:
     """Size of the data cache of `level` of the first core; 0 where the system does not say."""
+    load("pathlib")
+    from pathlib import Path
+
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
             if int((index / "level").read_text()) != level:

@@ -15,6 +15,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, build, state
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.gradient import Wanted, pull
 from kernelrt.tensor.marks import Leaf, mark
 from kernelrt.tensor.rewriting import rewritten
@@ -169,8 +170,7 @@ class Level:
 
 def check_like(given: object, like: Tensor, what: str) -> UOp:
     """The node of a tensor that stands beside `like`."""
-    if not isinstance(given, Tensor):
-        raise DTypeError(f"{what}: expected a Tensor, not {type(given).__name__}")
+    given = tensor_of(given, what)
     if not build.same_shape(given.dims, like.dims):
         raise ShapeError(
             f"{what}: expected the shape {format_shape(like.dims)}, not {format_shape(given.dims)}"

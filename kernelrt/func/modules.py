@@ -11,6 +11,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.nn import modes
 from kernelrt.nn.tree import children, named_tensors
 from kernelrt.tensor import Tensor, build
+from kernelrt.tensor.arguments import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,8 +92,7 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
         if name not in own:
             near = ", ".join(list(own)[:8])
             raise StateError(f"parameters: the module has no tensor {name!r}; it has {near}")
-        if not isinstance(tensor, Tensor):
-            raise DTypeError(f"{name}: expected a Tensor, not {type(tensor).__name__}")
+        tensor_of(tensor, name)
         if not build.same_shape(tensor.dims, own[name].dims):
             raise ShapeError(
                 f"{name}: expected the shape {format_shape(own[name].dims)}, not "

@@ -28,13 +28,15 @@ LOCAL_BYTES: Final = 256 * 1024
 ROWS_BYTES: Final = 4 * 1024 * 1024
 
 #: Elements from which rows that a contraction walks are computed in blocks of several. For
-#: attention of 8 heads of 64 on one core blocks take 0.87 of the time at length 512, 0.76 at 1024
-#: and 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024 (`bench.rows.attention`).
-LONG_ROW: Final = 1024
+#: attention of 8 heads of 64 on one core blocks take 0.74 to 0.87 of the time at length 512, 0.76
+#: at 1024 and 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024
+#: (`bench.rows.attention`).
+LONG_ROW: Final = 512
 #: Rows of a block, and elements of each that one part has, the largest first. What is taken of them
-#: is what the caches hold (`rowblocks.HELD`).
+#: is what the caches hold (`rowblocks.HELD`). A causal mask leaves whole parts out: of 512 elements
+#: parts of 256 compute three quarters, of 128 five eighths; without a mask both take as long.
 _BLOCKS: Final = (64, 32, 16)
-_PARTS: Final = (256, 128, 64)
+_PARTS: Final = (128, 64)
 
 
 class RowBlock(NamedTuple):

@@ -7,8 +7,8 @@ noted for belongs to what it is an operand of (`spread`).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from kernelrt._node import inherit
@@ -58,7 +58,7 @@ class Origin:
     @property
     def place(self) -> str:
         """File name and line."""
-        return f"{PurePath(self.file).name}:{self.line}"
+        return f"{self.file.rpartition(os.sep)[2]}:{self.line}"
 
     @property
     def name(self) -> str:

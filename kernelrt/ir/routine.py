@@ -23,7 +23,7 @@ def is_call(ast: UOp) -> bool:
     return ast.op is Op.SINK and len(ast.src) == 1 and ast.src[0].op is Op.CALL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Signature:
     """What a routine reads and writes in one problem, by its own numbers, and what that costs.
 
@@ -138,12 +138,31 @@ def _matrix(
     }
 
 
-#: Of csrc/linalg.h, where each is described. A multiplication and addition counts as a cycle
-#: (bench/routines.py: solve of 8 to 64 rows).
+#: KRT_BLOCK and KRT_FRAME of csrc/linalg.h.
+_BLOCK: Final = 16
+_FRAME: Final = 4096
+
+
+def _wide(n: int) -> int:
+    return (n + _BLOCK - 1) // _BLOCK * _BLOCK
+
+
+def _beside(work: int) -> int:
+    """Numbers behind those asked for, where `work` are worked in."""
+    return work + _BLOCK if work > _FRAME else 0
+
+
+def _svd_work(m: int, n: int) -> int:
+    return (3 * n + 10) * _wide(n) + (n * m + n if m > n else 0)
+
+
+#: Of csrc/linalg.h, where each is described. Cycles by bench/routines.py, on vectors of 512 bits:
+#: of cholesky, eigh and svd as fitted to 16 to 128 rows; in the others a multiplication and
+#: addition counts as one (solve of 8 to 64 rows).
 _LINALG: Final = {
     "cholesky": _matrix(
-        "n checked", (lambda n, _: n * n,), lambda n, _: n * n,
-        lambda n, _: n**3 // 3 + n * n, _INDEFINITE,
+        "n checked", (lambda n, _: n * n,), lambda n, _: n * n + _beside(n * _wide(n)),
+        lambda n, _: 110 * n + n**3 // 25, _INDEFINITE,
     ),
     "lu": _matrix(
         "m n", (lambda m, n: m * n,), lambda m, n: m * n + m + min(m, n),
@@ -167,11 +186,12 @@ _LINALG: Final = {
         lambda m, n, k: 2 * m * min(m, n) * (n + k),
     ),
     "eigh": _matrix(
-        "n", (lambda n: n * n,), lambda n: n * n + 2 * n, lambda n: 9 * n**3 + 20 * n * n, _ENDLESS
+        "n", (lambda n: n * n,), lambda n: n * n + n + _beside((2 * n + 5) * _wide(n)),
+        lambda n: 70 * n * n + n**3 // 3, _ENDLESS,
     ),
     "svd": _matrix(
-        "m n", (lambda m, n: m * n,), lambda m, n: n * m + n + n * n,
-        lambda m, n: 10 * n * n * (2 * m + n), _ENDLESS,
+        "m n", (lambda m, n: m * n,), lambda m, n: n * m + n + n * n + _beside(_svd_work(m, n)),
+        lambda m, n: 150 * n * n + n**3 // 2 + 4 * n * n * (m - n), _ENDLESS,
     ),
 }  # fmt: skip
 

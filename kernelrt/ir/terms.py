@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from kernelrt import dtype as dt
+from kernelrt._late import load
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp, toposort
 
@@ -172,4 +171,7 @@ def _label(node: UOp) -> str:
     text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
     if len(text) <= _LABEL:
         return text
+    load("hashlib")  # slow to import, and few graphs are so large
+    import hashlib
+
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -25,7 +25,7 @@ _BY_TEXT: Final = frozenset((
 ))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Named:
     """What one code object names, that of functions written in it left out.
 

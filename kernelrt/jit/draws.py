@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelrt._late import load
 from kernelrt._origin import here
 from kernelrt.errors import KernelrtWarning
 from kernelrt.ir.origin import resolve
@@ -32,7 +33,9 @@ class Draws:
     """
 
     def __init__(self, reached: Iterable[tuple[str, object]]) -> None:
-        # NumPy loads its own when first asked, which an import of kernelrt need not wait for.
+        # NumPy loads its own when first asked, which an import of kernelrt need not wait for; and
+        # with them modules that a handler's first computation needs whole.
+        load("numpy.random")
         kinds = np.random.Generator, np.random.RandomState, random.Random
         found: dict[int, tuple[str, Any]] = {
             id(value): (name, value) for name, value in reached if isinstance(value, kinds)

@@ -331,6 +331,8 @@ def differences(
                 yield f"{name} changed its dtype from {old.dtype.name} to {new.dtype.name}"
             else:
                 yield f"{name} changed from {old} to {new}"
+        elif (text := str(old)) == str(new):
+            yield f"{name} changed from one {text} to another"
         else:
             yield f"{name} changed from {old} to {new}"
 

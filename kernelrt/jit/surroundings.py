@@ -9,10 +9,10 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
+import os
 import sys
 import types
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -391,7 +391,7 @@ def _may_stay(
     key: object, was: object, now: object, made: Callable[[object], bool]
 ) -> bool:
     """Whether replays may leave out that an item became `now`."""
-    if key == "_training":  # what reads it is traced anew
+    if isinstance(key, str) and key == "_training":  # what reads it is traced anew
         return True
     if isinstance(was, _NUMBERS) and isinstance(now, _NUMBERS):
         return type(was) is type(now) and bool(was == now)
@@ -441,8 +441,8 @@ def _is_library(module: types.ModuleType) -> bool:
     if _root(module.__name__) in _STANDARD:
         return True
     places = (vars(module).get("__file__"), *vars(module).get("__path__", ()))
-    parts = (part for place in places if place for part in Path(place).parts)
-    return any(part in ("site-packages", "dist-packages") for part in parts)
+    paths = (os.fspath(place).split(os.sep) for place in places if place)  # noqa: PTH206 - slow to load
+    return any(part in ("site-packages", "dist-packages") for path in paths for part in path)
 
 
 def _imported(

@@ -58,7 +58,7 @@ class Call:
         return values[: self.positional], dict(by_name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Traced:
     """What a trace found: graphs, state, and where arguments go."""
 
@@ -250,7 +250,7 @@ def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]
         return Severed(function, None), given
     sources = {b for before in severed for b in before.sources or ()}
     for leaf in leaves:
-        tensor = state.leaves.get(leaf)
+        tensor = state.bearer(leaf)
         if tensor is not None and tensor._memory is not None:
             sources.add(tensor._memory)
     return Severed(function, sources), given

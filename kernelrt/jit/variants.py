@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Variant", "reason"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Variant:
     """A function traced for one kind of arguments, and its plan."""
 

@@ -105,8 +105,8 @@ class Watch:
         with state.lock:
             # A list of the references is made in one step; interrupting code may make leaves.
             live = [
-                (t._memory, ref.key.hooks) for ref in state.leaves.valuerefs()
-                if (t := ref()) is not None
+                (t._memory, leaf.hooks) for ref in state.leaves.valuerefs()
+                if (t := ref()) is not None and (leaf := t._leaf) is not None
             ]  # fmt: skip
         return frozenset(both for both in live if both[0] in self._sources)
 

@@ -12,6 +12,7 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import Linear, parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.attention import scaled_dot_product_attention
 from kernelrt.tensor.creation import zeros
 from kernelrt.tensor.joining import cat
@@ -187,8 +188,7 @@ class MultiheadAttention(Module):
     def _check(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         sizes = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}
         for (name, size), x in zip(sizes.items(), (query, key, value), strict=True):
-            if not isinstance(x, Tensor):
-                raise DTypeError(f"{name}: expected a Tensor, not {type(x).__name__}")
+            tensor_of(x, name)
             if x.ndim not in (2, 3) or x.ndim != query.ndim or not same(x.dims[-1], size):
                 raise ShapeError(
                     f"{name}: expected {query.ndim if query.ndim in (2, 3) else '2 or 3'} axes, "

@@ -12,6 +12,7 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.creation import zeros
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def activation(name: object) -> Callable[[Tensor], Tensor]:
 
 def check_features(x: Tensor, size: int, what: str) -> None:
     """Raise ShapeError where an input has other features."""
-    if not isinstance(x, Tensor):
-        raise DTypeError(f"input: expected a Tensor, not {type(x).__name__}")
+    tensor_of(x, "input")
     if not x.ndim or not same(x.dims[-1], size):
         raise ShapeError(
             f"input: {what} expects {size} features in the last axis, not the shape "
@@ -116,8 +116,7 @@ def check_features(x: Tensor, size: int, what: str) -> None:
 
 def check_state(value: object, shape: tuple[Dim, ...], name: str) -> Tensor:
     """A state, checked to have a shape."""
-    if not isinstance(value, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
+    value = tensor_of(value, name)
     if len(value.dims) != len(shape) or not all(map(same, value.dims, shape)):
         raise ShapeError(
             f"{name}: expected the shape {format_shape(shape)}, not {format_shape(value.dims)}"

@@ -9,7 +9,7 @@ from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import own_axis
+from kernelrt.tensor.arguments import own_axis, tensor_of
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import tensor
 
@@ -285,8 +285,7 @@ class ParameterList(Module):
 
 
 def _as_parameter(value: object, name: str) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}")
+    value = tensor_of(value, name)
     return value if is_parameter(value) else Parameter(value)
 
 

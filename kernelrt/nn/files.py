@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import ast
 import errno
-import json
 import math
 import os
-import secrets
 import stat
 import struct
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from kernelrt import _late
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import StateError
@@ -31,6 +29,7 @@ from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["load", "save"]
 
@@ -85,14 +84,15 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     for name, value in _lost(state):
         raise StateError(
             f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
-            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere"
+            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere, "
+            "or write all of it with pickle"
         )
     held = tree.tensors_by_name(state)
     safe = target.suffix == _SAFE
     for name in held:
         _check_name(name, safe=safe)
     write = _write_safetensors if safe else _write_archive
-    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
     # A name that nobody foresees, and no file that is there, be it a link, is written to.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(unfinished, flags, 0o666)
@@ -110,6 +110,10 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
 def _named(path: str | os.PathLike[str]) -> Path:
     if "\0" in os.fspath(path):
         raise StateError(f"path: {os.fspath(path)!r} has a null character, which no file has")
+    # Slow to import, so not before there is a file; and a handler that saves may come meanwhile.
+    _late.load("json", "pathlib", "zipfile")
+    from pathlib import Path
+
     return Path(path)
 
 
@@ -192,7 +196,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
 
 
 def _write_archive(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
-    import zipfile  # slow to import, and not needed by those who keep nothing
+    import zipfile
 
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, value in held.items():
@@ -278,6 +282,8 @@ def _numpy_type(descr: object, name: str) -> np.dtype[Any]:
 
 
 def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
+    import json
+
     arrays: list[Array] = []
     header: dict[str, object] = {}
     at = 0
@@ -303,6 +309,8 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
 
 
 def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+    import json
+
     length = int.from_bytes(file.read(8), "little")
     room = size - 8 - length
     if size < 8 or room < 0 or length > _MOST_HEADER:

@@ -22,6 +22,7 @@ from kernelrt.tensor.dropping import (
     feature_alpha_dropout,
 )
 from kernelrt.tensor.einsum import bilinear
+from kernelrt.tensor.fractional import fractional_max_pool2d, fractional_max_pool3d
 from kernelrt.tensor.grids import affine_grid
 from kernelrt.tensor.images import fold, unfold
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d",
            "dropout3d", "embedding", "embedding_bag", "feature_alpha_dropout", "fold",
-           "scaled_dot_product_attention", "unfold"]  # fmt: skip
+           "fractional_max_pool2d", "fractional_max_pool3d", "scaled_dot_product_attention",
+           "unfold"]  # fmt: skip
 
 #: Those that are methods as they are.
 _METHODS: Final = """

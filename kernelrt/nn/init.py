@@ -13,10 +13,13 @@ import numpy as np
 from kernelrt._lacking import INIT, of_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.creation import eye, full
 from kernelrt.tensor.creation import tensor as array
 from kernelrt.tensor.random import normal, uniform
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import Tensor
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_",
@@ -216,8 +219,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def _check(tensor: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise DTypeError(f"tensor: expected a Tensor, not {type(tensor).__name__}")
+    tensor_of(tensor, "tensor")
     if not tensor.dtype.is_float:
         raise DTypeError(f"tensor: expected a floating type, not {tensor.dtype.name}")
 

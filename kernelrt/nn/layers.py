@@ -35,7 +35,7 @@ def parameter(shape: tuple[int, ...], dtype: object) -> Tensor:
     parsed = dt.parse(dtype)
     if not parsed.is_float:
         raise DTypeError(f"dtype: a layer needs a floating type, not {parsed.name}")
-    return empty(shape, dtype=parsed).requires_grad_()
+    return empty(shape, dtype=parsed, requires_grad=True)
 
 
 def bias_bound(fan_in: int) -> float:

@@ -6,7 +6,7 @@ import inspect
 from typing import Any, ClassVar, cast
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import JitError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
 from kernelrt.nn.layers import Linear
@@ -28,6 +28,7 @@ from kernelrt.nn.spatial import (
     ConvTranspose3d,
 )
 from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor.arguments import tensor_of
 
 __all__ = [
     "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",
@@ -68,8 +69,7 @@ class _Lazy(Module):
     def forward(self, x: Tensor) -> Any:
         """Make the parameters for inputs like `x`, and compute the result for it."""
         name = type(self).__name__
-        if not isinstance(x, Tensor):
-            raise DTypeError(f"input: expected a Tensor, not {type(x).__name__}")
+        tensor_of(x, "input")
         if is_tracing():
             raise JitError(
                 f"{name} makes its parameters when it is first called, which a traced function "

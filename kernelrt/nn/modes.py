@@ -14,13 +14,13 @@ import numpy as np
 from kernelrt._handle import touch
 from kernelrt._modes import MISSING, OBSERVED, Mode, local
 
-__all__ = ["Noted", "changed", "is_watched", "note", "noted", "observe", "same",
+__all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "noted", "observe", "same",
            "version", "watch"]
 
 Observations = dict[tuple[int, str], tuple[Any, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Noted:
     """An attribute that was read.
 

@@ -15,9 +15,8 @@ from kernelrt.nn.convert import converted
 from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import flag
+from kernelrt.tensor.arguments import flag, type_of_to
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.state import local
 
 __all__ = ["Module"]
@@ -319,21 +318,15 @@ class Module(Observed):
 
         Parameters
         ----------
-        *args : DType, str
-            A type, or "cpu".
+        *args : DType, str, Tensor
+            A type, "cpu", or a tensor of such a type.
         dtype, device : optional
             The same by name.
         non_blocking : bool
             Accepted, and without a meaning on the CPU.
         """
         del non_blocking
-        wanted = dtype
-        for arg in args:
-            if isinstance(arg, str) and arg.split(":")[0] in ("cpu", "cuda", "mps"):
-                device = arg
-            elif arg is not None and not isinstance(arg, bool):
-                wanted = arg
-        check_device(device)
+        wanted = type_of_to(args, dtype, device)
         return self if wanted is None else converted(self, wanted)
 
     def float(self) -> Self:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt.errors import DTypeError
 from kernelrt.nn.module import Module
 from kernelrt.tensor.arguments import flag
+from kernelrt.tensor.fractional import Fractions, fractional_max_pool2d, fractional_max_pool3d
 from kernelrt.tensor.pooling import Windows
 from kernelrt.tensor.resampling import check_interpolation, factors_of
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
            "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-           "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "Upsample",
-           "UpsamplingBilinear2d", "UpsamplingNearest2d"]  # fmt: skip
+           "FractionalMaxPool2d", "FractionalMaxPool3d", "LPPool1d", "LPPool2d", "LPPool3d",
+           "MaxPool1d", "MaxPool2d", "MaxPool3d", "Upsample", "UpsamplingBilinear2d",
+           "UpsamplingNearest2d"]  # fmt: skip
 
 Sizes = int | tuple[int, ...]
 
@@ -242,6 +244,61 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """Greatest elements of as many windows of the last three axes as wanted."""
 
     _function, _axes = "adaptive_max_pool3d", 3
+
+
+class _FractionalMaxPool(_Pool):
+    _shown = ("kernel_size", "output_size", "output_ratio")
+    _random_samples: Tensor | None
+
+    def __init__(
+        self, kernel_size: Sizes, output_size: Sizes | None = None,
+        output_ratio: float | tuple[float, ...] | None = None, return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        given = Fractions(
+            type(self).__name__, self._axes, kernel_size, output_size, output_ratio
+        )
+        self.kernel_size, self.output_size = given.kernel, given.counts
+        self.output_ratio = given.ratios
+        self.return_indices = flag(return_indices, "return_indices")
+        self.register_buffer("_random_samples", _random_samples)
+
+    def forward(self, x: Tensor) -> Any:
+        """Pool the last axes."""
+        pool = fractional_max_pool2d if self._axes == 2 else fractional_max_pool3d
+        return pool(
+            x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+            self._random_samples,
+        )  # fmt: skip
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Greatest element of windows over the last two axes, which begin at drawn places.
+
+    See :func:`kernelrt.nn.functional.fractional_max_pool2d`.
+
+    Parameters
+    ----------
+    kernel_size : int or pair of int
+        Of windows.
+    output_size : int or pair of int, optional
+        How many windows there are along each axis.
+    output_ratio : float or pair of float, optional
+        In its place, their share of the elements, above 0 and below 1.
+    return_indices : bool
+        Whether to give the places, too.
+    _random_samples : Tensor, shape (batch, channels, 2), optional
+        Numbers from 0 to 1 in the place of those that are drawn.
+    """
+
+    _axes = 2
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """As :class:`FractionalMaxPool2d`, over the last three axes."""
+
+    _axes = 3
 
 
 class Upsample(Module):

@@ -42,7 +42,8 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     verify_kernel(ast)
     (call,) = ast.src
     routine: Routine = call.arg
-    address = ADDRESSES[routine.name]
+    widest = max(bits for bits in ADDRESSES if bits <= max(128, device.spec.vector_bits))
+    address = ADDRESSES[widest][routine.name]
     slots = tuple(range(len(call.src)))
     fails = bool(routine.failure)
     outs = (0, slots[-1]) if fails else (0,)

@@ -44,7 +44,13 @@ class KernelDraft:
     _renamed: dict[UOp, UOp] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for node in toposort(self.stores):
+        self.rewrite(self.stores)
+
+    def rewrite(self, stores: list[UOp]) -> None:
+        """Take `stores` in the place of what it stores; before commits are taken in."""
+        self.stores, self.fails = stores, False
+        self.loads.clear()
+        for node in toposort(stores):
             if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
                 self.loads[node.src[0]] = None
             self.fails |= node.op is Op.BOUND

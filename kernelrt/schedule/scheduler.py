@@ -10,9 +10,11 @@ from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.origin import spread
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.blocks import block_contractions
+from kernelrt.schedule.checks import drop_repeated
 from kernelrt.schedule.commits import Commit, settle
 from kernelrt.schedule.concatenate import concatenate_products
 from kernelrt.schedule.cost import elements, strip
@@ -136,6 +138,7 @@ class _Scheduling:
             for target, value in self._commits
             if elements(value.shape)
         ]
+        drop_repeated(self._drafts, self._where)
         graph = settle(self._drafts, pending, set(outputs), self._where)
         forms = Forms(self._indexer, frozenset(outputs))
         items: list[Item] = [d.finish(forms) for d in execution_order(graph)]
@@ -161,7 +164,9 @@ class _Scheduling:
         committed: dict[UOp, list[UOp]] = {}
         for target, value in self._commits:
             committed.setdefault(strip(value), []).append(target)
-        wanted = [strip(v) for v in [*self._outputs, *(v for _, v in self._commits)]]
+        wanted = [*self._outputs, *(v for _, v in self._commits)]
+        spread(list(toposort(wanted)))  # before a reshape at the end, and what it says, is gone
+        wanted = [strip(v) for v in wanted]
         wanted = [n for n in dict.fromkeys(wanted) if n.op is not Op.BUFFER]
         return fuse(wanted, committed, self._indexer, self._device)
 

@@ -11,6 +11,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name
+from kernelrt.device.registry import check_device, is_device
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_floats", "check_sizes", "flag", "integer",
            "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
-           "tensor_of", "whole"]  # fmt: skip
+           "tensor_of", "type_of_to", "whole"]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
@@ -65,6 +66,24 @@ def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
     if floats:
         check_floats(value.dtype, name)
     return value
+
+
+def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
+    """The type that arguments of ``to`` ask for, or None; a device that they name is checked.
+
+    By place stand a type, a device or a tensor that has the type, and flags behind it.
+    """
+    from kernelrt.tensor.tensor import Tensor
+
+    for arg in args:
+        if is_device(arg):
+            device = arg
+        elif isinstance(arg, Tensor):
+            dtype = arg.dtype
+        elif arg is not None and not isinstance(arg, bool):
+            dtype = arg
+    check_device(device)
+    return dtype
 
 
 def check_floats(dtype: DType, name: str) -> None:

@@ -9,8 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import real
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import real, tensor_of
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.totals import kept, softmax_rule
@@ -126,8 +125,7 @@ def scaled_dot_product_attention(
 
 def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
     for name, x in zip(names, tensors, strict=True):
-        if not isinstance(x, TensorBase):
-            raise DTypeError(f"{name}: expected a Tensor, not {type(x).__name__}")
+        tensor_of(x, name)
         if x.ndim < 2:
             raise ShapeError(f"{name}: expected at least 2 axes, not {format_shape(x.dims)}")
         if not x.dtype.is_float or x.dtype is not tensors[0].dtype:

@@ -395,7 +395,7 @@ class TensorBase(ArrayHandle):
             if self._uop is not None and self._leaf is not None:
                 self._former = leaf = self._leaf
                 self._become(None)
-                state.leaves.pop(leaf, None)
+                state.leaves.pop(id(leaf), None)
             elif self._lineage is True:
                 raise GradientError(
                     "requires_grad: a result of operations cannot be told not to require a "
@@ -414,7 +414,7 @@ class TensorBase(ArrayHandle):
         if not known:
             # The graphs that were made before it ceased to require a gradient bear the former mark.
             leaf = getattr(self, "_former", None) or Leaf()
-            state.leaves[leaf] = self  # first: who bears the mark is found by it
+            state.leaves[id(leaf)] = self  # first: who bears the mark is found by it
             self._become(leaf)
         return self
 

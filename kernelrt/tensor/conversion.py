@@ -10,12 +10,13 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DeviceError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -153,8 +154,6 @@ class ConversionMethods(_Below):
         DeviceError
             Another device is named, or a stream, which the CPU has not.
         """
-        from kernelrt.tensor.creation import check_device
-
         check_device(device)
         if stream is not None:
             raise DeviceError(f"stream: expected None, as the CPU has none, not {stream!r}")
@@ -264,19 +263,10 @@ class ConversionMethods(_Below):
         DeviceError
             Another device is named.
         """
-        from kernelrt.tensor.creation import check_device
-
         del non_blocking
         flags = [arg for arg in args if isinstance(arg, bool)]
-        for arg in args:
-            if isinstance(arg, str) and arg.lower().split(":")[0] in ("cpu", "cuda", "mps", "gpu"):
-                device = arg
-            elif isinstance(arg, TensorBase):
-                dtype = arg.dtype
-            elif arg is not None and not isinstance(arg, bool):
-                dtype = arg
-        check_device(device)
-        out = self if dtype is None else self.cast(dtype)
+        wanted = type_of_to(args, dtype, device)
+        out = self if wanted is None else self.cast(wanted)
         return out.clone() if out is self and (copy or flags[1:] == [True]) else out
 
     def cpu(self) -> Self:

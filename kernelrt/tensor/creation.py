@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name
-from kernelrt.errors import DeviceError, DTypeError, KernelrtError, ShapeError
+from kernelrt.device.registry import check_device
+from kernelrt.errors import DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
@@ -19,6 +20,7 @@ from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.promotion import Weak, check_fits, element
+from kernelrt.tensor.state import local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["arange", "check_device", "check_shape", "empty", "empty_like", "eye", "from_data",
+__all__ = ["arange", "check_shape", "empty", "empty_like", "eye", "from_data",
            "from_numpy", "full", "full_like", "has_memory", "linspace", "ones", "ones_like",
            "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
 
@@ -37,16 +39,6 @@ def _class() -> type[Tensor]:
     from kernelrt.tensor.tensor import Tensor
 
     return Tensor
-
-
-def check_device(device: object) -> None:
-    """Raise DeviceError unless `device` names the CPU."""
-    if device is None:
-        return
-    if type(device).__module__ == "torch" and type(device).__name__ == "device":
-        device = str(device)
-    if not isinstance(device, str) or device.upper().split(":")[0] != "CPU":
-        raise DeviceError(f"device: {device!r} is unknown; expected 'cpu'")
 
 
 def from_data(
@@ -344,17 +336,16 @@ def _asked(out: Tensor, requires_grad: bool) -> Tensor:
 def empty(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor with storage and arbitrary elements.
+    """A tensor with storage and arbitrary elements; in a traced function :func:`zeros`.
 
-    With Variables in its shape it has room for the largest; a plan that reads it takes the
-    elements in row-major order of the shape that the Variables give.
+    With Variables in its shape it has room for the largest, and elements in row-major order.
     """
     check_device(device)
     shape = check_shape(size)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
-    largest = prod(dim_max(d) for d in shape)
-    assert isinstance(largest, int)
-    buffer = Buffer(largest, wanted)
+    if local.trace is not None and not requires_grad:
+        return zeros(shape, dtype=wanted)
+    buffer = Buffer(cast("int", prod(map(dim_max, shape))), wanted)
     if all(isinstance(d, int) for d in shape):
         return _asked(_class()._over(buffer, shape), requires_grad)  # type: ignore[arg-type]
     return _asked(_class()._of(storage_node(buffer, shape)), requires_grad)

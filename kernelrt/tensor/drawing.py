@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, hints, random
 from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
-from kernelrt.tensor.creation import check_device
 from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:

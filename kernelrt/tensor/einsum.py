@@ -10,8 +10,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, format_shape, format_size, same
 from kernelrt.tensor import build, notation
-from kernelrt.tensor.arguments import axis_of, whole
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import axis_of, tensor_of, whole
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import joint_type
 
@@ -178,8 +177,7 @@ def _tensors(values: Sequence[object], name: str) -> list[Tensor]:
     if not values:
         raise ShapeError(f"{name}: expected at least one Tensor")
     for i, value in enumerate(values):
-        if not isinstance(value, TensorBase):
-            raise DTypeError(f"{name}: operand {i}: expected a Tensor, not {type(value).__name__}")
+        tensor_of(value, f"{name}: operand {i}")
     return [cast("Tensor", value) for value in values]
 
 

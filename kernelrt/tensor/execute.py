@@ -125,21 +125,21 @@ def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPl
     return partial(schedule, device=registry.opened().spec), runtime_prepare
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Constant:
     """A result that is one number everywhere, or that has no elements."""
 
     value: bool | float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Copy:
     """A result that is what a buffer holds, by the buffer's place among those of the graph."""
 
     place: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """How to compute graphs of one structure.
 
@@ -219,7 +219,7 @@ ALIKE: Final = 3
 _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Family:
     """Graphs that are equal up to their numbers.
 
@@ -249,7 +249,7 @@ class _Family:
         return varied
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Found:
     """What computes some graphs.
 

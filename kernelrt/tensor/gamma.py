@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Final
 
 from kernelrt.ir import Op, UOp
@@ -16,10 +15,10 @@ __all__ = ["digamma", "polygamma"]
 _FAR: Final = 8
 #: From so far on the recurrence changes no digit, and below its squares are finite.
 _LAST: Final = 2.0**60
-#: The Bernoulli numbers of even index, from B_2 on.
+#: The Bernoulli numbers of even index, from B_2 on, as fractions. What is made of them is one
+#: quotient of whole numbers, which is rounded once.
 _BERNOULLI: Final = (
-    Fraction(1, 6), Fraction(-1, 30), Fraction(1, 42), Fraction(-1, 30), Fraction(5, 66),
-    Fraction(-691, 2730), Fraction(7, 6), Fraction(-3617, 510),
+    (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510),
 )  # fmt: skip
 
 
@@ -39,7 +38,7 @@ def digamma(x: UOp) -> UOp:
         value = value.alu(Op.SUB, steps)
     far = build.add(y, _FAR)
     inverse = one.alu(Op.DIV, far)
-    terms = [float(-b / (2 * k)) for k, b in enumerate(_BERNOULLI, 1)]
+    terms = [-b / (2 * k * over) for k, (b, over) in enumerate(_BERNOULLI, 1)]
     square = inverse.alu(Op.MUL, inverse)
     series = _horner(square, terms).alu(Op.MUL, square)
     series = build.multiply_add(_number(-0.5, x), inverse, series)
@@ -66,13 +65,13 @@ def polygamma(n: int, x: UOp) -> UOp:
     one = _number(1, x)
     count = _FAR + n
     inverse = one.alu(Op.DIV, build.add(y, count))
-    factors = [Fraction(1, n), Fraction(1, 2)]
-    rising = Fraction(power)
-    for k, b in enumerate(_BERNOULLI, 1):
-        factors.append(b * rising / math.factorial(2 * k))
+    factors = [1 / n]
+    rising = power
+    for k, (b, over) in enumerate(_BERNOULLI, 1):
+        factors.append(b * rising / (over * math.factorial(2 * k)))
         rising *= (power + 2 * k - 1) * (power + 2 * k)
     square = inverse.alu(Op.MUL, inverse)
-    even = _horner(square, [float(f) for f in (factors[0], *factors[2:])])
+    even = _horner(square, factors)
     tail = build.multiply_add(_number(0.5, x), inverse, even)
     value = _whole_power(inverse, n).alu(Op.MUL, tail)
     for k in reversed(range(count)):  # the greatest last

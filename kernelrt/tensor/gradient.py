@@ -51,7 +51,7 @@ __all__ = ["Wanted", "backward", "end_of", "flow", "gradients", "pull", "seed_of
            "wanted_of"]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wanted:
     """What gradients are asked for.
 
@@ -342,7 +342,7 @@ def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | 
     """The tensor whose ``grad`` collects what comes to `end`."""
     if isinstance(end, Hooked):
         return end.keeper
-    return state.leaves.get(end) if isinstance(end, Leaf) else targets.get(end)
+    return state.bearer(end) if isinstance(end, Leaf) else targets.get(end)
 
 
 def uninterrupted(
@@ -473,7 +473,7 @@ def _settled(
 ) -> tuple[_T, Fresh]:
     """A tensor for the gradient of `leaf`, and what makes it that once `data` is there."""
     gradient = kind.__new__(kind)
-    target = state.leaves.get(leaf)
+    target = state.bearer(leaf)
     shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)
     nbytes = size * dtype.itemsize
     return gradient, (

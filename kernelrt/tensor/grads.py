@@ -178,7 +178,7 @@ def kind_of(held: object) -> str:
     return NONE if held is None else SPENT if type(held) is Spent else GIVEN
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Effect:
     """What a traced function does to the ``grad`` of one tensor.
 

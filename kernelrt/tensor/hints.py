@@ -52,7 +52,7 @@ _searched: dict[tuple[str, int], int] = {}
 MOST_SEARCHES: Final = 4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Uses:
     """How often a plan of eager code was found again, and from where.
 
@@ -156,7 +156,7 @@ def withdraw(value: object) -> None:
         _later.note = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _View:
     """A change of a tensor, by its identity, at a line of the user's."""
 

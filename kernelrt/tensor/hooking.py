@@ -88,7 +88,7 @@ _UNKNOWN = ("", "tensor")
 # ---- registering
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Late:
     """That a result was marked when something may have been made of it already.
 
@@ -247,7 +247,7 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
 # ---- on the way of a gradient
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Answers:
     """What hooks of results gave, so that none is called again where it all is begun again.
 
@@ -315,7 +315,8 @@ def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | No
             if not build.same_shape(new.dims, g.shape) or new.dtype is not g.dtype:
                 raise ShapeError(
                     f"hook: expected it to give {g.dtype.name} of shape {format_shape(g.shape)}, "
-                    f"as the gradient is, not {new.dtype.name} of shape {format_shape(new.dims)}"
+                    f"as the gradient is, not {new.dtype.name} of shape {format_shape(new.dims)}; "
+                    "one that only looks gives None"
                 )
             given, before = new, None
     return None if given._uop is before else given

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, ShapeError, SharingError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import promotion
@@ -16,7 +17,6 @@ from kernelrt.tensor.arguments import check_sizes, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import (
     _class,
-    check_device,
     from_numpy,
     has_memory,
     linspace,

@@ -15,7 +15,7 @@ from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.contraction import matrix_product
-from kernelrt.tensor.functions import settled
+from kernelrt.tensor.functions import settled, sign
 from kernelrt.tensor.marks import custom
 
 if TYPE_CHECKING:
@@ -334,21 +334,17 @@ def _determinant_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def log_determinant(a: UOp) -> tuple[UOp, UOp]:
-    """The sign of each determinant, and the logarithm of its magnitude."""
+    """The sign of each determinant, 0 where it is NaN, and the logarithm of its magnitude."""
     matrices(a, "slogdet", square=True)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
         return nothing(a, value=1), nothing(a)
     factors, order, _ = lu(a)
     diagonal = diagonal_of(factors)
-    zero = build.zeros_like(diagonal)
-    negative = diagonal.alu(Op.LT, zero).cast(a.dtype)
-    signs = build.where(diagonal.eq(zero), 0, build.sub(build.full(1, a.dtype, zero.shape),
-                                                        build.mul(negative, 2)))  # fmt: skip
     axis = (len(batch),)
-    sign = build.reduce(signs, Op.MUL, axis).alu(Op.MUL, _parity(order, a.dtype))
+    signs = build.reduce(sign(diagonal), Op.MUL, axis).alu(Op.MUL, _parity(order, a.dtype))
     sizes = build.reduce(diagonal.alu(Op.ABS).alu(Op.LOG), Op.ADD, axis)
-    return custom(sign, _no_rule, a), custom(sizes, _log_rule, a)
+    return custom(signs, _no_rule, a), custom(sizes, _log_rule, a)
 
 
 def _no_rule(node: UOp, _g: UOp, i: int) -> UOp:

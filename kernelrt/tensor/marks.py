@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelrt._handle import _name_lineage
+from kernelrt._handle import _name_lineage, _name_mark
 from kernelrt._hooks import Entry
 from kernelrt._node import _name_kept
 from kernelrt._survey import _name_marks
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.tensor import build
 
@@ -267,6 +268,7 @@ def has_history(node: UOp) -> bool:
 
 
 _name_lineage(lineage)
+_name_mark(Op.DETACH)
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:
@@ -277,8 +279,12 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
     done: dict[UOp, UOp] = {}
     roots = list(roots)
     for node in toposort(roots, stop=is_kept):
-        if node.op is Op.DETACH:
-            done[node] = node.arg.storage if is_kept(node) else done[node.src[0]]
+        if is_kept(node):
+            done[node] = node.arg.storage
+        elif node.op is Op.DETACH:
+            done[node] = value = done[node.src[0]]
+            if value.src:  # what has a derivative in closed form is noted at its mark alone
+                inherit(value, node)
         else:
             src = tuple(done[s] for s in node.src)
             new = node if src == node.src else node.replace(src=src)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import string
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.errors import DTypeError, ShapeError
@@ -20,6 +19,7 @@ Term = tuple[str, ...]
 #: Up to so many operands all orders of multiplication are looked at.
 _MOST: Final = 6
 _DOTS: Final = "..."
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def parse(operands: Sequence[object]) -> tuple[str, list[object]]:
@@ -57,7 +57,7 @@ def _letter(item: object) -> str:
     number = whole(item)
     if number is None or not 0 <= number < 52:
         raise ShapeError(f"einsum: an axis is a number from 0 to 51 or Ellipsis, not {item!r}")
-    return (string.ascii_uppercase + string.ascii_lowercase)[number]
+    return _LETTERS[number]
 
 
 def terms(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:
@@ -106,7 +106,7 @@ def _split(word: str, equation: str) -> Term:
     before, dots, behind = word.partition(_DOTS)
     letters = (*before, *((_DOTS,) if dots else ()), *behind)
     for letter in letters:
-        if letter != _DOTS and letter not in string.ascii_letters:
+        if letter != _DOTS and letter not in _LETTERS:
             raise ShapeError(
                 f"equation: {letter!r} in {equation!r}: axes are letters, operands are parted by "
                 "commas, '...' stands at most once in each, and '->' before the result"

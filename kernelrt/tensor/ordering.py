@@ -373,9 +373,9 @@ class OrderingMethods(_Below):
         ]
         found = ends[0]
         if part is not None:
-            step = ends[1].alu(Op.SUB, ends[0]).alu(Op.MUL, part)
+            first, second = (self._of(end) for end in ends)
             # Where nothing is taken of it, an infinite neighbour does not count.
-            found = build.where(part.eq(zero), found, found.alu(Op.ADD, step))
+            found = build.where(part.eq(zero), found, first.lerp(second, self._of(part)).uop)
         outside = share.alu(Op.LT, zero).alu(Op.OR, build.full(1, x.dtype, shape).alu(Op.LT, share))
         outside = outside.alu(Op.OR, share.ne(share))
         if not ignore:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
+from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, hints, hooking, state
-from kernelrt.tensor.marks import Severed, Stale
+from kernelrt.tensor.base import storage_node
+from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
     is_array,
@@ -22,6 +24,7 @@ from kernelrt.tensor.positions import (
 )
 from kernelrt.tensor.promotion import as_scalar, check_size, element
 from kernelrt.tensor.scattering import replaced
+from kernelrt.tensor.written import memory_of, reads
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
@@ -48,9 +51,8 @@ class PartMethods(_Below):
         Where the tensor has storage it is written in place: only what is selected, if that is one
         run of its elements and no function is traced, else as a whole.
 
-        Gradients flow through the assignment, into the value and into what was there before, as
-        long as the tensor has no storage: in a traced function, what operations made there, such
-        as ``krt.zeros(3)``; elsewhere, until the first value without a history is assigned.
+        Gradients flow through the assignment, into the value and into what was there before. In a
+        traced function they do into what operations made there, such as ``krt.zeros(3)``.
 
         Raises
         ------
@@ -61,8 +63,8 @@ class PartMethods(_Below):
         DTypeError
             The value is a number that the type of this tensor does not have.
         GradientError
-            The value has a history, or the tensor has one and is no parameter, and the storage of
-            the tensor would lose it.
+            The value has a history, and the tensor is a parameter, its data, or comes from outside
+            of the function that is traced.
         """
         hints.withdraw(value)
         new = self._new_elements(value)
@@ -70,6 +72,9 @@ class PartMethods(_Below):
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
         hints.tell_view(self, "x[index] = value")
         history = self._needs_history(new)
+        if history and self.is_realized:
+            self._write_part(index, new)
+            return
         if not isinstance(index, tuple) and mask_rank(index) is not None:
             self._become_value(self._masked(self._lift(index, "index"), new), new, history)
             return
@@ -106,21 +111,50 @@ class PartMethods(_Below):
         if not state.local.grad:
             return False
         trace = state.local.trace
-        stored = (
-            self.is_realized or self._leaf is not None or self._born is not trace
-            or hasattr(self, "_whose")
-        )  # fmt: skip
+        bare = self._is_parameter or self._born is not trace or hasattr(self, "_whose")
         if not own and not new.requires_grad:
+            stored = bare or self.is_realized
             return not stored and bool(self._lineage or new._lineage)
-        if stored:
+        if bare or (trace is not None and self.is_realized):
             raise GradientError(
-                f"{'self' if own else 'value'}: gradients flow into it, but writing to the "
-                "storage of a tensor keeps no history; join the parts with kernelrt.stack, cat or "
-                "where, or assign to what kernelrt.zeros makes: that has no storage before it is "
-                "read, which kernelrt.empty has; if none is meant to flow, pass value.detach() or "
-                "use kernelrt.no_grad()"
+                f"{'self' if own else 'value'}: gradients flow into it, but the tensor keeps no "
+                "history, as it is a parameter or comes from outside of what is traced; join the "
+                "parts with kernelrt.stack, cat or where, or assign to what kernelrt.zeros makes; "
+                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
             )
         return True
+
+    def _write_part(self, index: Any, new: Self) -> None:
+        """Write a value that gradients flow into, or beside others, to the storage.
+
+        The history is that of the same assignment to a tensor without storage, whose elements
+        nothing asks for: the derivative depends on the index alone.
+        """
+        from kernelrt.tensor.realize import flush
+
+        flush(self)
+        before = self._entered()
+        known = before.src[0] if is_kept(before) else None
+        if known is None or reads(known, memory_of([self])):
+            bound = Stale() if self.requires_grad else self._severed
+            known = build.full(0, self.dtype, self.dims)
+            known = known if bound is None else mark(known, bound)
+        with state.no_grad():
+            self[index] = new.detach()
+        # Should it end on the way, gradients that come to the tensor end in an error.
+        self._sever(Stale())
+        flush(self)
+        severed = self._entered()
+        apart = self._of(known)
+        apart._plain = False
+        apart[index] = new
+        assert self._buffer is not None
+        storage = storage_node(self._buffer, self.dims)
+        if exchange(self, severed, mark(apart.uop, Kept(storage))):  # else it has another value
+            self._severed = None
+            state.births[0] += 1
+            state.watched.add(self)
+            hooking.follow(self, before)
 
     def _become_value(self, value: Self, new: Self, history: bool) -> None:
         if not history:

@@ -6,13 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import check_floats, sized, sized_after, whole
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.creation import check_device, check_shape
+from kernelrt.tensor.creation import check_shape
 from kernelrt.tensor.stream import default_generator, source_of
 
 if TYPE_CHECKING:

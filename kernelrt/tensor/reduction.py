@@ -114,7 +114,8 @@ class ReductionMethods(_Below):
         """The variance in the type of sums; axes keep size 1."""
         x = self._wide(name)
         axes = axes_of(dim, self.ndim)
-        count = float_count(x, axes, real(correction, "correction"))
+        correction = real(correction, "correction")
+        count = float_count(x, axes, correction)
         mean = mean_of(x, axes)
         deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
         squares = kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
@@ -128,7 +129,11 @@ class ReductionMethods(_Below):
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
         out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
-        return custom(out, var_rule, x, parts=(mean, shift, count))
+        # As in PyTorch the slope along named axes divides by what is less than 0, too: so that of a
+        # deviation, which is infinite there, is 0.
+        named = dim is not None and self.ndim > 0
+        divisor = build.sub(float_count(x, axes), correction) if named else count
+        return custom(out, var_rule, x, parts=(mean, shift, divisor))
 
     def _wide(self, name: str) -> UOp:
         """The elements, which must be floats, in the type that sums of them have."""

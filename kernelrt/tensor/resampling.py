@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
@@ -309,15 +309,16 @@ class ResamplingMethods(_Below):
         ----------
         grid : Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
             Places from -1 to 1, the last axis of the image first.
-        mode : "bilinear" or "nearest"
-            Between elements, or of the nearest one.
+        mode : "bilinear", "nearest" or "bicubic"
+            Between elements, or of the nearest one; "bicubic" for images of two axes, of the 16
+            elements around each place.
         padding_mode : "zeros", "border" or "reflection"
             What lies outside.
         align_corners : bool
             Whether -1 and 1 are the middles of the outermost elements, not their edges.
         """
-        if mode not in ("bilinear", "nearest"):
-            raise ShapeError(f"mode: expected 'bilinear' or 'nearest', not {mode!r}")
+        if mode not in ("bilinear", "nearest", "bicubic"):
+            raise ShapeError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
         if padding_mode not in ("zeros", "border", "reflection"):
             raise ShapeError(
                 f"padding_mode: expected 'zeros', 'border' or 'reflection', not {padding_mode!r}"
@@ -336,8 +337,15 @@ class ResamplingMethods(_Below):
             )
         sizes = [self._static_size(a, "grid_sample") for a in range(2, self.ndim)]
         ends = [
-            _unnormalized(at[..., n - 1 - k], size, padding_mode, align_corners)
-            for k, size in enumerate(sizes)
+            _unnormalized(at[..., n - 1 - k], size, align_corners) for k, size in enumerate(sizes)
+        ]
+        if mode == "bicubic":
+            if n != 2:
+                raise ShapeError("mode: 'bicubic' is for images of two axes, not of three")
+            return self._at_cubic(ends, sizes, padding_mode, align_corners)
+        ends = [
+            _inside(end, size, padding_mode, align_corners)
+            for end, size in zip(ends, sizes, strict=True)
         ]
         if mode == "nearest":
             return self._at_corner([e.round() for e in ends], sizes)
@@ -356,6 +364,22 @@ class ResamplingMethods(_Below):
         assert out is not None
         return out
 
+    def _at_cubic(
+        self, ends: list[Any], sizes: list[int], padding: str, align: bool
+    ) -> Self:
+        """Between 4 elements along each of two axes; all that lie outside are those inside."""
+        lows = [end.floor().detach() for end in ends]
+        weights = [cubic_weights(end - low) for end, low in zip(ends, lows, strict=True)]
+        places = [
+            [_inside(low + step, size, padding, align) for step in (-1, 0, 1, 2)]
+            for low, size in zip(lows, sizes, strict=True)
+        ]
+        rows = []
+        for row in places[0]:
+            taps = [self._at_corner([row, column], sizes) for column in places[1]]
+            rows.append(_weighted_sum(taps, weights[1]))
+        return cast("Self", _weighted_sum(rows, weights[0]))
+
     def _at_corner(self, places: list[Self], sizes: list[int]) -> Self:
         """Elements at whole places, zeros outside, channels behind the batch."""
         inside: Any = None
@@ -372,9 +396,19 @@ class ResamplingMethods(_Below):
         return seen.where(inside.unsqueeze(1), 0)
 
 
-def _unnormalized(at: Any, size: int, padding: str, align: bool) -> Any:
-    """A coordinate from -1 to 1 in elements, as the padding has it."""
-    place = (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
+def _weighted_sum(values: list[Any], weights: list[Any]) -> Any:
+    """Values with channels behind the batch, times weights that have none."""
+    parts = [value * weight.unsqueeze(1) for value, weight in zip(values, weights, strict=True)]
+    return functools.reduce(lambda a, b: a + b, parts)
+
+
+def _unnormalized(at: Any, size: int, align: bool) -> Any:
+    """A coordinate from -1 to 1 in elements."""
+    return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
+
+
+def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
+    """A coordinate in elements, as the padding has it."""
     if padding == "zeros":
         return place
     if padding == "reflection":

@@ -9,8 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, functions
-from kernelrt.tensor.arguments import axis_of, integer, real
-from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.arguments import axis_of, integer, real, tensor_of
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import picked
@@ -20,6 +19,7 @@ from kernelrt.tensor.scans import fold, log_sum, records
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.statistics import StatisticsMethods as _Below
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
@@ -175,8 +175,7 @@ def cumulative_trapezoid(
 
 
 def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) -> Tensor:
-    if not isinstance(y, TensorBase):
-        raise DTypeError(f"{name}: y: expected a Tensor, not {type(y).__name__}")
+    tensor_of(y, f"{name}: y")
     if y.ndim == 0:
         raise ShapeError(f"{name}: y: expected at least 1 axis, not a scalar")
     if x is not None and dx is not None:

@@ -90,7 +90,10 @@ class LinalgMethods(_Below):
         return self._of(linalg.determinant(self.uop))
 
     def slogdet(self) -> SignedLog[Self]:
-        """The sign of each determinant, and the logarithm of its magnitude."""
+        """The sign of each determinant, and the logarithm of its magnitude.
+
+        The sign is 0 where the magnitude is 0 or NaN.
+        """
         sign, size = linalg.log_determinant(self.uop)
         return SignedLog(self._of(sign), self._of(size))
 

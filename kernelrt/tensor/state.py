@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Hooked, Leaf
     from kernelrt.tensor.written import Written
 
-__all__ = ["births", "changing", "differentiating", "enable_grad", "flips", "homes", "hooked",
-           "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock", "no_grad",
-           "pending", "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
+__all__ = ["bearer", "births", "changing", "differentiating", "enable_grad", "flips", "homes",
+           "hooked", "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock",
+           "no_grad", "pending", "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -35,8 +35,9 @@ _R = TypeVar("_R")
 #: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
 #: them.
 watched: Roster = Roster()
-#: Live tensors that gradients are collected for, by the mark on their value.
-leaves: weakref.WeakValueDictionary[Leaf, TensorBase] = weakref.WeakValueDictionary()
+#: Live tensors that gradients are collected for, by the identities of the marks on their values:
+#: the marks themselves keep hooks alive, which may hold the tensors.
+leaves: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 #: Marks of tensors that have hooks or retain their gradients, by the identities of the marks.
 hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
 #: Marks of results that something had been made of before, by the values without them.
@@ -63,6 +64,12 @@ flips: list[int] = [0]
 differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
 lock = _locks.Lock(_locks.STATE)
+
+
+def bearer(leaf: Leaf) -> TensorBase | None:
+    """The live tensor that gradients are collected for by this mark, if there is one."""
+    tensor = leaves.get(id(leaf))
+    return tensor if tensor is not None and tensor._leaf is leaf else None
 
 
 def is_grad_enabled() -> bool:

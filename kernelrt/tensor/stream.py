@@ -7,7 +7,7 @@ pairs drawn so far is state, which a traced function advances like any other.
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +16,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._handle import draw, undraw
 from kernelrt.device.buffer import Buffer
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
 from kernelrt.tensor import build, execute, state
@@ -91,8 +92,6 @@ class Generator:
     """
 
     def __init__(self, device: object = None) -> None:
-        from kernelrt.tensor.creation import check_device
-
         check_device(device)
         _outside("Generator()")
         self._state: dict[str, tuple[Tensor, Tensor]] = {}
@@ -140,7 +139,7 @@ class Generator:
 
     def seed(self) -> int:
         """Start anew from a number that nobody knows before, and give that."""
-        found = secrets.randbits(64)
+        found = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(found)
         return found
 

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError
 from kernelrt.tensor.arguments import flag, integer, real
-from kernelrt.tensor.creation import arange, check_device, ones
+from kernelrt.tensor.creation import arange, ones
 
 if TYPE_CHECKING:
     from collections.abc import Callable

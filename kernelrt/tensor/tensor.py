@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
+from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize, state
@@ -21,7 +22,7 @@ from kernelrt.tensor.comparison import ComparisonMethods
 from kernelrt.tensor.contraction import ContractionMethods
 from kernelrt.tensor.conversion import ConversionMethods
 from kernelrt.tensor.convolution import ConvolutionMethods
-from kernelrt.tensor.creation import check_device, from_data
+from kernelrt.tensor.creation import from_data
 from kernelrt.tensor.derivative import listed
 from kernelrt.tensor.derived import DerivedMethods
 from kernelrt.tensor.drawing import DrawingMethods

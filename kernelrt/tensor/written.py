@@ -57,8 +57,7 @@ def reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:
     known = set() if steady is None else steady
     found = []
     for node in toposort([root], stop=known.__contains__):
-        source = _leaf_of(node.arg.storage) if is_kept(node) else node
-        if source.op is Op.BUFFER and overlaps(source.arg, written):
+        if _is_over(node, written):
             return True
         found.append(node)
     known.update(found)
@@ -100,6 +99,12 @@ def readers_of(
             steady.add(node)
             node.cached_steady = version
     return [t for t, root in tensors if reads[root]]
+
+
+def _is_over(node: UOp, written: Written) -> bool:
+    """Whether what the node reads, and none of what it is made of, is `written`."""
+    source = _leaf_of(node.arg.storage) if is_kept(node) else node
+    return source.op is Op.BUFFER and overlaps(source.arg, written)
 
 
 def _leaf_of(storage: UOp) -> UOp:
@@ -167,4 +172,4 @@ def expire(written: Written) -> None:
 
 
 def _history_reads(node: UOp, written: Written) -> bool:
-    return any(n.op is Op.BUFFER and overlaps(n.arg, written) for n in toposort([node]))
+    return any(_is_over(n, written) for n in toposort([node]))

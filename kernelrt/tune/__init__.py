@@ -6,6 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from kernelrt._late import load
 from kernelrt.errors import DTypeError, JitError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.jit import JitFunction
 from kernelrt.tensor.trace import forbid
@@ -139,6 +140,7 @@ class _Target:
 
         from kernelrt.device.buffer import Buffer
 
+        load("numpy.random")
         rng = np.random.default_rng(0)
         found = []
         for index in self.unknown:

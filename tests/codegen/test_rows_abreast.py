@@ -57,6 +57,18 @@ def exp(value):
     return UOp(Op.EXP, value.dtype, (value,))
 
 
+@pytest.mark.parametrize("columns", [40001, 50000, 65536])
+def test_rows_that_no_first_cache_holds_go_one_after_the_other(build, columns):
+    """Two of them drive each other out before the next pass reads them again."""
+    i, j, k, m = (build.range(n, r) for r, n in enumerate([64, columns, columns, columns]))
+    x = build.param(1, 64 * columns)
+    greatest = build.reduce(Op.MAX, build.load(x, i * columns + j), j)
+    total = build.reduce(Op.ADD, exp(build.load(x, i * columns + k) - greatest), k)
+    value = build.load(x, i * columns + m) - greatest - total.alu(Op.LOG)
+    ast = build.sink(build.store(build.param(0, 64 * columns), i * columns + m, value))
+    assert 0 not in tiles(ast)
+
+
 def test_a_product_that_ends_a_function_is_work(build):
     """Sums of exp, whose polynomial ends in a product, are no sums of two loaded factors."""
     i, j, k = (build.range(n, m) for m, n in enumerate([32, 10, 10]))

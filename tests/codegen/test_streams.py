@@ -40,10 +40,11 @@ def product(build, m, n, depth):
     return build.sink(build.store(build.param(0, m * n), i * n + j, build.reduce(Op.ADD, value, k)))
 
 
-def fetched(ast, device=AVX512):
-    """Lines that are asked for to be read."""
+def fetched(ast, device=AVX512, caches=(1, 2)):
+    """Lines that are asked for to be read, into one of these caches."""
     lines = LLVMRenderer(device).render(ast).src.splitlines()
-    return sum("call void @llvm.prefetch" in line and "i32 0, i32 3" in line for line in lines)
+    calls = [line for line in lines if "call void @llvm.prefetch" in line]
+    return sum(f"i32 0, i32 {4 - cache}, i32 1)" in call for cache in caches for call in calls)
 
 
 def masked_product(build, m, n, depth):
@@ -93,6 +94,7 @@ def test_a_line_is_asked_for_once(build, device):
     assert "p1 fetched 8 ahead" in LLVMRenderer(device).outline(ast)
     floats = LLVMRenderer(device).render(ast).src.count(f"load <{device.lanes(4)} x float>")
     assert fetched(ast, device) == floats * device.lanes(4) // 16
+    assert not fetched(ast, device, caches=(1,))
 
 
 @pytest.mark.parametrize(
@@ -214,11 +216,12 @@ def shifted_exponentials(build, rows, width, op=Op.EXP):
 def test_rows_are_asked_for_while_the_ones_before_are_computed(build, device):
     device = replace(device, l1_bytes=32 << 10, l2_bytes=2 << 20)
     found, tiles = next_windows(shifted_exponentials(build, 64, 50000), device)
-    assert {x.op for x in found} == {Op.LOAD, Op.STORE}
-    for x in found:
-        terms, constant = linear(x.src[1])
-        assert constant == 50000 * tiles[0]
-        assert sorted(terms.values()) == [1, 50000]
+    # The row that is written may be one that another core writes at this time.
+    [x] = found
+    assert x.op is Op.LOAD
+    terms, constant = linear(x.src[1])
+    assert constant == 50000 * tiles[0]
+    assert sorted(terms.values()) == [1, 50000]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import sys
 import warnings
+import weakref
 from collections import namedtuple
 from typing import Any
 
@@ -408,6 +410,21 @@ def test_numpys_integers_that_change_are_told_as_pythons() -> None:
     f = krt.jit(lambda x, k: x * k)
     with pytest.warns(krt.RetraceWarning, match=r"because k changed from \d+ to \d+. Pass numbers"):
         [f(np.ones(2, F32), np.int64(i)) for i in range(12)]
+
+
+def test_objects_that_change_are_told_apart_and_let_go_by_clear() -> None:
+    f = krt.jit(lambda layer, x: layer(x))
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2), nn.Dropout(0.5)]
+    for layer in layers:
+        f(layer, np.ones(2, F32))
+    assert "layer changed from one Linear to another" in f.explain()
+    assert "layer changed from Linear to Dropout" in f.explain()
+    kept = [weakref.ref(layer) for layer in layers]
+    del layer
+    layers.clear()
+    f.clear()
+    gc.collect()
+    assert [r() for r in kept] == [None] * 3
 
 
 def test_a_class_method_has_a_plan_for_each_class() -> None:

@@ -223,3 +223,36 @@ def test_equal_expressions_outside_of_jit_each_name_their_own_line(n):
             with pytest.raises(krt.IndexBoundsError, match=place) as caught:
                 function(rows)
             assert caught.value.index == bad
+
+
+CLOSED = {
+    "softmax": lambda x: x.softmax(1),
+    "std": lambda x: x.std(1),
+    "norm": lambda x: x.norm(),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "layer_norm": lambda x: x.layer_norm((4,)),
+    "clamp": lambda x: x.clamp(0.0, 0.5),
+    "sign": lambda x: x.sign(),
+    "lgamma": lambda x: x.lgamma(),
+    "cholesky": lambda x: x.cholesky(),
+    "det": lambda x: x.det(),
+    "solve": lambda x: krt.linalg.solve(x, x),
+    "qr": lambda x: x.qr()[0],
+    "sum": lambda x: x.sum(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("way", ["jit", "prepare"])
+@pytest.mark.parametrize("name", CLOSED)
+def test_what_has_its_derivative_in_closed_form_is_named(name, way):
+    """The mark is what the user made, and no plan has it; neither has it a reshape at the end."""
+    x = krt.eye(4).realize().requires_grad_()
+    y = CLOSED[name]
+    plan = krt.jit(lambda: y(x)).plan() if way == "jit" else krt.prepare(y(x))
+    line = y.__code__.co_firstlineno
+    for launch in plan.prepared_kernels:
+        assert (name, line) in {(o.op, o.line) for o in launch.origins}
+    assert plan.prepared_kernels
+    (slope,) = [krt.grad(y(x).sum(), x)] if name != "sign" else [y(x)]
+    plan = krt.prepare(slope)
+    assert all(launch.origins for launch in plan.prepared_kernels)

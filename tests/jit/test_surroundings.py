@@ -263,6 +263,20 @@ def test_what_may_be_set() -> None:
     assert s.kept is s.h
 
 
+def test_notes_by_tensor_may_be_set() -> None:
+    seen: dict[Any, str] = {}
+    weight = krt.ones(2)
+
+    @krt.jit
+    def note(x: krt.Tensor) -> krt.Tensor:
+        seen[weight] = "read"
+        return x + weight
+
+    assert note(ONE).tolist() == [2, 2]
+    assert note(ONE).tolist() == [2, 2]
+    assert seen == {weight: "read"}
+
+
 def test_an_error_on_the_way_undoes_what_was_set() -> None:
     s = Plain()
     h = s.h

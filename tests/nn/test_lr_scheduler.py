@@ -101,14 +101,56 @@ def test_a_state_goes_on_where_it_was_saved(name):
     twin = CASES[name](ours, twin_opt)
     twin.load_state_dict(saved)
     twin_opt.load_state_dict(rates)
-    for group, held in zip(twin_opt.param_groups, opt.param_groups, strict=True):
-        group["momentum"] = held["momentum"]
+    assert numbers(opt) == numbers(twin_opt)
     for _ in range(20):
         mine.step()
         twin.step()
         assert numbers(opt) == pytest.approx(numbers(twin_opt), rel=1e-12, abs=1e-15)
     with pytest.raises(krt.errors.StateError, match="missing"):
         twin.load_state_dict({"nothing": 1})
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+@pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR", "nested cycle"])
+def test_training_goes_on_with_the_momentum_of_then(name, kind):
+    cases = {**CASES, "nested cycle": lambda s, o: s.SequentialLR(
+        o, [s.OneCycleLR(o, 0.2, 20), s.CyclicLR(o, 0.01, 0.1, 4)], [15])}  # fmt: skip
+    more = {"momentum": 0.9} if kind == "SGD" else {}
+
+    def begin():
+        w = krt.tensor([1.0, 2.0], dtype="float64", requires_grad=True)
+        v = krt.tensor([3.0], dtype="float64", requires_grad=True)
+        opt = getattr(nn.optim, kind)([{"params": [w]}, {"params": [v]}], lr=0.02, **more)
+        return (w, v), opt, cases[name](ours, opt)
+
+    def train(held, opt, schedule):
+        opt.zero_grad()
+        sum((p * p).sum() for p in held).backward()
+        opt.step()
+        schedule.step()
+        return [p.detach().numpy() for p in held]
+
+    first = begin()
+    for _ in range(7):
+        train(*first)
+    second = begin()
+    for here, there in zip(second[0], first[0], strict=True):
+        here.data.copy_(there.data)
+    saved = pickle.loads(pickle.dumps([o.state_dict() for o in first[1:]]))  # noqa: S301
+    for whose, held in zip(second[1:], saved, strict=True):
+        whose.load_state_dict(held)
+    for _ in range(9):
+        for a, b in zip(train(*first), train(*second), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_momentums_of_other_groups_are_refused():
+    opt, _ = pair()
+    schedule = ours.OneCycleLR(opt, 0.3, 60)
+    before = schedule.state_dict()
+    with pytest.raises(krt.errors.StateError, match="1 groups, expected 2"):
+        schedule.load_state_dict({**before, "momentums": [0.5], "last_epoch": 9})
+    assert schedule.state_dict() == before
 
 
 @pytest.mark.parametrize("name", ["StepLR", "MultiStepLR", "ConstantLR", "LinearLR",

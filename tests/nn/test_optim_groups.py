@@ -169,6 +169,69 @@ def test_gradients_of_parameters_that_came_later_are_cleared():
             np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("way", ["groups", "lr", "params", "state"])
+def test_what_a_jitted_function_reads_of_an_optimizer_has_groups_that_came_later(way):
+    a, b = leaves()
+    opt, peer = nn.optim.SGD(a[:1], 0.1, momentum=0.5), torch.optim.SGD(b[:1], 0.1, momentum=0.5)
+
+    def change(opt, rate):
+        if way == "groups":
+            for group in opt.param_groups:
+                group["lr"] = group["lr"] * rate
+        elif way == "lr" and opt is not peer:
+            opt.lr = 0.1 * rate
+        elif way == "lr":
+            for group in opt.param_groups:
+                group["lr"] = 0.1 * rate
+
+    @krt.jit
+    def count():
+        change(opt, 0.5)
+        found = opt.params if way == "params" else opt.state if way == "state" else opt.param_groups
+        return krt.tensor(float(len(found)))
+
+    update = krt.jit(opt.step)
+    for k in range(4):
+        if k == 2:
+            opt.add_param_group({"params": a[1:], "lr": 0.3})
+            peer.add_param_group({"params": b[1:], "lr": 0.3})
+        later = 3 if way in ("params", "state") else 2
+        assert count().item() == (later if k >= 2 else 1)
+        change(peer, 0.5)
+        for one, tensors in ((opt, a), (peer, b)):
+            one.zero_grad()
+            step(tensors)
+        update()
+        peer.step()
+        np.testing.assert_allclose(
+            [g["lr"] for g in opt.param_groups], [g["lr"] for g in peer.param_groups]
+        )
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), rtol=1e-6)
+
+
+def test_what_schedulers_keep_in_a_group_is_seen_by_jitted_functions():
+    a, _ = leaves()
+    opt = nn.optim.SGD(a, 0.5)
+    group = opt.param_groups[0]
+    first = krt.jit(lambda: krt.tensor(float(group.get("initial_lr", -1.0))))
+    assert first().item() == -1.0
+    for rate in (0.25, 0.125):
+        group["initial_lr"] = rate
+        assert first().item() == rate
+    del group["initial_lr"]
+    assert first().item() == -1.0
+    with pytest.raises(KeyError):
+        del group["initial_lr"]
+
+    @krt.jit
+    def note():
+        group["initial_lr"] = 1.0
+
+    with pytest.raises(krt.JitError, match="initial_lr"):
+        note()
+
+
 def test_a_group_is_a_dict():
     a, _ = leaves()
     opt = nn.optim.SGD(groups(a), 0.5, momentum=0.9)

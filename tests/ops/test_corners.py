@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ INF, NAN = math.inf, math.nan
 torch = pytest.importorskip("torch")
 
 
-def agree(ours, theirs, *arrays, rtol=1e-6):
+def agree(ours, theirs, *arrays, rtol=1e-6, atol=0.0):
     """Value and gradients of functions of our and of torch's tensors."""
     x = [krt.tensor(a, requires_grad=True) for a in arrays]
     y = [torch.tensor(a, requires_grad=True) for a in arrays]
@@ -22,7 +23,7 @@ def agree(ours, theirs, *arrays, rtol=1e-6):
     got.sum().backward()
     want.sum().backward()
     for a, b in zip(x, y, strict=True):
-        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=rtol)
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=rtol, atol=atol)
 
 
 AT_LIMITS = np.array([-7, -3, -1, -0.5, 0, 0.5, 1, 3, 6, 7, 2.999999, -2.999999], np.float32)
@@ -89,6 +90,33 @@ def test_variance_with_any_correction(x, correction):
         got = getattr(krt.tensor(x), name)(correction=correction).item()
         want = getattr(torch.tensor(x), name)(correction=correction).item()
         np.testing.assert_allclose(got, want, rtol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")
+@pytest.mark.parametrize("correction", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("shape", [(1,), (2,), (2, 1), (2, 3), (0,), (2, 0), ()], ids=str)
+@pytest.mark.parametrize("name", ["var", "std", "var_mean", "std_mean"])
+def test_slopes_of_spreads_with_any_correction(name, shape, correction):
+    x = np.random.default_rng(0).normal(size=shape)
+    for dim in [0, -1, (0, 1)][: 3 if len(shape) == 2 else 2]:
+
+        def total(lib, t, dim=dim):
+            out = getattr(lib, name)(t, dim, correction=correction)
+            return sum(out) if isinstance(out, tuple) else out
+
+        agree(functools.partial(total, krt), functools.partial(total, torch), x,
+              atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom:UserWarning")
+@pytest.mark.parametrize("correction", [3, 5])
+def test_slopes_of_spreads_over_all_with_no_freedom(correction):
+    # What torch gives for a variance here, infinity whichever way an element moves, is no slope.
+    x = krt.tensor([0.0, 1.0, 5.0], requires_grad=True)
+    x.var(correction=correction).backward()
+    assert x.grad.tolist() == [-INF, -INF, INF]
+    agree(lambda x: x.std(correction=correction), lambda x: x.std(correction=correction),
+          np.array([0.0, 1.0, 5.0]))
 
 
 def test_variance_over_no_elements():

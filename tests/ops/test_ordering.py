@@ -1,5 +1,7 @@
 """Sorting and ranks against NumPy and torch, where the table of rows cannot say it."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,26 @@ def test_quantiles_at_infinite_elements() -> None:
     x = krt.tensor([-np.inf, 1.0, 3.0, np.inf])
     assert x.quantile([0.0, 1 / 3, 1.0]).tolist() == [-np.inf, 1.0, np.inf]
     assert x.quantile(0.9, interpolation="lower").item() == 3.0
+
+
+@pytest.mark.parametrize("how", ["linear", "lower", "higher", "nearest", "midpoint"])
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_quantiles_between_infinite_elements(name: str, how: str) -> None:
+    """As torch has them, which has NaN where an infinite element itself is wanted, too."""
+    torch = pytest.importorskip("torch")
+    numbers = [-np.inf, -1.0, 2.0, np.inf, np.nan]
+    rows = np.array(list(itertools.product(numbers, repeat=3)))
+    q = [0.0, 0.2, 0.25, 0.4, 0.5, 0.6, 0.75, 1.0]
+    got = getattr(krt.tensor(rows), name)(q, 1, interpolation=how).numpy()
+    peer = torch.tensor(q, dtype=torch.float64)
+    want = getattr(torch, name)(torch.tensor(rows), peer, 1, interpolation=how).numpy()
+    itself = np.isnan(want) & np.isinf(got)
+    np.testing.assert_allclose(np.where(itself, got, want), got, 1e-12)
+    for share, row in np.argwhere(itself):
+        known = rows[row][~np.isnan(rows[row])]
+        rank = q[share] * (len(known) - 1) if len(known) else 0
+        assert rank == round(rank)
+        assert got[share, row] == np.sort(known)[round(rank)]
 
 
 def test_quantiles_without_nan() -> None:

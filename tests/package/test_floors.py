@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import machinery
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ import pytest
 import kernelrt
 
 PACKAGE = Path(kernelrt.__file__).parent
+COMPILED_ENDS = tuple(machinery.EXTENSION_SUFFIXES)
 
 #: Floors from the bottom; a module may import from its own number or a lower one.
 FLOORS = {
     "_version": 0, "_built": 0, "dtype": 0, "errors": 0, "_origin": 0, "_node": 0, "_survey": 0,
     "_locks": 0, "_names": 0, "_late": 0, "_llvm": 0, "_emit": 0, "_recent": 0, "_lacking": 0,
-    "_hooks": 0, "_tally": 0,
-    "_memory": 1, "_dispatch": 1, "_eager": 1, "_specs": 1, "_replay": 1, "_jitcore": 1,
+    "_hooks": 0, "_tally": 0, "_modes": 0,
+    "_memory": 1, "_ops": 1, "_status": 1, "_handle": 1, "_dispatch": 1, "_eager": 1, "_specs": 1,
+    "_replay": 1, "_jitcore": 1,
     "ir": 1, "device": 2,
     "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,
     "threads": 2, "_functions": 6, "_routines": 1, "data": 7, "distributions": 7, "func": 7,
@@ -53,16 +56,24 @@ def imports(path: Path) -> set[str]:
             if node.module == "kernelrt":
                 names = [f"kernelrt.{alias.name}" for alias in node.names]
         found |= {n.split(".")[1] for n in names if n.startswith("kernelrt.")}
-    return found & set(FLOORS)
+    return found & ROOMS
 
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py" or p.parent != PACKAGE)
+#: An installed package has no sources of its compiled modules, so these are known by what they
+#: were compiled to.
+COMPILED = {p.name.split(".")[0] for p in PACKAGE.iterdir() if p.name.endswith(COMPILED_ENDS)}
+ROOMS = {room_of(p) for p in FILES} | COMPILED
+
+
+def test_every_room_has_a_floor():
+    """What has none would be imported from anywhere."""
+    assert {*ROOMS, "__init__"} == set(FLOORS), "give it one here and in docs/architecture.md"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_imports_only_its_own_floor_and_lower_ones(path):
     room = room_of(path)
-    assert room in FLOORS, f"{room} has no floor; give it one here and in docs/architecture.md"
     for other in imports(path):
         assert FLOORS[other] <= FLOORS[room], f"{room} must not import kernelrt.{other}"
         assert (room, other) not in APART, f"{room} and {other} are separate stages"
@@ -78,6 +89,33 @@ def test_import_does_not_load_llvm_or_any_peer():
     loaded = run("import kernelrt, sys; print(*sorted(sys.modules))").split()
     unwanted = ("llvmlite", "torch", "jax", "numba", "onnxruntime", "scipy", "matplotlib", "pytest")
     assert not [m for m in loaded if m.split(".")[0] in unwanted]
+
+
+def loaded_beside_numpy() -> set[str]:
+    code = (
+        "import sys, numpy; before = set(sys.modules);"
+        "import kernelrt; print(*sorted(set(sys.modules) - before))"
+    )
+    return set(run(code).split())
+
+
+def test_import_does_not_load_what_few_calls_need():
+    # Each takes from half a millisecond to seven, of the hundred that an import may take.
+    slow = {
+        "decimal", "difflib", "fractions", "hashlib", "importlib.resources", "ipaddress", "json",
+        "pathlib", "secrets", "string", "subprocess", "sysconfig", "tempfile", "urllib.parse",
+        "zipfile",
+    }  # fmt: skip
+    assert not loaded_beside_numpy() & slow
+
+
+def test_import_loads_no_more_modules_than_it_did():
+    # A module costs about a third of a millisecond. What a first call needs can wait for it.
+    ours = {name for name in loaded_beside_numpy() if name.split(".")[0] == "kernelrt"}
+    assert len(ours) <= 190, sorted(ours)
+    late = ("array_api", "backend", "codegen", "data", "distributions", "func", "linalg", "optim",
+            "runtime", "schedule")  # fmt: skip
+    assert not [name for name in ours if name.split(".")[1:2] and name.split(".")[1] in late]
 
 
 def test_building_a_graph_needs_no_compiler():

@@ -21,15 +21,48 @@ X = krt.ones(3)
     (lambda: nn.Linear(2, 2).cuda(), "a Module of kernelrt has no 'cuda'"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
     (lambda: krt.vmap, "no attribute 'vmap'; use a leading axis"),
+    (lambda: krt.backends.cudnn, "'backends'; use nothing"),
+    (lambda: krt.set_default_device("cpu"), "'set_default_device'; use no device"),
+    (lambda: krt.save, r"'save'; use kernelrt\.nn\.save"),
+    (lambda: krt.FloatTensor([1.0]), r"'FloatTensor'; use kernelrt\.tensor and"),
     (lambda: krt.nothing_like_it, "has no attribute 'nothing_like_it'$"),
     (lambda: nn.SyncBatchNorm(3), r"'SyncBatchNorm'; .* near it is nn\.BatchNorm2d"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
+    (lambda: nn.optim.SGD([krt.ones(1, requires_grad=True)]).register_step_post_hook(print),
+     "an Optimizer of kernelrt has no 'register_step_post_hook', .*; use plain Python"),
+    (lambda: krt.pca_lowrank(X), r"'pca_lowrank'; .* near it is kernelrt\.linalg\.svd"),
     (lambda: nn.optim.SparseAdam, "'SparseAdam'; nothing means the same, near it is Adam"),
 ])  # fmt: skip
 def test_errors_say_what_to_use(look, text):
     with pytest.raises(AttributeError, match=text):
         look()
+
+
+def test_a_device_is_made_as_torch_makes_one():
+    device = krt.device("cpu")
+    assert device == X.device
+    assert X.to(device) is X
+    assert krt.zeros(2, device=device).to(device=krt.device("cpu", 0)).tolist() == [0, 0]
+    assert nn.Linear(2, 1).to(device)(krt.ones(1, 2)).shape == (1, 1)
+    for given in (X.device, "cpu:0", device):
+        assert X.to(given) is X.to(given, krt.float32) is X
+        layer = nn.Linear(2, 1)
+        assert layer.to(given) is layer
+    assert nn.Linear(2, 1).to(X.double()).weight.dtype is krt.float64
+    with pytest.raises(krt.DeviceError, match="'meta' is"):
+        X.to("meta")
+    with pytest.raises(krt.DeviceError, match="'cuda' is unknown; expected 'cpu'"):
+        krt.device("cuda")
+
+
+def test_a_device_of_torch_is_taken():
+    torch = pytest.importorskip("torch")
+    assert X.to(torch.device("cpu")) is X
+    layer = nn.Linear(2, 1)
+    assert layer.to(torch.device("cpu")) is layer
+    with pytest.raises(krt.DeviceError, match="'cuda' is unknown"):
+        layer.to(torch.device("cuda"))
 
 
 def test_names_that_are_lacking_are_not_there():

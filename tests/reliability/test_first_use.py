@@ -119,6 +119,39 @@ def test_handlers_meet_no_half_of_a_module(what, after):
     assert (ended, written) == (0, "right\n"), errors
 
 
+DRAWING = """
+import os, signal, sys
+import numpy
+import kernelrt as krt
+
+found = []
+
+class Interrupts:
+    # As a module is looked for, a handler computes: once, and for the first time.
+    def find_spec(self, name, *_):
+        if name == "_hashlib":  # of which what compiles is made, too
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGALRM)
+
+signal.signal(signal.SIGALRM, lambda *_: found.append((krt.ones(5) * 2 + 1).sum().item()))
+assert not {{"hashlib", "numpy.random"}} & set(sys.modules)
+sys.meta_path.insert(0, Interrupts())
+{what}
+assert found == [15], found
+print("right")
+"""
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["assert krt.jit(lambda: krt.ones(3) + 1)().tolist() == [2] * 3",
+     "next(iter(krt.data.batches(numpy.ones(4), shuffle=True, seed=0)))"],
+)  # fmt: skip
+def test_handlers_meet_no_half_of_what_numpy_imports(what):
+    ended, written, errors = outcome(DRAWING.format(what=what))
+    assert (ended, written) == (0, "right\n"), errors
+
+
 STOPPED = """
 import os, threading, time
 from kernelrt import _locks
@@ -156,3 +189,21 @@ def test_a_fork_waits_for_a_lock_although_the_process_is_stopped():
         time.sleep(4)
         process.send_signal(signal.SIGCONT)
         assert process.stdout.readline() == "0\n"
+
+
+AMID_AN_IMPORT = """
+import sys
+from kernelrt import _late, _locks
+
+# As in a child that a handler forked while a thread imported: this one goes on with it.
+assert "kernelrt.array_api" not in sys.modules
+with _locks.imports:
+    _late.load("kernelrt.array_api")
+assert "kernelrt.array_api" in sys.modules
+print("right")
+"""
+
+
+def test_what_is_imported_here_may_ask_for_more():
+    ended, written, errors = outcome(AMID_AN_IMPORT)
+    assert (ended, written) == (0, "right\n"), errors

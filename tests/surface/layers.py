@@ -279,6 +279,14 @@ POOLING = [
         """,
         VOLUME,
     ),
+    *_each(
+        """
+        nn.FractionalMaxPool2d(2, (3, 2), _random_samples=k.full((2, 4, 2), 0.3).double())
+        nn.FractionalMaxPool2d((3, 2), None, (0.5, 0.4), True, k.full((2, 4, 2), 0.7).double())
+        """,
+        IMAGE,
+    ),
+    *_each("nn.FractionalMaxPool3d(2, 2, _random_samples=k.full((2, 4, 3), 0.6).double())", VOLUME),
     *_each("nn.MaxUnpool1d(2)\nnn.MaxUnpool1d(3, 2, 1)", LINE, call=_pooled),
     *_each("nn.MaxUnpool2d(2)", "2 3 6 8", call=_pooled),
     *_each("nn.MaxUnpool2d(3, 2, 1)", "2 3 7 5", call=_pooled),

@@ -1,5 +1,6 @@
 """CALL: from the graph through the schedule to a plan."""
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from support.kernel_reference import HostBuffer
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt._routines import ADDRESSES
+from kernelrt.device.registry import opened
 from kernelrt.errors import GradientError, SpecError, VariableError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, routine
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.routine import SIGNATURES, Routine, is_call
 from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.runtime.routines import routine_kernel
 from kernelrt.tensor import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,8 +158,28 @@ def test_a_routine_that_there_is_not() -> None:
         Routine("argsort_u32", 1, (2, 3))
     with pytest.raises(SpecError, match="at least 0"):
         Routine("argsort_u32", 1, (-1,))
-    assert all(ADDRESSES.values())
-    assert ADDRESSES.keys() == SIGNATURES.keys()
+    assert 128 in ADDRESSES
+    for addresses in ADDRESSES.values():
+        assert all(addresses.values())
+        assert addresses.keys() == SIGNATURES.keys()
+
+
+@pytest.mark.parametrize("bits", [64, 128, 256, 512, 2048])
+def test_the_version_is_that_of_the_device(bits: int) -> None:
+    """Of those that this processor runs, the widest that the device has."""
+    cpu = opened()
+    other = dataclasses.replace(cpu, spec=dataclasses.replace(cpu.spec, vector_bits=bits))
+    (kernel,) = (
+        k.ast for k in krt.jit(krt.linalg.svdvals).plan(krt.ones(3, 3)).kernels if is_call(k.ast)
+    )
+    widest = max(b for b in ADDRESSES if b <= max(128, bits))
+    program = routine_kernel(kernel, other).program
+    assert program.address == ADDRESSES[widest]["svd_f32"]
+
+
+def test_what_is_worked_in_is_as_large_as_c_has_it() -> None:
+    constants = dict(re.findall(r"(KRT_BLOCK|KRT_FRAME) = (\d+)", HEADERS[0]))
+    assert constants == {"KRT_BLOCK": str(routine._BLOCK), "KRT_FRAME": str(routine._FRAME)}
 
 
 HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "sort.h")]
@@ -165,13 +188,18 @@ HEADERS = [(ROOT / "csrc" / name).read_text() for name in ("linalg.h", "sort.h")
 @pytest.mark.parametrize("name", sorted({name.rpartition("_")[0] for name in SIGNATURES}))
 def test_the_headers_say_the_same(name: str) -> None:
     """Numbers in their order, operands, and whether it may fail."""
-    said = re.search(rf"/\* \[([^]]*)\]([^/]*)\*/\s*krt_routine krt_{name}_", "".join(HEADERS))
+    said = re.search(
+        rf"/\* \[([^]]*)\]([^/]*)\*/\s*krt_routine krt_{name}_"
+        rf"| {name} +\[([^]]*)\]([^.;]*(;[^.]*)?\.( May fail)?)",
+        re.sub(r"\n \* +", " ", "".join(HEADERS)),
+    )
     assert said is not None
+    numbers, text = said[1] or said[3], said[2] or said[4]
     known = next(s for n, s in SIGNATURES.items() if n.rpartition("_")[0] == name)
-    assert tuple(said[1].split(", ")) == known.numbers
-    operands = re.sub(r"^[^A-Za-z]*(m >= n, )?", "", said[2]).partition(" -> ")[0].split(", ")
+    assert tuple(numbers.split(", ")) == known.numbers
+    operands = re.sub(r"^[^A-Za-z]*(m >= n, )?", "", text).partition(" -> ")[0].split(", ")
     assert len(operands) == len(known.operands)
-    assert ("May fail" in said[2]) == bool(known.failure)
+    assert ("May fail" in text) == bool(known.failure)
 
 
 def test_open_sizes_are_refused() -> None:

@@ -29,6 +29,8 @@ IGNORED: Final = ("foreach", "capturable", "fused")
 #: What schedulers and their users keep in a group.
 _NOTES: Final = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr",
                  "name", "param_names", "lr_scale", *IGNORED, "differentiable")  # fmt: skip
+#: Before their names among the attributes of a group.
+_KEPT: Final = "_kept_"
 
 
 class Group(MutableMapping[str, Any]):
@@ -60,7 +62,6 @@ class Group(MutableMapping[str, Any]):
         self.state: dict[str, Tensor | list[Tensor]] = {}
         self._rules = rules = rules_of(kind)
         rules.update((n, Hyperparameter(_anything)) for n in own if n not in rules)
-        self._notes: dict[str, object] = {}
         self._births = -1
         self._key: Hashable = None
         self.rate = _rate(lr)
@@ -70,7 +71,7 @@ class Group(MutableMapping[str, Any]):
                     raise UnknownNameError(f"{name}: groups use the name themselves")
                 self.__dict__["_" + name] = rules[name].check(name, value)
             else:
-                self._notes[self._known(name)] = value
+                self.__dict__[_KEPT + self._known(name)] = value
         self.prepare()
 
     # ---- as a dict
@@ -83,7 +84,12 @@ class Group(MutableMapping[str, Any]):
             return self.rate if is_tracing() else float(self.rate.item())
         if name == "params":
             return list(self.params)
-        return self._notes[name]
+        key = _KEPT + name
+        value = self.__dict__.get(key, modes.MISSING)
+        modes.note(self, key, value)
+        if value is modes.MISSING:
+            raise KeyError(name)
+        return value
 
     def __setitem__(self, name: str, value: object) -> None:
         if name == "lr":
@@ -95,18 +101,24 @@ class Group(MutableMapping[str, Any]):
                 "params: the parameters of a group stay as they are; see add_param_group"
             )
         else:
-            self._notes[self._known(name)] = value
+            self._check_untraced(self._known(name))
+            self.__dict__[_KEPT + name] = value
+            modes.changed()
 
     def __delitem__(self, name: str) -> None:
         if name in self._rules or name in ("lr", "params"):
             raise UnknownNameError(f"{name}: every group has one")
-        del self._notes[name]
+        self._check_untraced(name)
+        if self.__dict__.pop(_KEPT + name, modes.MISSING) is modes.MISSING:
+            raise KeyError(name)
+        modes.changed()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(("params", "lr", *self._rules, *self._notes))
+        kept = [n.removeprefix(_KEPT) for n in self.__dict__ if n.startswith(_KEPT)]
+        return iter(("params", "lr", *self._rules, *kept))
 
     def __len__(self) -> int:
-        return 2 + len(self._rules) + len(self._notes)
+        return len(list(iter(self)))
 
     def __repr__(self) -> str:
         rest = {n: "traced" if n == "lr" and is_tracing() else self[n] for n in self
@@ -146,12 +158,15 @@ class Group(MutableMapping[str, Any]):
         """Whether setting a hyperparameter changes it."""
         return not modes.same(self.__dict__["_" + name], value)
 
-    def _set(self, name: str, value: object) -> None:
+    def _check_untraced(self, name: str) -> None:
         if is_tracing():
             raise JitError(
                 f"{name}: it is set while a function is traced, which replays cannot repeat; set "
                 f"{self.called}.{name} outside of the function"
             )
+
+    def _set(self, name: str, value: object) -> None:
+        self._check_untraced(name)
         checked = self._rules[name].check(name, value)
         if not self.has_new(name, checked):
             return

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
+from kernelrt._lacking import OPTIMIZER, install
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state
 from kernelrt.nn.optim import foreign
@@ -75,6 +76,8 @@ class Optimizer(Hyper):
     param_groups : list of Group
         The groups. Each reads and is set like a dict: ``group["lr"] = 0.1``. A number that is set
         a first time makes jitted steps trace again; from then on they read it from memory.
+    params : list of Tensor
+        The parameters of all groups.
 
     Raises
     ------
@@ -96,12 +99,24 @@ class Optimizer(Hyper):
         named = lr if isinstance(lr, Mapping) else {"lr": lr}
         self.defaults: dict[str, Any] = {"lr": 0.0, **named, **(options or {})}
         self._state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self.params: list[Tensor] = []
-        self.param_groups: list[Group] = []
+        self._params: list[Tensor] = []
+        self._groups: list[Group] = []
         self._size = 0
         given = _check_groups(params)
         for i, group in enumerate(given):
             self._add(group, f"params[{i}]['params']" if "grouped" in group else "params")
+
+    @property
+    def params(self) -> list[Tensor]:
+        """The parameters of all groups."""
+        self._note_size()
+        return self._params
+
+    @property
+    def param_groups(self) -> list[Group]:
+        """The groups, each of which reads and is set like a dict."""
+        self._note_size()
+        return self._groups
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
         """Optimize more parameters from now on.
@@ -180,7 +195,6 @@ class Optimizer(Hyper):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters; or make zeros of them."""
-        self._note_size()
         for param in self.params:
             if set_to_none:
                 param.grad = None
@@ -206,7 +220,6 @@ class Optimizer(Hyper):
                 if (grad := param.grad) is not None
             ]
             trace = local.trace
-            self._note_size()
             if not active:
                 pass
             elif trace is not None or (numbers := self._numbers()) is None:
@@ -309,6 +322,9 @@ class Optimizer(Hyper):
             "lr": "traced" if is_tracing() else self.lr,
             **{name: group[name] for name in rules_of(type(self))},
         }
+
+
+install(Optimizer, "an Optimizer of kernelrt", OPTIMIZER)
 
 
 def _check_ways(name: str, ways: Mapping[str, object]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Steps"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Step:
     """A plan that updates parameters and state in place.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import check_floats, real
+from kernelrt.tensor.arguments import check_floats, real, tensor_of
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.joining import stack
 from kernelrt.tensor.state import no_grad
@@ -24,8 +24,7 @@ def _listed(tensors: Tensors, name: str) -> list[Tensor]:
         raise DTypeError(f"{name}: expected Tensors, not {type(tensors).__name__}")
     found = list(tensors)
     for i, item in enumerate(found):
-        if not isinstance(item, Tensor):
-            raise DTypeError(f"{name}[{i}]: expected a Tensor, not {type(item).__name__}")
+        tensor_of(item, f"{name}[{i}]")
     return found
 
 

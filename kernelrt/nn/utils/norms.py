@@ -15,8 +15,8 @@ from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.random import normal
 from kernelrt.tensor.state import no_grad
 
-__all__ = ["norm_along", "remove_spectral_norm", "remove_weight_norm", "spectral_norm",
-           "weight_norm"]  # fmt: skip
+__all__ = ["norm_along", "power_iteration", "remove_spectral_norm", "remove_weight_norm",
+           "spectral_norm", "weight_norm"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
 
@@ -146,13 +146,7 @@ def spectral_norm(
         The layer.
     """
     weight = _own(module, name)
-    rounds = integer(n_power_iterations, "n_power_iterations", 1)
-    least = real(eps, "eps")
-    if dim is None:
-        turned = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-        dim = 1 if isinstance(module, turned) else 0
-    axis = axis_of(dim, weight.ndim)
-
+    rounds, axis, least = power_iteration(module, weight, n_power_iterations, eps, dim)
     made = _OfGreatest(name, axis, rounds, least)
     delattr(module, name)
     setattr(module, f"{name}_orig", weight)
@@ -163,6 +157,17 @@ def spectral_norm(
     module.register_forward_pre_hook(made)
     let_compute(module, name, made)
     return module
+
+
+def power_iteration(
+    module: Module, weight: Tensor, rounds: int, eps: float, dim: int | None
+) -> tuple[int, int, float]:
+    """How often, along which axis, and down to which norm: the checked options of both ways."""
+    if dim is None:
+        turned = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+        dim = 1 if isinstance(module, turned) else 0
+    rounds = integer(rounds, "n_power_iterations", 1)
+    return rounds, axis_of(dim, weight.ndim), real(eps, "eps")
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:

@@ -7,11 +7,10 @@ from typing import TypeVar
 from kernelrt.errors import ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.module import Module
-from kernelrt.nn.spatial import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from kernelrt.nn.utils.norms import norm_along
+from kernelrt.nn.utils.norms import norm_along, power_iteration
 from kernelrt.nn.utils.parametrize import register_parametrization
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import axis_of, integer, real
+from kernelrt.tensor.arguments import axis_of
 from kernelrt.tensor.creation import eye
 from kernelrt.tensor.random import normal
 from kernelrt.tensor.state import no_grad
@@ -124,11 +123,7 @@ def spectral_norm(
         The layer.
     """
     weight = _weight(module, name)
-    rounds = integer(n_power_iterations, "n_power_iterations", 1)
-    if dim is None:
-        turned = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-        dim = 1 if isinstance(module, turned) else 0
-    made = _SpectralNorm(weight, rounds, axis_of(dim, weight.ndim), real(eps, "eps"))
+    made = _SpectralNorm(weight, *power_iteration(module, weight, n_power_iterations, eps, dim))
     made.train(module.training)
     return register_parametrization(module, name, made)
 

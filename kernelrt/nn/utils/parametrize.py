@@ -9,6 +9,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.nn.computed import let_compute, let_hold
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor, build
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.state import no_grad
 
@@ -238,8 +239,7 @@ class _Listed:
         return _lists(module)[name]()
 
     def write(self, module: Any, name: str, value: object) -> None:
-        if not isinstance(value, Tensor):
-            raise DTypeError(f"{name}: expected a Tensor, not {type(value).__name__}")
+        value = tensor_of(value, name)
         _lists(module)[name].right_inverse(value)
 
 

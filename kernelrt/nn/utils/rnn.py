@@ -9,6 +9,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.recurrent import PackedSequence
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.creation import arange, tensor
 from kernelrt.tensor.joining import stack
 
@@ -160,8 +161,7 @@ def _sequences(sequences: Sequence[Tensor]) -> list[Tensor]:
     if not given:
         raise ShapeError("sequences: expected at least one tensor")
     for i, x in enumerate(given):
-        if not isinstance(x, Tensor):
-            raise DTypeError(f"sequences[{i}]: expected a Tensor, not {type(x).__name__}")
+        tensor_of(x, f"sequences[{i}]")
         if not x.ndim or x.dims[1:] != given[0].dims[1:]:
             raise ShapeError(
                 f"sequences[{i}]: expected shape (length, ...) that agrees with "

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor import Tensor
+from kernelrt.errors import ShapeError
+from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.joining import cat
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from kernelrt.tensor import Tensor
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
@@ -38,8 +40,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     parameters : iterable of Tensor
         With n elements together.
     """
-    if not isinstance(vec, Tensor):
-        raise DTypeError(f"vec: expected a Tensor, not {type(vec).__name__}")
+    tensor_of(vec, "vec")
     found = list(parameters)
     size = sum(p.numel() for p in found)
     if vec.ndim != 1 or vec.shape[0] != size:

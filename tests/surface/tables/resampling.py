@@ -63,6 +63,20 @@ ROWS = [
          lambda k, x: f(k).adaptive_max_pool1d(x, 4, return_indices=True), special=False,
            why="which of equal elements it is"),
     volume("adaptive_max_pool3d", lambda k, x: f(k).adaptive_max_pool3d(x, (2, 3, 2))),
+    *(
+        Row(f"fractional_max_pool{n}d_{name}",
+            lambda k, x, s, n=n, options=options: getattr(f(k), f"fractional_max_pool{n}d")(
+                x, _random_samples=s.detach(), **options),
+            (shape, In(f"b c {n}", 0.01, 0.99)), sizes=SMALL, zero=False, special=False, half=False,
+            why="which of equal elements, or of NaN, is the greatest")
+        for n, shape in ((2, *IMAGE), (3, *VOLUME))
+        for name, options in (
+            ("size", {"kernel_size": 2, "output_size": (2, 3, 1)[3 - n:]}),
+            ("ratio", {"kernel_size": (1, 2, 2)[3 - n:], "output_ratio": (0.6,) * n}),
+            ("indices", {"kernel_size": (2, 1, 2)[3 - n:], "output_size": (2, 3, 1)[3 - n:],
+                         "return_indices": True}),
+        )
+    ),
     image("interpolate_nearest", lambda k, x: f(k).interpolate(x, size=(5, 9))),
     image("interpolate_nearest_exact",
           lambda k, x: f(k).interpolate(x, size=(5, 9), mode="nearest-exact")),
@@ -93,7 +107,7 @@ ROWS = [
             ("b c h w", In("b 4 3 2", -1.3, 1.3)), sizes=SMALL, zero=False, special=False,
             half=False, second=False, tol=20.0,
             why="its gradient has steps; torch's float16 and NaN are its kernel's")
-        for mode in ("bilinear", "nearest")
+        for mode in ("bilinear", "nearest", "bicubic")
         for padding in ("zeros", "border", "reflection")
         for align in (False, True)
     ),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.nn.optim.hyper import any_number, flag, fraction, one_of, positive, whole
 from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, outside, per_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Optimizer
@@ -108,6 +108,27 @@ class _Cycle(LRScheduler):
             group["betas"] = (value, *group["betas"][1:])
         else:
             group["momentum"] = value
+
+    def _momentums(self) -> list[float]:
+        return [g["betas"][0] if self.use_beta1 else g["momentum"] for g in self._groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to save, with the momentum of each group: the optimizer's state has none."""
+        held = super().state_dict()
+        return {**held, "momentums": self._momentums()} if self.cycle_momentum else held
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` gave, and from the momentum of then."""
+        found = self._checked(state_dict)
+        momentums = found.pop("momentums", [])
+        if self.cycle_momentum and len(momentums) != len(self._groups):
+            raise StateError(
+                f"state_dict: it has a momentum for {len(momentums)} groups, expected "
+                f"{len(self._groups)}"
+            )
+        self.__dict__.update(found)
+        for group, value in zip(self._groups, momentums, strict=False):
+            self._set_momentum(group, value)
 
 
 class CyclicLR(_Cycle):

@@ -1,0 +1,92 @@
+"""Matrices that hold NaN or infinities, or have no inverse: the oracle is torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+torch = pytest.importorskip("torch")
+
+NAN, INF = np.nan, np.inf
+
+
+def holding(n, special):
+    """Matrices of n rows, each with a special number in another place, and some without."""
+    rng = np.random.default_rng(n)
+    places = [*range(n * n), None]
+    out = rng.standard_normal((len(places), n, n)) + 3 * np.eye(n)
+    for a, place in zip(out, places, strict=True):
+        if place is not None:
+            a.flat[place] = special
+    return out
+
+
+def agree(got, want):
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("special", "sizes"), [(NAN, [1, 2, 3, 4, 6]), (0.0, [1, 2, 3, 4, 6]), (INF, [1, 2])]
+)
+def test_determinants(special, sizes):
+    # Of more rows the order of eliminating says which infinities become NaN.
+    for n in sizes:
+        a = holding(n, special)
+        ours, theirs = krt.tensor(a), torch.tensor(a)
+        agree(krt.linalg.slogdet(ours), torch.linalg.slogdet(theirs))
+        agree([ours.logdet()], [theirs.logdet()])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 6])
+def test_determinants_of_nan(n):
+    a = holding(n, NAN)
+    agree([krt.linalg.det(krt.tensor(a))], [torch.linalg.det(torch.tensor(a))])
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_inverses_that_are_not_checked(n):
+    a = holding(n, NAN)
+    ours, theirs = krt.linalg.inv_ex(krt.tensor(a)), torch.linalg.inv_ex(torch.tensor(a))
+    agree(ours[:1], theirs[:1])
+
+
+@pytest.mark.parametrize(
+    "a",
+    [[[1, 2], [2, 4]], [[0]], [[4, 2], [2, 1]], [[1, 0, 0], [0, 0, 0], [0, 0, 1]], [[1, 3], [3, 1]],
+     [[-1, 0], [0, 2]], [[NAN, 0], [0, 1]], [[1, NAN], [NAN, 1]], [[1, 0], [0, INF]], [[INF]],
+     [[INF, INF], [INF, 1]], [[2, 1], [1, 3]]],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("upper", [False, True])
+def test_which_matrices_have_a_cholesky_factor(a, upper):
+    """As :func:`cholesky` and torch say it, in the number of `cholesky_ex` and by an error."""
+    a = np.array(a, np.float64)
+    want = torch.linalg.cholesky_ex(torch.tensor(a), upper=upper).info.item() != 0
+    assert krt.linalg.cholesky_ex(krt.tensor(a), upper=upper).info.item() == want
+    if want:
+        with pytest.raises(krt.linalg.LinAlgError):
+            krt.linalg.cholesky(krt.tensor(a)).numpy()
+    else:
+        krt.linalg.cholesky(krt.tensor(a)).numpy()
+
+
+def test_the_cholesky_numbers_of_a_batch_and_of_nothing():
+    a = krt.tensor(np.stack([np.eye(2), [[1.0, 2], [2, 4]], [[-1.0, 0], [0, 1]]]))
+    assert krt.linalg.cholesky_ex(a).info.tolist() == [0, 1, 1]
+    assert krt.linalg.cholesky_ex(krt.zeros(2, 0, 0)).info.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("matrix_rank", {"tol": 0.1, "atol": 0.1}), ("pinv", {"rcond": 0.1, "rtol": 0.1}),
+])  # fmt: skip
+def test_a_limit_goes_by_one_of_its_names(name, options):
+    with pytest.raises(TypeError, match=" is another name of ".join(options)):
+        getattr(krt.linalg, name)(krt.eye(2), **options)
+
+
+def test_a_driver_that_nobody_has_is_refused():
+    with pytest.raises(krt.errors.ShapeError, match=r"driver: expected one of gels, .* not 'gelz'"):
+        krt.linalg.lstsq(krt.eye(2), krt.eye(2), driver="gelz")
