@@ -8,7 +8,7 @@ same operands are values of one run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
@@ -72,6 +72,8 @@ class Loop:
         Whether the last operand, an int64, says how many turns there are.
     numbered : bool
         Whether a turn is given its number.
+    checkpoint : bool
+        Whether its derivative computes each turn again, from what was carried into it.
     """
 
     ports: tuple[UOp, ...]
@@ -82,6 +84,7 @@ class Loop:
     conditional: bool = False
     counted: bool = False
     numbered: bool = False
+    checkpoint: bool = False
 
     @property
     def n_operands(self) -> int:
@@ -95,10 +98,7 @@ class Loop:
 
     def with_values(self, values: tuple[UOp, ...]) -> Loop:
         """The loop with others in their place."""
-        return Loop(
-            self.ports, values, self.stacked, self.turns, self.reverse, self.conditional,
-            self.counted, self.numbered,
-        )  # fmt: skip
+        return replace(self, carries=values)
 
 
 @dataclass(frozen=True, slots=True)
