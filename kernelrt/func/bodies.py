@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import mapped
-from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, Trace, build, state
 from kernelrt.tensor.marks import Leaf, mark
 from kernelrt.tensor.regions import Slot, slot
@@ -86,11 +86,6 @@ def _tensor(leaf: object, name: str) -> Tensor:
                 f"{name}: expected a Tensor, an array or a number, or dicts, lists and tuples of "
                 f"these, not {type(leaf).__name__}"
             ) from error
-    if not is_static(found.dims):
-        raise ShapeError(
-            f"{name}: shape {format_shape(found.dims)} has a size that is known at run time only; "
-            "loops and choices take known ones"
-        )
     return found
 
 

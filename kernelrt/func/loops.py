@@ -20,7 +20,7 @@ from kernelrt.func.bodies import (
     refuse_changes,
 )
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import Tensor, Trace, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
@@ -161,22 +161,21 @@ def scan(
     (6.0, [0.0, 1.0, 3.0, 6.0])
     """
     made = Body("scan", body)
-    carry = _Carry("scan", made, init)
     arrays = plain_tree(xs, "scan: xs")
     turns = _length(arrays, length)
+    carried = plain_tree(init, "scan: init")
+    both = [t for tree in (carried, arrays) for _, t in leaves_of(tree)]
+    if turns == 1 or not all(is_static(t.dims) for t in both):
+        return _unrolled(body, carried, arrays, turns, reverse=reverse)
+    carry = _Carry("scan", made, carried)
     wholes = [node_of(t) for _, t in leaves_of(arrays)]
     slots = [slot(t.dims[1:], t.dtype) for _, t in leaves_of(arrays)]
     nested: list[Any] = []
 
     def taken(result: Any) -> list[Tensor]:
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise DTypeError(
-                f"scan: the body returns a pair (carry, y), where y may be None, not "
-                f"{_kind(result)}"
-            )
-        new = check_carry("scan", "carry", carry.tree, result[0])
-        nested[:] = [plain_tree(result[1], "scan: y")]
-        return [*new, *(t for _, t in leaves_of(nested[0]))]
+        new, y = _turn(result, carry.tree)
+        nested[:] = [y]
+        return [*new, *(t for _, t in leaves_of(y))]
 
     with mode() as trace:
         args = carry.given(made), rebuilt(arrays, [made.tensor(s) for s in slots])
@@ -193,6 +192,33 @@ def scan(
         )
     out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])  # noqa: SLF001
     return carry.leave(finals), out
+
+
+def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
+    """What a turn of a scan carries on, and what it adds to the result."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise DTypeError(
+            f"scan: the body returns a pair (carry, y), where y may be None, not {_kind(result)}"
+        )
+    return check_carry("scan", "carry", before, result[0]), plain_tree(result[1], "scan: y")
+
+
+def _unrolled(
+    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: int, *, reverse: bool
+) -> tuple[Any, Any]:
+    """A scan as so many calls: of one turn, and of sizes that are known at run time only."""
+    from kernelrt.tensor.joining import stack
+
+    leaves = [t for _, t in leaves_of(arrays)]
+    found: list[Any] = []
+    for k in reversed(range(turns)) if reverse else range(turns):
+        new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
+        carry = rebuilt(carry, new)
+        found.append(y)
+    if reverse:
+        found.reverse()
+    columns = zip(*([t for _, t in leaves_of(y)] for y in found), strict=True)
+    return carry, rebuilt(found[0], [stack(list(parts)) for parts in columns])
 
 
 def _kind(value: object) -> str:

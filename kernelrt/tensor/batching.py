@@ -14,6 +14,7 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import ALU
 from kernelrt.tensor import build
+from kernelrt.tensor.batched_runs import batched_run
 from kernelrt.tensor.marks import Custom, Kept, Leaf, mark
 from kernelrt.tensor.rewriting import below
 
@@ -46,8 +47,15 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
         A routine of C stands between, and `count` is not fixed.
     """
     done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
-    for node in below(roots, given.__contains__):
-        if node not in done:
+    order = list(below(roots, given.__contains__))
+    runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
+    for node in order:
+        if node.op is Op.REGION:
+            runs.setdefault((node.arg.program, node.src), []).append(node)
+    for node in order:
+        if node not in done and node.op is Op.REGION:
+            done.update(batched_run(runs[node.arg.program, node.src], done, count))
+        elif node not in done:
             done[node] = _along(node, done, count)
     return [_lifted(root, done, count) for root in roots]
 
