@@ -3,11 +3,15 @@
 The names and meanings are those of ``torch.func``. See docs/func.md.
 """
 
+from kernelrt.func.choices import cond, switch
 from kernelrt.func.jacobians import hessian, jacfwd, jacobian, jacrev
+from kernelrt.func.loops import fori_loop, scan, while_loop
 from kernelrt.func.modules import functional_call
 from kernelrt.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
 
 __all__ = [
+    "cond",
+    "fori_loop",
     "functional_call",
     "grad",
     "grad_and_value",
@@ -17,6 +21,9 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "scan",
+    "switch",
     "value_and_grad",
     "vjp",
+    "while_loop",
 ]

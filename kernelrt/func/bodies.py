@@ -16,6 +16,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import mapped
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, Trace, build, state
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import Leaf, mark
 from kernelrt.tensor.regions import Slot, slot
 from kernelrt.tensor.rewriting import rewritten
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import UOp
 
-__all__ = ["Body", "Traced", "check_carry", "leaves_of", "mode", "node_of", "plain_tree", "rebuilt"]
+__all__ = ["Body", "Carry", "Traced", "check_carry", "leaves_of", "mode", "node_of", "plain_tree",
+           "rebuilt", "refuse_changes", "told", "turn_of"]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -187,7 +189,7 @@ class Body:
 
     def tensor(self, made: Slot, leaf: Leaf | None = None) -> Tensor:
         """A tensor for a slot."""
-        return Tensor._of(self.marked(made, leaf))  # noqa: SLF001 - of this package
+        return Tensor._of(self.marked(made, leaf))
 
     def marked(self, made: Slot, leaf: Leaf | None = None) -> UOp:
         """The node that a body sees of a slot: results require gradients as outside."""
@@ -252,3 +254,82 @@ def refuse_changes(name: str, made: Traced) -> None:
             f"{name}: it assigns to a tensor of shape {format_shape(tensor.dims)} from outside, "
             "and is only asked for a value; return what is new instead"
         )
+
+
+# ---- what is carried
+
+
+class Carry:
+    """What a loop carries from turn to turn: nested tensors, and state that its body assigns to."""
+
+    def __init__(self, name: str, body: Body, init: object) -> None:
+        self._body = body
+        self.tree = plain_tree(init, f"{name}: init")
+        self.tensors: list[Tensor] = [t for _, t in leaves_of(self.tree)]
+        self.first = [node_of(t) for t in self.tensors]
+        self.slots = [slot(t.dims, t.dtype) for t in self.tensors]
+        self.state: list[tuple[Tensor, Slot]] = []
+
+    def given(self, body: Body) -> Any:
+        """What stands for it in the active trace."""
+        return rebuilt(self.tree, [body.tensor(s) for s in self.slots])
+
+    @property
+    def begin(self) -> list[tuple[Tensor, UOp]]:
+        """State with what stands for it in a turn."""
+        return [(t, self._body.marked(s, t._leaf)) for t, s in self.state]
+
+    def add_state(self, tensors: Sequence[Tensor]) -> None:
+        """Carry state, too."""
+        for t in tensors:
+            self.state.append((t, slot(t.dims, t.dtype)))
+
+    def triples(self, made: Traced) -> list[tuple[Slot, UOp, UOp]]:
+        """Slots, first values, and what a turn makes of them."""
+        count = len(self.slots)
+        own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
+        new = {id(t): node for t, node in made.states}
+        for t, s in self.state:
+            own.append((s, node_of(t), new.get(id(t), s.node)))
+        return own
+
+    def leave(self, finals: Sequence[UOp]) -> Any:
+        """Assign state; give the last values of the rest, nested."""
+        count = len(self.slots)
+        if self.state:
+            with state.no_grad():
+                pairs = zip((t for t, _ in self.state), finals[count:], strict=True)
+                assign_all([(t, Tensor._of(node)) for t, node in pairs])
+        return rebuilt(self.tree, [Tensor._of(n) for n in finals[:count]])
+
+    def note_roots(self, trace: Trace, made: Traced) -> None:
+        """Tell an outer trace what gradients were taken of, as of the first turn."""
+        pairs = [*zip(self.slots, self.first, strict=True)]
+        pairs += [(s, node_of(t)) for t, s in self.state]
+        put = {s.place: build.reshape(node, s.place.shape) for s, node in pairs}
+        trace.differentiated_within(rewritten(made.roots, put))
+
+
+def turn_of(
+    trace: Trace,
+    body: Body,
+    carry: Carry,
+    args: Sequence[Any],
+    taken: Callable[[Any], Sequence[Tensor]],
+) -> Traced:
+    """The graph of one turn; called again as long as it assigns to state that is not carried."""
+    while True:
+        made = body.call(trace, args, carry.begin, taken)
+        known = {id(t) for t, _ in carry.state}
+        new = [t for t, _ in made.states if id(t) not in known]
+        if not new:
+            carry.note_roots(trace, made)
+            return made
+        carry.add_state(new)
+
+
+def told(value: object) -> str:
+    """What a value is, for errors."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype.name} of shape {format_shape(value.dims)}"
+    return type(value).__name__

@@ -1,4 +1,4 @@
-"""Loops and choices as values of a graph: a plan holds them, and Python is not asked again.
+"""Loops as values of a graph: a plan holds them, and Python is not asked again.
 
 The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
 """
@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.func.bodies import (
     Body,
+    Carry,
     check_carry,
     leaves_of,
     mode,
@@ -18,91 +19,22 @@ from kernelrt.func.bodies import (
     plain_tree,
     rebuilt,
     refuse_changes,
+    told,
+    turn_of,
 )
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import Tensor, Trace, build, regions, state
+from kernelrt.ir import UOp
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.regions import Slot, slot
+from kernelrt.tensor.regions import slot
 from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kernelrt.func.bodies import Traced
-
-__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
+    from collections.abc import Callable
 
 
-class _Carry:
-    """What a loop carries from turn to turn: nested tensors, and state that its body assigns to."""
-
-    def __init__(self, name: str, body: Body, init: object) -> None:
-        self._body = body
-        self.tree = plain_tree(init, f"{name}: init")
-        self.tensors: list[Tensor] = [t for _, t in leaves_of(self.tree)]
-        self.first = [node_of(t) for t in self.tensors]
-        self.slots = [slot(t.dims, t.dtype) for t in self.tensors]
-        self.state: list[tuple[Tensor, Slot]] = []
-
-    def given(self, body: Body) -> Any:
-        """What stands for it in the active trace."""
-        return rebuilt(self.tree, [body.tensor(s) for s in self.slots])
-
-    @property
-    def begin(self) -> list[tuple[Tensor, UOp]]:
-        """State with what stands for it in a turn."""
-        return [(t, self._body.marked(s, t._leaf)) for t, s in self.state]  # noqa: SLF001
-
-    def add_state(self, tensors: Sequence[Tensor]) -> None:
-        """Carry state, too."""
-        for t in tensors:
-            self.state.append((t, slot(t.dims, t.dtype)))
-
-    def triples(self, made: Traced) -> list[tuple[Slot, UOp, UOp]]:
-        """Slots, first values, and what a turn makes of them."""
-        count = len(self.slots)
-        own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
-        new = {id(t): node for t, node in made.states}
-        for t, s in self.state:
-            own.append((s, node_of(t), new.get(id(t), s.node)))
-        return own
-
-    def leave(self, finals: Sequence[UOp]) -> Any:
-        """Assign state; give the last values of the rest, nested."""
-        count = len(self.slots)
-        if self.state:
-            with state.no_grad():
-                pairs = zip((t for t, _ in self.state), finals[count:], strict=True)
-                assign_all([(t, Tensor._of(node)) for t, node in pairs])  # noqa: SLF001
-        return rebuilt(self.tree, [Tensor._of(n) for n in finals[:count]])  # noqa: SLF001
-
-
-def _traced(
-    trace: Trace,
-    body: Body,
-    carry: _Carry,
-    args: Sequence[Any],
-    taken: Callable[[Any], Sequence[Tensor]],
-) -> Traced:
-    """The graph of one turn; called again as long as it assigns to state that is not carried."""
-    while True:
-        made = body.call(trace, args, carry.begin, taken)
-        known = {id(t) for t, _ in carry.state}
-        new = [t for t, _ in made.states if id(t) not in known]
-        if not new:
-            _note_roots(trace, carry, made)
-            return made
-        carry.add_state(new)
-
-
-def _note_roots(trace: Trace, carry: _Carry, made: Traced) -> None:
-    """Tell an outer trace what gradients were taken of, as of the first turn."""
-    put = {s.place: build.reshape(n, s.place.shape) for s, n in zip(carry.slots, carry.first, strict=True)}
-    put |= {s.place: build.reshape(node_of(t), s.place.shape) for t, s in carry.state}
-    trace._roots += rewritten(made.roots, put)  # noqa: SLF001 - of this package
+__all__ = ["fori_loop", "scan", "while_loop"]
 
 
 def scan(
@@ -167,7 +99,7 @@ def scan(
     both = [t for tree in (carried, arrays) for _, t in leaves_of(tree)]
     if turns == 1 or not all(is_static(t.dims) for t in both):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
-    carry = _Carry("scan", made, carried)
+    carry = Carry("scan", made, carried)
     wholes = [node_of(t) for _, t in leaves_of(arrays)]
     slots = [slot(t.dims[1:], t.dtype) for _, t in leaves_of(arrays)]
     nested: list[Any] = []
@@ -179,7 +111,7 @@ def scan(
 
     with mode() as trace:
         args = carry.given(made), rebuilt(arrays, [made.tensor(s) for s in slots])
-        graph = _traced(trace, made, carry, args, taken)
+        graph = turn_of(trace, made, carry, args, taken)
     triples = carry.triples(graph)
     rows = graph.nodes[len(carry.slots) :]
     if not turns:
@@ -190,7 +122,7 @@ def scan(
         finals, stacks = regions.loop(
             triples, slices, rows, turns, reverse=reverse, checkpoint=checkpoint
         )
-    out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])  # noqa: SLF001
+    out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])
     return carry.leave(finals), out
 
 
@@ -250,7 +182,7 @@ def _length(arrays: Any, length: object) -> int:
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """Run a function for each whole number from `lower` to before `upper`, carrying something along.
+    """Run a function for each whole number from `lower` to before `upper`, with what it carries.
 
     Parameters
     ----------
@@ -280,7 +212,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     10
     """
     made = Body("fori_loop", body)
-    carry = _Carry("fori_loop", made, init)
+    carry = Carry("fori_loop", made, init)
     first, last = _bound(lower, "lower"), _bound(upper, "upper")
     number = slot((), dt.int64)
     with state.no_grad():
@@ -291,8 +223,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
         return check_carry("fori_loop", "carry", carry.tree, result)
 
     with mode() as trace:
-        args = Tensor._of(turn), carry.given(made)  # noqa: SLF001
-        graph = _traced(trace, made, carry, args, taken)
+        args = Tensor._of(turn), carry.given(made)
+        graph = turn_of(trace, made, carry, args, taken)
     triples = carry.triples(graph)
     if isinstance(first, int) and isinstance(last, int):
         turns, count = max(0, last - first), None
@@ -312,9 +244,9 @@ def _bound(value: object, name: str) -> int | UOp:
     if isinstance(value, Tensor) and value.dtype.is_int and not value.dims:
         with state.no_grad():
             return value.uop.cast(dt.int64)
-    what = f"{value.dtype.name} of shape {format_shape(value.dims)}" if isinstance(value, Tensor) \
-        else type(value).__name__
-    raise DTypeError(f"fori_loop: {name}: expected an int or an integer Tensor of shape (), not {what}")
+    raise DTypeError(
+        f"fori_loop: {name}: expected an int or an integer Tensor of shape (), not {told(value)}"
+    )
 
 
 def while_loop(
@@ -355,12 +287,12 @@ def while_loop(
     192.0
     """
     asked, made = Body("while_loop", cond), Body("while_loop", body)
-    carry = _Carry("while_loop", made, init)
+    carry = Carry("while_loop", made, init)
     turns = UNBOUNDED
     if max_steps is not None:
         found = whole(max_steps)
         if found is None:
-            raise DTypeError(f"while_loop: max_steps: expected an int, not {type(max_steps).__name__}")
+            raise DTypeError(f"while_loop: max_steps: expected an int, not {told(max_steps)}")
         if found < 0:
             raise ShapeError(f"while_loop: max_steps: expected at least 0, not {found}")
         turns = found
@@ -371,7 +303,7 @@ def while_loop(
         return check_carry("while_loop", "carry", carry.tree, result)
 
     with mode() as trace:
-        graph = _traced(trace, made, carry, (carry.given(made),), taken)
+        graph = turn_of(trace, made, carry, (carry.given(made),), taken)
         test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
     refuse_changes("while_loop: cond", test)
     triples = carry.triples(graph)
@@ -392,150 +324,7 @@ def while_loop(
 def _condition(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor) and result.dtype.is_bool and not result.dims:
         return [result]
-    what = f"{result.dtype.name} of shape {format_shape(result.dims)}" \
-        if isinstance(result, Tensor) else type(result).__name__
     raise DTypeError(
-        f"while_loop: cond: expected a bool Tensor of shape (), not {what}; compare, as in x < 1, "
-        "and take all() or any() of several"
+        f"while_loop: cond: expected a bool Tensor of shape (), not {told(result)}; compare, as in "
+        "x < 1, and take all() or any() of several"
     )
-
-
-def cond(
-    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
-) -> Any:
-    """Compute one of two functions, as a condition says when it is computed.
-
-    Parameters
-    ----------
-    pred : bool or Tensor
-        A bool, of shape ().
-    true_fn, false_fn : callable
-        Take `operands` and give nested tensors of equal shapes and types. Both are called, and
-        become graphs; one of them runs.
-    *operands : Tensor, or nested Tensors
-        What both are given.
-
-    Returns
-    -------
-    Tensor, or nested Tensors
-        What the function that was chosen gives.
-
-    Raises
-    ------
-    DTypeError, ShapeError
-        The condition is no bool or not of shape (), or what the functions give differs.
-
-    Examples
-    --------
-    >>> import kernelrt as krt
-    >>> x = krt.tensor(-3.0)
-    >>> krt.cond(x > 0, lambda x: x, lambda x: x * 10, x).item()
-    -30.0
-    """
-    if isinstance(pred, bool):
-        return (true_fn if pred else false_fn)(*operands)
-    if not isinstance(pred, Tensor) or not pred.dtype.is_bool or pred.dims:
-        what = f"{pred.dtype.name} of shape {format_shape(pred.dims)}" \
-            if isinstance(pred, Tensor) else type(pred).__name__
-        raise DTypeError(
-            f"cond: pred: expected a bool or a bool Tensor of shape (), not {what}; compare, as in "
-            "x > 0; where() chooses element by element"
-        )
-    return _choose("cond", pred.uop.cast(dt.int64), (false_fn, true_fn), operands)
-
-
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Compute one of several functions, as a number says when it is computed.
-
-    Parameters
-    ----------
-    index : int or Tensor
-        Which one: an integer of shape (). Below 0 the first is meant, past the end the last.
-    branches : sequence of callable
-        As of :func:`cond`.
-    *operands : Tensor, or nested Tensors
-        What all are given.
-
-    Returns
-    -------
-    Tensor, or nested Tensors
-        What the function that was chosen gives.
-
-    Raises
-    ------
-    DTypeError, ShapeError
-        As of :func:`cond`.
-
-    Examples
-    --------
-    >>> import kernelrt as krt
-    >>> fs = [lambda x: x, lambda x: x + 1, lambda x: x * x]
-    >>> [krt.switch(krt.tensor(i), fs, krt.tensor(5.0)).item() for i in range(3)]
-    [5.0, 6.0, 25.0]
-    """
-    branches = tuple(branches)
-    if not branches:
-        raise ShapeError("switch: branches: expected at least one function, not none")
-    number = whole(index)
-    if number is not None:
-        return branches[min(max(number, 0), len(branches) - 1)](*operands)
-    if not isinstance(index, Tensor) or not index.dtype.is_int or index.dims:
-        what = f"{index.dtype.name} of shape {format_shape(index.dims)}" \
-            if isinstance(index, Tensor) else type(index).__name__
-        raise DTypeError(f"switch: index: expected an int or an integer Tensor of shape (), not {what}")
-    return _choose("switch", index.uop.cast(dt.int64), branches, operands)
-
-
-def _choose(
-    name: str, which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]
-) -> Any:
-    graphs: list[Traced] = []
-    trees: list[Any] = []
-    carry: _Carry | None = None
-    for function in branches:
-        made = Body(name, function)
-        if carry is None:
-            carry = _Carry(name, made, tuple(operands))
-
-        def taken(result: Any) -> list[Tensor]:
-            tree = plain_tree(result, f"{name}: result")
-            if trees:
-                found = check_branch(name, trees[0], tree)
-            else:
-                found = [t for _, t in leaves_of(tree)]
-            trees.append(tree)
-            return found
-
-        with mode() as trace:
-            graph = made.call(trace, carry.given(made), (), taken)
-            _note_roots(trace, carry, graph)
-        graphs.append(graph)
-    assert carry is not None
-    changed: dict[int, Tensor] = {id(t): t for g in graphs for t, _ in g.states}
-    values = []
-    for graph in graphs:
-        new = {id(t): node for t, node in graph.states}
-        with state.no_grad():
-            rest = [new[i] if i in new else node_of(t) for i, t in changed.items()]
-        values.append([*graph.nodes, *rest])
-    if which.op is Op.CONST:
-        which = build.reshape(which, ())
-    found = regions.choice(which, list(zip(carry.slots, carry.first, strict=True)), values)
-    count = len(graphs[0].nodes)
-    if changed:
-        with state.no_grad():
-            assign_all(
-                [(t, Tensor._of(node)) for t, node in zip(changed.values(), found[count:], strict=True)]  # noqa: SLF001
-            )
-    return rebuilt(trees[0], [Tensor._of(node) for node in found[:count]])  # noqa: SLF001
-
-
-def check_branch(name: str, first: Any, other: Any) -> list[Tensor]:
-    """The leaves of what a branch gives, which are as those of the first."""
-    try:
-        return check_carry(name, "result", first, other)
-    except (ShapeError, DTypeError) as error:
-        raise type(error)(
-            f"{name}: the functions give different results, and have to give the same shapes and "
-            f"types: {str(error).removeprefix(name + ': ')}"
-        ) from None

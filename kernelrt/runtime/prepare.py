@@ -121,14 +121,13 @@ class _Assembler(ExecutionPlanBuilder):
             if index is not None:  # else nothing of it is left in the body
                 bindings.append(PortBinding(use.body, index, use.slot, use.stride))
         nbytes = [self._layout.entries[b].nbytes for b in buffers]
-        self.add_op(
-            PreparedRegion(
-                self._new_id(), bodies, buffers, item.writes, tuple(bindings),
-                tuple((to, source, nbytes[to]) for to, source in item.copies), item.turns,
-                item.reverse, item.count_slot, item.condition_slot, item.choice_slot,
-                item.may_fail, item.origins,
-            )  # fmt: skip
-        )
+        copies = tuple((to, source, nbytes[to]) for to, source in item.copies)
+        run = PreparedRegion(
+            self._new_id(), bodies, buffers, item.writes, tuple(bindings), copies, item.turns,
+            item.reverse, item.count_slot, item.condition_slot, item.choice_slot, item.may_fail,
+            item.origins,
+        )  # fmt: skip
+        self.add_op(run)
 
     def index(self, node: UOp) -> int:
         """Give the plan's buffer for a BUFFER node."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
-from kernelrt.schedule.regions import RegionDraft
 from kernelrt.schedule.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.inplace import reads_beside
+from kernelrt.schedule.regions import RegionDraft
 from kernelrt.schedule.types import is_lasting
 
 if TYPE_CHECKING:

@@ -169,7 +169,7 @@ class _Walk:
         )
         self._wishes: dict[UOp, _Wishes] = {}
         self._groups: list[Group] = []
-        self._runs: dict[tuple[object, tuple[UOp, ...]], Group] = {}
+        self._runs: dict[object, Group] = {}
         self._home: dict[UOp, Group] = {}
         self._decisions: list[Decision] = []
         self._ranks: dict[Group, int] = {}
@@ -379,13 +379,8 @@ class _Walk:
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
-        elif node.op is Op.CALL:
-            if (group := self._open(node, "call", node.shape)) is not None:
-                group.checks = bool(node.arg.failure)
-                for operand in map(strip, node.src):
-                    self._wish(operand, (group, (ZERO,) * len(operand.shape)))
-        elif node.op is Op.REGION:
-            self._start_region(node)
+        elif node.op in _GIVEN_MEMORY:
+            self._start_given(node)
         elif (pad := self._framed(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:
@@ -394,17 +389,19 @@ class _Walk:
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)
 
-    def _start_region(self, node: UOp) -> None:
-        """The run of a region, which gives all values that are wanted of it."""
-        run = node.arg.program, node.src
+    def _start_given(self, node: UOp) -> None:
+        """A call of a routine, or the run of a region, which gives all that is wanted of it."""
+        run = (node.arg.program, node.src) if node.op is Op.REGION else node
         group = self._runs.get(run)
         if group is not None:
             group.roots[node] = (ZERO,) * len(node.shape)
             self._home[node] = group
             self._credit(node, group)
-        elif (group := self._open(node, "region", node.shape)) is not None:
+            return
+        group = self._open(node, "region" if node.op is Op.REGION else "call", node.shape)
+        if group is not None:
             self._runs[run] = group
-            group.checks = True
+            group.checks = node.op is Op.REGION or bool(node.arg.failure)
             for operand in map(strip, node.src):
                 self._wish(operand, (group, (ZERO,) * len(operand.shape)))
 

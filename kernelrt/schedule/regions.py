@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.region import Choice, Loop, port
 from kernelrt.schedule.cost import elements
@@ -19,11 +18,12 @@ from kernelrt.schedule.types import PortUse, RegionItem, root
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.dtype import DType
     from kernelrt.schedule.form import Forms
     from kernelrt.schedule.groups import Group
     from kernelrt.schedule.types import Schedule
 
-__all__ = ["RegionDraft", "Run", "run_of"]
+__all__ = ["RegionDraft", "Run", "fails", "run_of"]
 
 #: The ports that a body writes, and the values, flat.
 Body = list[tuple[UOp, UOp]]
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     count_slot: int
     condition_slot: int
     choice_slot: int
-    sizes: tuple[tuple[int, dt.DType], ...]
+    sizes: tuple[tuple[int, DType], ...]
 
 
 def run_of(nodes: Sequence[UOp]) -> Run:
@@ -188,7 +188,7 @@ class RegionDraft:
     @property
     def fails(self) -> bool:
         """Whether anything in it may."""
-        return any(item_fails(body) for body in self.bodies)
+        return any(map(fails, self.bodies))
 
     @property
     def reads(self) -> list[UOp]:
@@ -219,6 +219,6 @@ class RegionDraft:
         )  # fmt: skip
 
 
-def item_fails(body: Schedule) -> bool:
+def fails(body: Schedule) -> bool:
     """Whether an item of a schedule may fail."""
     return any(getattr(item, "may_fail", False) for item in body.items)

@@ -19,6 +19,7 @@ from kernelrt.ir.origin import summary
 from kernelrt.schedule.hazards import Extents
 from kernelrt.schedule.inplace import reads_beside
 from kernelrt.schedule.ledger import Ledger, Span
+from kernelrt.schedule.regions import fails
 from kernelrt.schedule.types import (
     CopyItem,
     Intermediate,
@@ -278,7 +279,7 @@ class _Verifier:
 
     def _region(self, k: int, item: RegionItem) -> None:
         """What a run is given is read, and what it gives is written, as far as its ports go."""
-        if item.may_fail != any(getattr(i, "may_fail", False) for b in item.bodies for i in b.items):
+        if item.may_fail != any(map(fails, item.bodies)):
             self._fault(k, f"may_fail is {item.may_fail}; its bodies say otherwise")
         turns = item.turns
         for use in item.ports:

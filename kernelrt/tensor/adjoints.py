@@ -18,7 +18,7 @@ from kernelrt.ir.region import Choice, Loop, Outcome
 from kernelrt.tensor import build, regions
 from kernelrt.tensor.hooking import Answers
 from kernelrt.tensor.marks import Leaf, mark
-from kernelrt.tensor.regions import MOVED, Slot, slot
+from kernelrt.tensor.regions import MOVED, Slot, bare, slot
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class _Back:
         row_slots = [slot(n.arg.each.shape, n.dtype) for n, _ in rows]
         sums = {k: slot(loop.ports[k].shape, loop.ports[k].dtype) for k in self._fixed}
         flown = self._flown(coming, [n for n, _ in rows], row_slots, sums)
-        later = self._later(flown, {s.place for s in (*coming.values(), *row_slots)})
+        later = self._later(flown)
         for k in later:
             del sums[k]
         last = {n.arg.carry: g for n, g in self._given if n.arg.carry >= 0}
@@ -194,10 +194,10 @@ class _Back:
             shape = loop.carries[k].shape
             news.append(_zeros(coming[k].node) if value is None else build.reshape(value, shape))
             first.append(last.get(k, _zeros(coming[k].node)))
-        for k in sums:
+        for k, before in sums.items():
             value = flown[k]
-            news.append(sums[k].node if value is None else build.add(sums[k].node, value))
-            first.append(_zeros(sums[k].node))
+            news.append(before.node if value is None else build.add(before.node, value))
+            first.append(_zeros(before.node))
         out = [_zeros(loop.ports[k]) if (o := flown[k]) is None else o for k in self._slices]
         factors = list(dict.fromkeys(f for _, parts in later.values() for f in parts))
         slots = [*coming.values(), *sums.values()]
@@ -218,7 +218,7 @@ class _Back:
         return [(src[k], build.reshape(share, src[k].shape)) for k, share in found]
 
     def _later(
-        self, flown: dict[int, UOp | None], inside: set[UOp]
+        self, flown: dict[int, UOp | None]
     ) -> dict[int, tuple[UOp, tuple[UOp, ...]]]:
         """The gradients that are sums over turns of sums of products with few factors.
 
@@ -261,9 +261,7 @@ class _Back:
         """The sum over all turns of what one makes of `parts`."""
         from kernelrt.tensor.batching import batched
 
-        core = value
-        while core.op in MOVED:
-            core = core.src[0]
+        core = bare(value)
         stands = {p: slot(p.shape, p.dtype) for p in parts}
         (one,) = rewritten([core.src[0]], {p: s.node for p, s in stands.items()})
         given = {s.node: whole[p] for p, s in stands.items()}
@@ -328,19 +326,11 @@ def _size(node: UOp) -> int:
 
 def _factors(value: UOp) -> tuple[UOp, ...] | None:
     """What `value` is a sum of, or a sum of products of two of, up to how it is laid out."""
-    while value.op in MOVED:
-        value = value.src[0]
+    value = bare(value)
     if value.op is not Op.REDUCE_AXIS or value.arg[0] is not Op.ADD:
         return None
-    inner = value.src[0]
-    while inner.op in MOVED:
-        inner = inner.src[0]
-    found = []
-    for part in inner.src if inner.op is Op.MUL else (inner,):
-        while part.op in MOVED:
-            part = part.src[0]
-        found.append(part)
-    return tuple(dict.fromkeys(found))
+    inner = bare(value.src[0])
+    return tuple(dict.fromkeys(map(bare, inner.src if inner.op is Op.MUL else (inner,))))
 
 
 def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
@@ -353,11 +343,6 @@ def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
     order: list[UOp] = []
     wanted: set[UOp] = set()
 
-    def want(node: UOp) -> None:
-        while node.op in MOVED:
-            node = node.src[0]
-        wanted.add(node)
-
     for node in below(roots, lambda n: n in inside or n in ports):
         order.append(node)
         if node in ports:
@@ -366,14 +351,14 @@ def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
             back.add(node)
             for r in reads_of(node):
                 if r in forth:
-                    want(r)
+                    wanted.add(bare(r))
         elif any(r in forth for r in reads_of(node)):
             forth.add(node)
     if loop.checkpoint:
         return [p for p in loop.ports[: len(loop.carries)] if p in forth]
     for root in roots:
         if root in forth:
-            want(root)
+            wanted.add(bare(root))
     known: dict[UOp, bool] = {}
     kept: list[UOp] = []
     for node in order:

@@ -72,7 +72,8 @@ def _chosen(
     each = done[which]
     if each is not None:
         # Members take different branches: all are computed, and each keeps its own.
-        inside = {p: build.reshape(s, p.shape) for p, s in zip(program.ports, operands, strict=True)}
+        both = zip(program.ports, operands, strict=True)
+        inside = {p: build.reshape(s, p.shape) for p, s in both}
         given: dict[UOp, UOp] = {}
         for s in operands:
             if (found := done[s]) is not None:
@@ -166,8 +167,8 @@ class _Mapped:
         plain = iter(rewritten([g for g in graphs if g not in varied], put))
         new = [next(made) if g in varied else next(plain) for g in graphs]
         turns = self._turns(carried, new[: self._carried])
-        wholes = [self._whole(p, s) for p, s in zip(loop.ports[self._carried : behind],
-                                                    self._src[self._carried :], strict=False)]  # fmt: skip
+        arrays = zip(loop.ports[self._carried : behind], self._src[self._carried :], strict=False)
+        wholes = [self._whole(p, s) for p, s in arrays]
         operand = self._src[-1] if loop.counted else None
         finals, stacks = regions.loop(
             turns, list(zip(sliced, wholes, strict=True)), new[self._carried :], loop.turns,

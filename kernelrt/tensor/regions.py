@@ -18,11 +18,11 @@ from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from kernelrt.dtype import DType
 
-__all__ = ["MOVED", "Slot", "choice", "frontier", "loop", "slot"]
+__all__ = ["MOVED", "Slot", "bare", "choice", "frontier", "loop", "slot"]
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
@@ -66,11 +66,6 @@ def frontier(roots: Iterable[UOp], inside: Collection[UOp]) -> list[UOp]:
     outside: set[UOp] = set()
     found: dict[UOp, None] = {}
 
-    def take(node: UOp) -> None:
-        while node.op in MOVED:
-            node = node.src[0]
-        found[node] = None
-
     for node in below(roots, inside.__contains__):
         if node in inside:
             varies.add(node)
@@ -80,13 +75,20 @@ def frontier(roots: Iterable[UOp], inside: Collection[UOp]) -> list[UOp]:
             varies.add(node)
             for r in reads:
                 if r in outside:
-                    take(r)
+                    found[bare(r)] = None
         elif _begins(node) or any(r in outside for r in reads):
             outside.add(node)
     for root in roots:
         if root in outside:
-            take(root)
+            found[bare(root)] = None
     return list(found)
+
+
+def bare(node: UOp) -> UOp:
+    """What a node only says elements of."""
+    while node.op in MOVED:
+        node = node.src[0]
+    return node
 
 
 def _begins(node: UOp) -> bool:
@@ -143,7 +145,7 @@ def loop(
     graphs = [*(new for *_, new in carried), *rows]
     inside = {s.place for s in slots} | ({number.place} if number else set())
     outer = frontier(graphs, inside)
-    put, ports = _ports([*(s.node for s in slots)], [*(s.place for s in slots)], outer)
+    put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
         put[number.place] = port(len(ports), 1, dt.int64)
         ports.append(put[number.place])
@@ -177,7 +179,7 @@ def choice(
     graphs = [value for values in branches for value in values]
     slots = [s for s, _ in given]
     outer = frontier(graphs, {s.place for s in slots})
-    put, ports = _ports([s.node for s in slots], [s.place for s in slots], outer)
+    put, ports = _ports([s.place for s in slots], outer)
     made = iter(rewritten(graphs, put))
     columns = zip(*([next(made) for _ in values] for values in branches), strict=True)
     program = Choice(tuple(ports), len(branches))
@@ -186,7 +188,7 @@ def choice(
 
 
 def _ports(
-    nodes: Sequence[UOp], places: Sequence[UOp], outer: Sequence[UOp]
+    places: Sequence[UOp], outer: Sequence[UOp]
 ) -> tuple[dict[UOp, UOp], list[UOp]]:
     """What takes the place of slots, and of what is read from around; and the ports in order."""
     put: dict[UOp, UOp] = {}

@@ -229,7 +229,7 @@ class Trace(TraceMode):
         """
         states, uses, n_roots = dict(self._states), dict(self._grads), len(self._roots)
         now = {key: (use.now, use.used) for key, use in uses.items()}
-        for key, use in uses.items():
+        for use in uses.values():
             use.now = None
         for tensor, node in begin:
             self._states[id(tensor)] = tensor, node
@@ -318,6 +318,10 @@ class Trace(TraceMode):
         self._roots.append(root)
         if for_all:
             self._given |= origins(root)[1]
+
+    def differentiated_within(self, roots: Iterable[UOp]) -> None:
+        """Note of what gradients were taken in a part that is over."""
+        self._roots += roots
 
     @property
     def reached(self) -> frozenset[int]:
