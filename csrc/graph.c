@@ -136,6 +136,7 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
         sample->start_ns = krt_clock_ns() - graph->origin_ns;
         sample->worker = worker;
         sample->chunks = work->task->steps ? work->task->chunks : 0;
+        sample->runs = 1;
     }
     run_steps(work);
 }
@@ -309,7 +310,8 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     if (graph->samples)
         graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
                                           .elapsed_ns = krt_clock_ns() - start,
-                                          .chunks = (int64_t)record->chunks};
+                                          .chunks = (int64_t)record->chunks,
+                                          .runs = 1};
     return status;
 }
 

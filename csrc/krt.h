@@ -170,10 +170,16 @@ typedef struct krt_sample {
     int64_t elapsed_ns;
     int64_t worker; /* 0 is the calling thread */
     int64_t chunks; /* 0: the op did not run */
+    int64_t runs;   /* how often it ran; else 0 */
 } krt_sample;
 
-/* krt_plan_execute that also fills `samples`, one an op. A function of its own, so that the
- * plain loop does not know that profiling exists. */
+/* How many samples a profiled execution fills: one an op, and behind these, region by region and
+ * body by body, those of the bodies, each followed by those of its own regions. */
+size_t krt_plan_n_samples(const krt_plan *plan);
+
+/* krt_plan_execute that also fills `samples`. Of the op of a body that ran in several turns the
+ * sample has the first start, the time of all together, and the rest of the last. A function of
+ * its own, so that the plain loop does not know that profiling exists. */
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op);
 
 /* What `op` stored to its status word in the last run; 0 for nothing, or where it has none. The
@@ -189,11 +195,6 @@ typedef struct krt_failure {
 /* Where `op`, which stopped the last run, is a region. What stopped it may be one as well, of the
  * plan that is the body. The caller holds the plan's lock since that run. False: it is no region. */
 bool krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out);
-
-/* What the ops of a body of the region `op` took in the last profiled run, over all turns, and in
- * `*turns` how many these were; starts are those of the first. They lie in the plan. NULL: there is
- * no such region or body. The caller holds the plan's lock. */
-const krt_sample *krt_region_samples(const krt_plan *plan, size_t op, size_t body, int64_t *turns);
 
 /* One change of a plan: an address, a value in the rows of all chunks, or a number of chunks. */
 typedef enum krt_edit_kind { KRT_SET_POINTER, KRT_SET_VALUE, KRT_SET_CHUNKS } krt_edit_kind;

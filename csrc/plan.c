@@ -294,7 +294,8 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
         int64_t now = krt_clock_ns();
         samples[op] = (krt_sample){.start_ns = start - origin,
                                    .elapsed_ns = now - start,
-                                   .chunks = (int64_t)record->chunks};
+                                   .chunks = (int64_t)record->chunks,
+                                   .runs = 1};
         if (status)
             return status;
         start = now;
@@ -384,11 +385,37 @@ krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t
     krt_context context = {.origin_ns = krt_clock_ns()};
     krt_plan_begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
+    krt_plan_forget_samples(plan);
+    krt_status status =
+        has_stack(plan) ? krt_plan_run_profiled(plan, krt_plan_threads(plan, &context), &context,
+                                                samples, failed_op)
+                        : run_aside(plan, samples, &context, failed_op);
+    krt_plan_collect(plan, samples + plan->n_ops);
+    return status;
+}
+
+/* ---- Samples of bodies ------------------------------------------------------------------- */
+
+size_t krt_plan_n_samples(const krt_plan *plan)
+{
+    size_t n = plan->n_ops;
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (plan->records[op].loop)
+            n += krt_loop_n_samples(plan->records[op].loop);
+    return n;
+}
+
+krt_sample *krt_plan_collect(const krt_plan *plan, krt_sample *samples)
+{
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (plan->records[op].loop)
+            samples = krt_loop_collect(plan->records[op].loop, samples);
+    return samples;
+}
+
+void krt_plan_forget_samples(krt_plan *plan)
+{
     for (size_t op = 0; op < plan->n_ops; ++op)
         if (plan->records[op].loop)
             krt_loop_forget_samples(plan->records[op].loop);
-    if (!has_stack(plan))
-        return run_aside(plan, samples, &context, failed_op);
-    return krt_plan_run_profiled(plan, krt_plan_threads(plan, &context), &context, samples,
-                                 failed_op);
 }

@@ -141,8 +141,14 @@ krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context
 void krt_loop_set_threads(krt_loop *loop, int threads);
 size_t krt_loop_stack_bytes(const krt_loop *loop);
 
-/* Have nothing of earlier profiles in the samples. */
+/* Have nothing of earlier profiles in the samples of bodies. */
 void krt_loop_forget_samples(krt_loop *loop);
+void krt_plan_forget_samples(krt_plan *plan);
+
+/* Write down the samples of all bodies, theirs included; gives where these end. */
+size_t krt_loop_n_samples(const krt_loop *loop);
+krt_sample *krt_loop_collect(const krt_loop *loop, krt_sample *samples);
+krt_sample *krt_plan_collect(const krt_plan *plan, krt_sample *samples);
 
 /* ---- graph.c: the same plan on several threads ------------------------------------------- */
 

@@ -27,7 +27,6 @@ typedef struct krt_body {
     size_t begin, moving, end; /* its places; those from `moving` on have a stride */
     krt_sample *samples;       /* of a turn */
     krt_sample *sums;          /* of all turns of the last profiled run */
-    int64_t turns;             /* how many these were */
 } krt_body;
 
 struct krt_loop {
@@ -265,7 +264,8 @@ static krt_status run_profiled(execution *self)
 {
     krt_body *body = self->body;
     size_t n = body->plan->n_ops;
-    memset(body->samples, 0, n * sizeof *body->samples);
+    if (n)
+        memset(body->samples, 0, n * sizeof *body->samples);
     int64_t start = krt_clock_ns() - self->context->origin_ns;
     krt_status status = krt_plan_run_profiled(body->plan, self->threads, self->context,
                                               body->samples, &self->failed_op);
@@ -278,8 +278,8 @@ static krt_status run_profiled(execution *self)
             *sum = (krt_sample){.start_ns = start + sample->start_ns, .worker = sample->worker};
         sum->elapsed_ns += sample->elapsed_ns;
         sum->chunks = sample->chunks;
+        ++sum->runs;
     }
-    ++body->turns;
     return status;
 }
 
@@ -365,23 +365,32 @@ bool krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out)
     return loop;
 }
 
-const krt_sample *krt_region_samples(const krt_plan *plan, size_t op, size_t body, int64_t *turns)
+size_t krt_loop_n_samples(const krt_loop *loop)
 {
-    const krt_loop *loop = loop_of(plan, op);
-    if (!loop || body >= loop->n_bodies)
-        return NULL;
-    *turns = loop->bodies[body].turns;
-    return loop->bodies[body].sums;
+    size_t n = 0;
+    for (size_t i = 0; i < loop->n_bodies; ++i)
+        n += krt_plan_n_samples(loop->bodies[i].plan);
+    return n;
+}
+
+krt_sample *krt_loop_collect(const krt_loop *loop, krt_sample *samples)
+{
+    for (size_t i = 0; i < loop->n_bodies; ++i) {
+        const krt_body *body = loop->bodies + i;
+        size_t n = body->plan->n_ops;
+        if (n)
+            memcpy(samples, body->sums, n * sizeof *samples);
+        samples = krt_plan_collect(body->plan, samples + n);
+    }
+    return samples;
 }
 
 void krt_loop_forget_samples(krt_loop *loop)
 {
     for (size_t i = 0; i < loop->n_bodies; ++i) {
         krt_body *body = loop->bodies + i;
-        body->turns = 0;
-        memset(body->sums, 0, body->plan->n_ops * sizeof *body->sums);
-        for (size_t op = 0; op < body->plan->n_ops; ++op)
-            if (body->plan->records[op].loop)
-                krt_loop_forget_samples(body->plan->records[op].loop);
+        if (body->plan->n_ops)
+            memset(body->sums, 0, body->plan->n_ops * sizeof *body->sums);
+        krt_plan_forget_samples(body->plan);
     }
 }

@@ -15,6 +15,7 @@ cdef class PlanCore:
     cdef krt_lock lock
     cdef krt_plan *plan
     cdef size_t count
+    cdef size_t samples  # of a profiled run: of its ops, and of those of bodies
     cdef int limit  # threads that were asked for; 0: none
     cdef dict customs
     cdef object error

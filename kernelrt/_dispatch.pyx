@@ -81,7 +81,8 @@ cdef krt_sample *new_samples(size_t count) except NULL:
 
 cdef list list_of_samples(const krt_sample *samples, size_t count):
     cdef size_t i
-    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks)
+    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks,
+             samples[i].runs)
             for i in range(count)]
 
 
@@ -197,6 +198,7 @@ cdef class PlanCore:
             status = krt_plan_create(staged.ops, staged.n, host, &self.plan, &fault)
             raise_status(status, &fault, 0, None)
         self.count = staged.n
+        self.samples = krt_plan_n_samples(self.plan)
         self.customs = staged.customs
 
     cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1:
@@ -356,24 +358,12 @@ cdef class PlanCore:
                 return <PlanCore?> bodies[which]
         return None
 
+    @property
+    def is_body(self):
+        return self.owned
+
     def _turn_name(self, op, turn):
         return f"turn {turn} of {self._op_name(op)}"
-
-    def region_samples(self, op):
-        cdef int64_t turns = 0
-        cdef const krt_sample *samples
-        cdef PlanCore body
-        found = []
-        self.acquire_to_read()
-        try:
-            for place, bodies in self.bodies:
-                if place == op:
-                    for which, body in enumerate(bodies):
-                        samples = krt_region_samples(self.plan, op, which, &turns)
-                        found.append((list_of_samples(samples, body.count), turns))
-            return found
-        finally:
-            krt_lock_release(&self.lock)
 
     def _op_name(self, op):
         return f"op {op}"
@@ -422,6 +412,21 @@ cdef class PlanCore:
         finally:
             krt_lock_release(&self.lock)
 
+    def exchange_within(self, exchanges):
+        cdef Exchange exchange
+        cdef krt_fault fault
+        items, attributes = exchanges
+        self.acquire_to_read()
+        try:
+            exchange = Exchange(items)
+            raise_status(krt_plan_exchange(self.plan, exchange.where, exchange.ops.ops,
+                                           exchange.ops.n, &fault), &fault, 0, None)
+            krt_plan_cost_ns(self.plan)  # lays it out, while nobody runs it
+            for owner, name, value in attributes:
+                setattr(owner, name, value)
+        finally:
+            krt_lock_release(&self.lock)
+
     def execute(self):
         cdef size_t op = 0
         self.acquire()
@@ -435,7 +440,7 @@ cdef class PlanCore:
         self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
-        cdef krt_sample *samples = new_samples(self.count)
+        cdef krt_sample *samples = new_samples(self.samples)
         cdef krt_status status
         cdef size_t op = 0
         try:
@@ -445,7 +450,7 @@ cdef class PlanCore:
                 self.acquire_with(bind)
             status = self.run(samples, &op)
             self.finish(status, op)
-            return list_of_samples(samples, self.count)
+            return list_of_samples(samples, self.samples)
         finally:
             PyMem_Free(samples)
 

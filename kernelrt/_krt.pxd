@@ -107,7 +107,9 @@ cdef extern from "krt.h" nogil:
         int64_t elapsed_ns
         int64_t worker
         int64_t chunks
+        int64_t runs
 
+    size_t krt_plan_n_samples(const krt_plan *plan)
     krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
     int64_t krt_plan_status(const krt_plan *plan, size_t op)
 
@@ -117,8 +119,6 @@ cdef extern from "krt.h" nogil:
         int64_t turn
 
     bint krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out)
-    const krt_sample *krt_region_samples(const krt_plan *plan, size_t op, size_t body,
-                                         int64_t *turns)
 
     ctypedef enum krt_edit_kind:
         KRT_SET_POINTER

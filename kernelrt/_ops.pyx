@@ -91,7 +91,12 @@ cdef class Ops:
 cdef class Region:
     """What a region op says of itself, as a C structure that lives as long as this object."""
 
-    def __init__(self, size_t op, tuple described not None):
+    def __init__(self, size_t op, described):
+        if not isinstance(described, tuple) or len(described) != 8:
+            raise errors.PlanBuildError(
+                f"op {op}: fn: must tell of a region as (bodies, count, reverse, count_slot, "
+                f"condition_slot, choice_slot, copies, bindings), not {described!r}"
+            )
         bodies, count, reverse, count_slot, condition_slot, choice_slot, copies, bindings = described
         cdef tuple all_copies = tuple(copies), all_bindings = tuple(bindings)
         cdef size_t i
