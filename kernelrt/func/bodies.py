@@ -17,7 +17,7 @@ from kernelrt.func.trees import mapped
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, Trace, build, state
 from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.marks import Leaf, mark
+from kernelrt.tensor.marks import Leaf, has_history, mark
 from kernelrt.tensor.regions import Slot, slot
 from kernelrt.tensor.rewriting import rewritten
 
@@ -187,16 +187,16 @@ class Body:
         self._function = function
         self._bare: dict[UOp, UOp] = {}
 
-    def tensor(self, made: Slot, leaf: Leaf | None = None) -> Tensor:
-        """A tensor for a slot."""
-        return Tensor._of(self.marked(made, leaf))
+    def tensor(self, made: Slot, first: UOp) -> Tensor:
+        """A tensor for a slot, which requires a gradient if what it stands for does."""
+        return Tensor._of(self.marked(made, Leaf() if has_history(first) else None))
 
-    def marked(self, made: Slot, leaf: Leaf | None = None) -> UOp:
-        """The node that a body sees of a slot: results require gradients as outside."""
-        node = made.node
-        if node.dtype.is_float and (leaf is not None or state.local.grad):
-            node = mark(node, leaf or Leaf())
-            self._bare[node] = made.node
+    def marked(self, made: Slot, leaf: Leaf | None) -> UOp:
+        """The node that a body sees of a slot: gradients are collected for it, or not."""
+        if leaf is None:
+            return made.node
+        node = mark(made.node, leaf)
+        self._bare[node] = made.node
         return node
 
     def call(
@@ -272,7 +272,8 @@ class Carry:
 
     def given(self, body: Body) -> Any:
         """What stands for it in the active trace."""
-        return rebuilt(self.tree, [body.tensor(s) for s in self.slots])
+        pairs = zip(self.slots, self.first, strict=True)
+        return rebuilt(self.tree, [body.tensor(s, first) for s, first in pairs])
 
     @property
     def begin(self) -> list[tuple[Tensor, UOp]]:

@@ -121,6 +121,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def _choose(
     name: str, which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]
 ) -> Any:
+    since = regions.newest()
     graphs: list[Traced] = []
     trees: list[Any] = []
     carry: Carry | None = None
@@ -150,7 +151,8 @@ def _choose(
         values.append([*graph.nodes, *rest])
     if which.op is Op.CONST:
         which = build.reshape(which, ())
-    found = regions.choice(which, list(zip(carry.slots, carry.first, strict=True)), values)
+    pairs = list(zip(carry.slots, carry.first, strict=True))
+    found = regions.choice(which, pairs, values, since=since)
     count = len(graphs[0].nodes)
     if changed:
         with state.no_grad():

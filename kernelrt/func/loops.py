@@ -109,8 +109,11 @@ def scan(
         nested[:] = [y]
         return [*new, *(t for _, t in leaves_of(y))]
 
+    since = regions.newest()
     with mode() as trace:
-        args = carry.given(made), rebuilt(arrays, [made.tensor(s) for s in slots])
+        args = carry.given(made), rebuilt(arrays, [
+            made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
+        ])
         graph = turn_of(trace, made, carry, args, taken)
     triples = carry.triples(graph)
     rows = graph.nodes[len(carry.slots) :]
@@ -120,7 +123,7 @@ def scan(
     else:
         slices = list(zip(slots, wholes, strict=True))
         finals, stacks = regions.loop(
-            triples, slices, rows, turns, reverse=reverse, checkpoint=checkpoint
+            triples, slices, rows, turns, since=since, reverse=reverse, checkpoint=checkpoint
         )
     out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])
     return carry.leave(finals), out
@@ -222,6 +225,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def taken(result: Any) -> list[Tensor]:
         return check_carry("fori_loop", "carry", carry.tree, result)
 
+    since = regions.newest()
     with mode() as trace:
         args = Tensor._of(turn), carry.given(made)
         graph = turn_of(trace, made, carry, args, taken)
@@ -233,7 +237,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
         turns, count = UNBOUNDED, build.sub(stop, start)
     if not turns:
         return carry.leave([value for _, value, _ in triples])
-    finals, _ = regions.loop(triples, (), (), turns, number=number, count=count)
+    finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)
     return carry.leave(finals)
 
 
@@ -302,6 +306,7 @@ def while_loop(
     def taken(result: Any) -> list[Tensor]:
         return check_carry("while_loop", "carry", carry.tree, result)
 
+    since = regions.newest()
     with mode() as trace:
         graph = turn_of(trace, made, carry, (carry.given(made),), taken)
         test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
@@ -317,7 +322,7 @@ def while_loop(
         (count, build.scalar(0, dt.int64), build.add(count.node, 1)),
         *triples,
     ]
-    finals, _ = regions.loop(triples, (), (), turns, conditional=True)
+    finals, _ = regions.loop(triples, (), (), turns, since=since, conditional=True)
     return carry.leave(finals[2:])
 
 

@@ -121,6 +121,7 @@ def _chosen(
 ) -> list[tuple[UOp, UOp]]:
     """The branch that ran is computed again, and its derivative with it."""
     which, operands = src[0], src[1:]
+    since = regions.newest()
     wanted = [k for k, s in enumerate(operands) if s in live and s.dtype.is_float]
     ports = [program.ports[k] for k in wanted]
     slopes = [slot(g.shape, g.dtype) for _, g in given]
@@ -134,7 +135,7 @@ def _chosen(
     inside = {p: build.reshape(s, p.shape) for p, s in zip(program.ports, operands, strict=True)}
     branches = [rewritten(values, inside) for values in branches]
     pairs = [(s, g) for s, (_, g) in zip(slopes, given, strict=True)]
-    found = regions.choice(which, pairs, branches)
+    found = regions.choice(which, pairs, branches, since=since)
     return [
         (operands[k], build.reshape(share, operands[k].shape))
         for k, share in zip(wanted, found, strict=True)
@@ -179,6 +180,7 @@ class _Back:
     def shares(self) -> list[tuple[UOp, UOp]]:
         """What each operand that leads to a leaf gets."""
         loop, src = self._loop, self._src
+        since = regions.newest()
         coming = {k: slot(loop.carries[k].shape, loop.carries[k].dtype) for k in self._carries}
         rows = [(n, g) for n, g in self._given if n.arg.carry < 0]
         row_slots = [slot(n.arg.each.shape, n.dtype) for n, _ in rows]
@@ -207,7 +209,8 @@ class _Back:
         finals, stacks = regions.loop(
             list(zip(slots, first, news, strict=True)),
             [*zip(row_slots, (g for _, g in rows), strict=True), *kept],
-            out, loop.turns, number=self._number, count=self._count(), reverse=not loop.reverse,
+            out, loop.turns, since=since, number=self._number, count=self._count(),
+            reverse=not loop.reverse,
         )  # fmt: skip
         found = [*zip(self._carries, finals, strict=False)]
         found += zip(sums, finals[len(self._carries) :], strict=True)

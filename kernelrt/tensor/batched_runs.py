@@ -90,6 +90,7 @@ def _chosen(
                 taken = build.where(here, values[k], taken)
             out[node] = taken
         return out
+    since = regions.newest()
     slots: list[tuple[Slot, UOp]] = []
     put: dict[UOp, UOp] = {}
     given = {}
@@ -105,7 +106,7 @@ def _chosen(
         rewritten(batched([n.arg.values[b] for n in nodes], given, count), put)
         for b in range(program.branches)
     ]
-    return dict(zip(nodes, regions.choice(which, slots, branches), strict=True))
+    return dict(zip(nodes, regions.choice(which, slots, branches, since=since), strict=True))
 
 
 class _Mapped:
@@ -141,6 +142,7 @@ class _Mapped:
         from kernelrt.tensor.batching import batched
 
         loop, count = self._loop, self._count
+        since = regions.newest()
         given: dict[UOp, UOp] = {}
         put: dict[UOp, UOp] = {}
         carried = [self._slot(p) for p in loop.ports[: self._carried]]
@@ -172,8 +174,8 @@ class _Mapped:
         operand = self._src[-1] if loop.counted else None
         finals, stacks = regions.loop(
             turns, list(zip(sliced, wholes, strict=True)), new[self._carried :], loop.turns,
-            number=number, count=operand, reverse=loop.reverse, conditional=loop.conditional,
-            checkpoint=loop.checkpoint,
+            since=since, number=number, count=operand, reverse=loop.reverse,
+            conditional=loop.conditional, checkpoint=loop.checkpoint,
         )  # fmt: skip
         finals = finals[2:] if self._apart else finals
         out: dict[UOp, UOp | None] = {}

@@ -18,14 +18,18 @@ from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from kernelrt.dtype import DType
 
-__all__ = ["MOVED", "Slot", "bare", "choice", "frontier", "loop", "slot"]
+__all__ = ["MOVED", "Slot", "bare", "choice", "frontier", "loop", "newest", "slot"]
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
+
+
+#: Ops at which a run may end.
+_FAILING = frozenset({Op.BOUND, Op.CALL, Op.REGION})
 
 
 class Slot(NamedTuple):
@@ -56,10 +60,18 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
     return Slot(place, build.reshape(place, shape))
 
 
-def frontier(roots: Iterable[UOp], inside: Collection[UOp]) -> list[UOp]:
+def newest() -> int:
+    """A number that nodes made from now on exceed."""
+    return slot((), dt.bool_).place.made
+
+
+def frontier(
+    roots: Iterable[UOp], inside: Collection[UOp], stays: Callable[[UOp], bool]
+) -> list[UOp]:
     """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
 
-    Below ops that only say which element is meant stands what is read.
+    Below ops that only say which element is meant stands what is read. Nodes for which `stays` is
+    true count as made of what is inside.
     """
     roots = list(roots)
     varies: set[UOp] = set()
@@ -71,7 +83,7 @@ def frontier(roots: Iterable[UOp], inside: Collection[UOp]) -> list[UOp]:
             varies.add(node)
             continue
         reads = reads_of(node)
-        if any(r in varies for r in reads):
+        if any(r in varies for r in reads) or (stays(node) and any(r in outside for r in reads)):
             varies.add(node)
             for r in reads:
                 if r in outside:
@@ -104,6 +116,7 @@ def loop(
     rows: Sequence[UOp],
     turns: int,
     *,
+    since: int,
     number: Slot | None = None,
     count: UOp | None = None,
     reverse: bool = False,
@@ -123,6 +136,8 @@ def loop(
         What else a turn makes.
     turns : int
         How many turns there are at most.
+    since : int
+        What :func:`newest` gave before the graph of a turn was made.
     number : Slot, optional
         What stands for the number of the turn.
     count : UOp, optional
@@ -144,7 +159,11 @@ def loop(
     slots = [s for s, *_ in (*carried, *sliced)]
     graphs = [*(new for *_, new in carried), *rows]
     inside = {s.place for s in slots} | ({number.place} if number else set())
-    outer = frontier(graphs, inside)
+    # A turn that may not come must not fail before it does.
+    may_not_come = conditional or count is not None
+    outer = frontier(
+        graphs, inside, lambda n: may_not_come and n.op in _FAILING and n.made > since
+    )
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
         put[number.place] = port(len(ports), 1, dt.int64)
@@ -163,7 +182,11 @@ def loop(
 
 
 def choice(
-    which: UOp, given: Sequence[tuple[Slot, UOp]], branches: Sequence[Sequence[UOp]]
+    which: UOp,
+    given: Sequence[tuple[Slot, UOp]],
+    branches: Sequence[Sequence[UOp]],
+    *,
+    since: int,
 ) -> list[UOp]:
     """Nodes of what one of several branches gives.
 
@@ -175,10 +198,13 @@ def choice(
         What stands for an operand in the graphs of the branches, and the operand.
     branches : sequence of sequence of UOp
         The values of each, of equal shapes and types.
+    since : int
+        What :func:`newest` gave before the first of these graphs was made: what is older is
+        computed in any case, the rest where its branch is chosen.
     """
     graphs = [value for values in branches for value in values]
     slots = [s for s, _ in given]
-    outer = frontier(graphs, {s.place for s in slots})
+    outer = frontier(graphs, {s.place for s in slots}, lambda n: n.made > since)
     put, ports = _ports([s.place for s in slots], outer)
     made = iter(rewritten(graphs, put))
     columns = zip(*([next(made) for _ in values] for values in branches), strict=True)

@@ -103,7 +103,8 @@ def test_second_gradients_through_scan():
     theirs = torch.func.hessian(lambda w: loss(torch.tensor(x), w, torch))(torch.tensor(w))
     close(ours, theirs, 1e-10)
     forward = func.jacfwd(lambda w: loss(krt.tensor(x), w, krt))(krt.tensor(w))
-    close(forward, torch.func.grad(lambda w: loss(torch.tensor(x), w, torch))(torch.tensor(w)), 1e-10)
+    slope = torch.func.grad(lambda w: loss(torch.tensor(x), w, torch))(torch.tensor(w))
+    close(forward, slope, 1e-10)
 
 
 def test_backward_collects_gradients():
@@ -271,11 +272,11 @@ def test_gradients_left_behind_are_refused():
 
 
 def test_fori_loop():
+    want = 3
+    for k in range(2, 9):
+        want = want * 2 + k
     for f in eager_and_jit(lambda a: krt.fori_loop(2, 9, lambda i, c: c * 2 + i, a)):
-        c = 3
-        for i in range(2, 9):
-            c = c * 2 + i
-        assert f(krt.tensor(3)).item() == c
+        assert f(krt.tensor(3)).item() == want
     assert krt.fori_loop(4, 4, lambda i, c: c + i, krt.tensor(3)).item() == 3
     assert krt.fori_loop(4, 1, lambda i, c: c + i, krt.tensor(3)).item() == 3
 
@@ -381,7 +382,7 @@ def test_only_the_branch_that_is_chosen_runs():
 def test_cond_gradient():
     for value in (2.0, -2.0):
         x, w = krt.tensor(value, requires_grad=True), krt.tensor(3.0, requires_grad=True)
-        y = krt.cond(x > 0, lambda x: x * x * w, lambda x: (x - 1).exp(), x)
+        y = krt.cond(x > 0, lambda x, w: x * x * w, lambda x, _: (x - 1).exp(), x, w)
         gx, gw = krt.grad(y, [x, w])
         assert gx.item() == pytest.approx(12 if value > 0 else np.exp(-3))
         assert gw.item() == pytest.approx(4 if value > 0 else 0)
@@ -454,7 +455,7 @@ def test_jacobians_of_loops():
         (errors.ShapeError, r"carry: the body makes shape \(2,\) of \(\)",
          lambda: krt.scan(lambda c, x: (x, None), krt.tensor(0.0), krt.zeros(3, 2))),
         (errors.DTypeError, r"carry\['a'\]: the body makes float32 of int64",
-         lambda: krt.scan(lambda c, x: ({"a": c["a"] * 1.5}, None), {"a": krt.tensor(1)}, length=3)),
+         lambda: krt.scan(lambda c, x: ({"a": c["a"] / 2}, None), {"a": krt.tensor(1)}, length=3)),
         (errors.ShapeError, "nested alike",
          lambda: krt.scan(lambda c, x: ((c, c), None), krt.tensor(1), length=3)),
         (errors.DTypeError, "pair",
@@ -549,7 +550,7 @@ def test_bits_do_not_depend_on_threads(threads):
     w, x = krt.tensor(array(64, 64) * 0.1), krt.tensor(array(20, 32, 64))
 
     def loss(w):
-        h, rows = krt.scan(lambda h, x: ((h @ w + x).tanh(),) * 2, krt.zeros(32, 64), x)
+        _, rows = krt.scan(lambda h, x: ((h @ w + x).tanh(),) * 2, krt.zeros(32, 64), x)
         return (rows**2).sum()
 
     with krt.num_threads(threads):
