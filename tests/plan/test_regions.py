@@ -14,7 +14,9 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import add, fill, gather, scale
 
+import kernelrt as krt
 from kernelrt import dtype as dt
+from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
     CustomFunctionError,
@@ -25,6 +27,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir import Variable
 from kernelrt.runtime import CachedKernel, ExecutionPlanBuilder
+from kernelrt.runtime.kernel_cache import build
 
 WIDTH = 4
 
@@ -584,14 +587,39 @@ def test_a_builder_can_build_twice_and_plans_are_apart():
 
 
 def test_kernels_in_bodies_can_be_exchanged():
-    plan, start, xs, ys = sums(5)
-    (old,) = plan.kernels
-    new = plan_kernels.kernel("add_anew", "%r = add i64 %x2, %x1", 2, count=WIDTH)
-    assert plan.exchange({old: new}) == 1
-    assert plan.kernels == (new,)
+    size = 40_000
+    (old,) = krt.prepare(krt.tensor(np.zeros(size, np.float32)) * 3 + 1).kernels
+    opened = registry.opened("CPU").renderer
+    made = (build([(old.ast, v.text)])[0] for v in opened.variants(old.ast))
+    new = next(kernel for kernel in made if kernel.is_split is not old.is_split)
+    body = ExecutionPlanBuilder()
+    out, x = body.add_port(size, dt.float32), body.add_port(size, dt.float32)
+    body.add_kernel(old, [out, x])
+    middle = ExecutionPlanBuilder()
+    outs, xs = middle.add_port(2 * size, dt.float32), middle.add_port(2 * size, dt.float32)
+    bindings = [(0, out, 0, 4 * size), (0, x, 1, 4 * size)]
+    middle.add_region([body.build()], [outs, xs], bindings, [0], count=2)
+    outer = Outer()
+    rows = np.random.default_rng(1).random((6, size), np.float32)
+    results = np.zeros_like(rows)
+    outer.builder.add_region(
+        [middle.build()], [outer.given(results), outer.given(rows)],
+        [(0, outs, 0, 8 * size), (0, xs, 1, 8 * size)], [0], count=3,
+    )  # fmt: skip
+    plan = outer.builder.build()
     plan.execute()
-    np.testing.assert_array_equal(ys, start + np.cumsum(xs, axis=0))
+    expected = results.copy()
+    np.testing.assert_allclose(expected, rows * 3 + 1, rtol=1e-6)
+    for first, second in ((old, new), (new, old), (old, new)):
+        assert plan.exchange({first: second}) == 1
+        assert plan.kernels == (second,)
+        results[:] = 0
+        plan.execute()
+        np.testing.assert_array_equal(results, expected)
     assert plan.replicate().kernels == (new,)
+    results[:] = 0
+    assert [(p.kernel, p.runs) for p in plan.execute_profiled()] == [(new, 6)]
+    np.testing.assert_array_equal(results, expected)
 
 
 def test_profiles_add_up_the_turns_of_a_body():
