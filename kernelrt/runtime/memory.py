@@ -271,7 +271,7 @@ class PlanMemory:
         op = self._ops[index]
         if not isinstance(op, PreparedCustomFunction):
             raise PlanBuildError(f"{op.label} calls no custom function")
-        arrays = []
+        arrays: list[Any] = []
         for position, b in enumerate(op.buffer_indices):
             if self._layout.root_of(b).port:
                 arrays.append(None)
