@@ -157,6 +157,7 @@ from kernelrt.nn.pooling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from kernelrt.nn.populations import Population, stack_modules
 from kernelrt.nn.recurrent import GRU, LSTM, RNN
 from kernelrt.nn.spatial import (
     Conv1d,
@@ -298,6 +299,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "PoissonNLLLoss",
+    "Population",
     "RMSNorm",
     "RNNCell",
     "RReLU",
@@ -346,6 +348,7 @@ __all__ = [
     "optim",
     "parameters",
     "save",
+    "stack_modules",
     "state_dict",
     "utils",
 ]

@@ -13,6 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.origin import inherit
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import Custom, Kept, Leaf, mark
 from kernelrt.tensor.rewriting import below
@@ -20,7 +21,7 @@ from kernelrt.tensor.rewriting import below
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["batched"]
+__all__ = ["along", "batched", "lifted"]
 
 
 def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
@@ -45,10 +46,23 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
     VariableError
         A routine of C stands between, and `count` is not fixed.
     """
-    done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
+    return lifted(roots, along(roots, given, count), count)
+
+
+def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp | None]:
+    """As :func:`batched`, with None for what does not depend on the nodes that are `given`."""
+    done: dict[UOp, UOp | None] = dict(given)
     for node in below(roots, given.__contains__):
         if node not in done:
-            done[node] = _along(node, done, count)
+            done[node] = found = _along(node, done, count)
+            if found is not None:
+                inherit(found, node)
+    return [done[root] for root in roots]
+
+
+def lifted(roots: Sequence[UOp], values: Sequence[UOp | None], count: Dim) -> list[UOp]:
+    """What :func:`along` gave for `roots`, with the axis also where all have the same value."""
+    done = dict(zip(roots, values, strict=True))
     return [_lifted(root, done, count) for root in roots]
 
 
