@@ -123,17 +123,26 @@ class _Batched:
         return _Batched(of(self.one), self.count)
 
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
-        one = self.one
-        before: Custom = one.arg
+        before: Custom = self.one.arg
         now: Custom = node.arg
-        # A mark of its own: no other node is this one.
-        seed = mark(build.zeros_like(one), Leaf())
+        # Under marks of their own no other nodes are these, and none is made of what is below
+        # them: of a transpose that is transposed again nothing would be left that is given here.
+        seed = mark(build.zeros_like(self.one), Leaf())
+        value = mark(self.one.src[0], Leaf())
+        inputs, parts = (tuple(map(_apart, nodes)) for nodes in (before.inputs, before.parts))
+        one = mark(value, replace(before, inputs=inputs, parts=parts))
         share = before.rule(one, seed, i)
         if share is None:
             return None
-        pairs = zip((*before.inputs, *before.parts), (*now.inputs, *now.parts), strict=True)
-        given = {**dict(pairs), one.src[0]: node.src[0], one: node, seed: g}
+        pairs = zip((*inputs, *parts), (*now.inputs, *now.parts), strict=True)
+        known = {old: new for old, new in pairs if build.const_value(old) is None}
+        given = {**known, value: node.src[0], one: node, seed: g}
         return batched([share], given, self.count)[0]
+
+
+def _apart(node: UOp) -> UOp:
+    """A node under a mark of its own, unless it is a number, which rules may look at."""
+    return node if build.const_value(node) is not None else mark(node, Leaf())
 
 
 # ---- operations with axes of their own
