@@ -157,7 +157,6 @@ from kernelrt.nn.pooling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
-from kernelrt.nn.populations import Population, stack_modules
 from kernelrt.nn.recurrent import GRU, LSTM, RNN
 from kernelrt.nn.spatial import (
     Conv1d,
@@ -180,6 +179,7 @@ from kernelrt.tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
     from kernelrt.nn import utils
+    from kernelrt.nn.populations import Population, stack_modules
 
 __all__ = [
     "CELU",
@@ -355,5 +355,6 @@ __all__ = [
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
     __getattr__ = submodules(
-        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor)
-    )
+        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor),
+        dict.fromkeys(("Population", "stack_modules"), "kernelrt.nn.populations"),
+    )  # fmt: skip

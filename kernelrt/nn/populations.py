@@ -14,12 +14,16 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.nn.module import Module
+from kernelrt.nn.optim.hyper import non_negative
 from kernelrt.nn.state import overwrite
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.creation import zeros
+from kernelrt.tensor.joining import stack
 from kernelrt.tensor.realize import realize
+from kernelrt.tensor.state import no_grad
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -128,6 +132,36 @@ class Population(Module):
             here = Tensor(rows).reshape(self._count, *[1] * (whole.ndim - 1))
             pairs.append((whole, given[name].detach().where(here, whole.detach())))
         overwrite(pairs)
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Scale down the gradients of each member whose norm is above `max_norm`.
+
+        :func:`kernelrt.nn.utils.clip_grad_norm_` takes the norm of all members together.
+
+        Parameters
+        ----------
+        max_norm : float
+            The norm that each member may have.
+        norm_type : float
+            Order of the norm; infinity is the greatest size.
+
+        Returns
+        -------
+        Tensor
+            The norm of each member before, of shape (members,).
+        """
+        most = non_negative("max_norm", max_norm)
+        with no_grad():
+            pairs = [(p, g) for p in self.parameters() if (g := p.grad) is not None]
+            flat = [g.reshape(self._count, -1).norm(norm_type, 1) for _, g in pairs]
+            if not flat:
+                return zeros(self._count)
+            norms = stack(flat).norm(norm_type, 0)
+            factor = (most / (norms + 1e-6)).clamp(max=1.0)
+            for param, grad in pairs:
+                by = factor.reshape(self._count, *[1] * (grad.ndim - 1)).cast(grad.dtype)
+                param.grad = grad * by
+        return norms
 
     def _place(self, index: object) -> int:
         place = integer(index, "index")

@@ -237,6 +237,28 @@ def test_recurrent_and_convolutional_members():
         np.testing.assert_allclose(out[k], m(krt.tensor(images[k])).numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", [2.0, 1.0, float("inf")])
+def test_gradients_are_clipped_by_the_norm_of_each_member(order):
+    members = [mlp() for _ in range(N)]
+    pop = nn.stack_modules(members)
+    assert pop.clip_grad_norm_(1.0).tolist() == [0.0] * N
+
+    @krt.jit
+    def step(x, y):
+        pop.zero_grad()
+        (pop(x) - y).square().sum().backward()
+        return pop.clip_grad_norm_(30.0, order), [p.grad for p in pop.parameters()]
+
+    norms, clipped = step(krt.tensor(X * [[[1]], [[10]], [[0]], [[3]]]).float(), krt.tensor(Y))
+    for k, m in enumerate(members):
+        scale = [1, 10, 0, 3][k]
+        (m(krt.tensor(X[k] * scale)) - krt.tensor(Y[k])).square().sum().backward()
+        expected = nn.utils.clip_grad_norm_(m.parameters(), 30.0, order)
+        np.testing.assert_allclose(norms[k].item(), expected.item(), rtol=1e-4)
+        for found, p in zip(clipped, m.parameters(), strict=True):
+            np.testing.assert_allclose(found[k].numpy(), p.grad.numpy(), rtol=1e-3, atol=1e-5)
+
+
 # ---- hyperparameters of each member's own
 
 RATES = np.array([0.1, 0.01, 0.001, 0.05])

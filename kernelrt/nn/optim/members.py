@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.batching import lifted
-from kernelrt.tensor.members import ERROR, MemberTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,6 +114,10 @@ def changes(
     vectors : mapping of str to Tensor
         The attributes of the group that have a number for each member; pairs of numbers with a dot.
     """
+    load("kernelrt.tensor.members")
+    from kernelrt.tensor.batching import lifted
+    from kernelrt.tensor.members import ERROR, MemberTrace
+
     count = group.members
     assert count is not None
     trace = MemberTrace(count, ERROR, Tensor)
