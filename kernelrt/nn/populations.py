@@ -35,9 +35,9 @@ __all__ = ["Population", "stack_modules", "stacked_tensors"]
 class Population(Module):
     """Modules of one kind as one, whose tensors have a first axis for the members.
 
-    Called, it calls all members at once, each with its slice of the inputs, as :func:`kernelrt.vmap`
-    does. Its parameters are trained like any other's: what optimizers do with each element alone is
-    what they would do with each member alone. Made by :func:`stack_modules`.
+    Called, it calls all members at once, each with its slice of the inputs, as does
+    :func:`kernelrt.vmap`. Its parameters are trained like any other's: what optimizers do with each
+    element alone is what they would do with each member alone. Made by :func:`stack_modules`.
 
     Parameters
     ----------

@@ -12,7 +12,6 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, NoReturn
 
-from kernelrt._handle import ArrayHandle
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError, JitError
 from kernelrt.ir.shape import dim_max

@@ -99,7 +99,7 @@ def test_members_are_taken_out_and_put_back():
     with krt.no_grad():
         one[0].weight.fill_(2.0)
     np.testing.assert_array_equal(pop.members[0].weight.numpy(), before)
-    jitted = krt.jit(lambda x: pop(x))
+    jitted = krt.jit(pop)
     first = jitted(krt.tensor(X)).numpy()
     pop.set_member(1, one)
     second = jitted(krt.tensor(X)).numpy()
@@ -119,7 +119,7 @@ def test_inputs_that_members_share():
         np.testing.assert_allclose(out.numpy()[:, k], m(x).numpy(), rtol=1e-5, atol=1e-6)
     two = nn.stack_modules(lambda: nn.Bilinear(3, 3, 2), N, in_axes=(0, None))
     assert two(krt.tensor(X), x).shape == (N, 6, 2)
-    with pytest.raises(krt.ShapeError, match="argument 0 has no axis|members"):
+    with pytest.raises(krt.ShapeError, match=r"has 3 members, but|has 4 members, but"):
         nn.stack_modules(members)(krt.ones(3, 6, 3))
 
 
@@ -212,7 +212,7 @@ def test_batch_norm_in_members():
 def test_dropout_in_members():
     pop = nn.stack_modules([nn.Dropout(0.5) for _ in range(N)])
     x = krt.ones(N, 1000)
-    for call in (pop, krt.jit(lambda x: pop(x))):
+    for call in (pop, krt.jit(pop)):
         out = call(x).numpy()
         assert all((out[i] != out[j]).any() for i in range(N) for j in range(i))
         assert 300 < (out == 0).sum(1).min() <= (out == 0).sum(1).max() < 700
@@ -390,7 +390,7 @@ def test_what_all_members_count_together_is_refused():
     pop = nn.stack_modules(mlp, N)
     opt = optim.NAdam(pop.parameters(), betas=(np.full(N, 0.9), 0.99))
     pop(krt.tensor(X)).sum().backward()
-    with pytest.raises(krt.ShapeError, match="NAdam: .*all members share.*betas"):
+    with pytest.raises(krt.ShapeError, match=r"NAdam: .*all members share.*betas"):
         opt.step()
     opt = optim.Adafactor(pop.parameters(), lr=np.full(N, 0.1))
     with pytest.raises(krt.ShapeError, match="Adafactor: its state 'row_var'"):

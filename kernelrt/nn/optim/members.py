@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.nn.optim.hyper import Hyperparameter
     from kernelrt.nn.optim.optimizer import Active
 
-__all__ = ["changes", "checked", "check_fit", "is_vector", "numbers_of", "sizes_of"]
+__all__ = ["changes", "check_fit", "checked", "is_vector", "numbers_of", "sizes_of"]
 
 
 def is_vector(value: object) -> bool:
@@ -91,9 +91,9 @@ def check_fit(kind: type[Any], params: Sequence[Tensor], name: str, count: int) 
     for i, param in enumerate(params):
         if not param.ndim or param.dims[0] != count:
             raise ShapeError(
-                f"{name}: it has {count} values, one for each member, but params[{i}] has the shape "
-                f"{format_shape(param.dims)}; its first axis would have to be {count}, as of what "
-                "kernelrt.nn.stack_modules makes"
+                f"{name}: it has {count} values, one for each member, but params[{i}] has the "
+                f"shape {format_shape(param.dims)}; its first axis would have to be {count}, as of "
+                "what kernelrt.nn.stack_modules makes"
             )
 
 
