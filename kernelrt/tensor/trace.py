@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
@@ -20,7 +20,7 @@ from kernelrt.tensor.weak import Numbers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.ir import UOp
+    from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
@@ -265,11 +265,18 @@ class Trace(TraceMode):
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
-        node = tensor.uop
+        return self.asks(tensor.uop) or answer
+
+    def asks(self, node: UOp) -> bool:
+        """Whether a gradient of `node` comes to an argument that has one; noted as a question."""
         self.asked_values.append(node)
+        return self.met(node)
+
+    def met(self, node: UOp) -> bool:
+        """As :meth:`asks`, of which only the arguments are noted."""
         given = {place: self._kinds[place] for place in origins(node)[1]}
         self.asked_arguments |= {(place, lineage_kind): kind for place, kind in given.items()}
-        return answer or any(given.values())
+        return any(given.values())
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is a parameter, which the plan is made for from now on."""
@@ -461,6 +468,25 @@ class Trace(TraceMode):
             for (use, _), value in zip(written.values(), values, strict=True)
         ]
 
+    def holds(self, trace: Trace | None) -> bool:
+        """Whether `trace`, another one, is around this one."""
+        del trace
+        return False
+
+    def drawn(
+        self, size: tuple[Dim, ...], draw: Callable[[tuple[Dim, ...]], TensorBase]
+    ) -> TensorBase | None:
+        """Random numbers of shape `size`, where there is more to them than to draw so many."""
+        del size, draw
+        return None
+
+    def refuse_reading(self, what: str) -> NoReturn:
+        """Raise JitError: `what` would need a value that is not computed yet."""
+        raise JitError(
+            f"{what} reads a value while a function is traced, when no values are computed yet; "
+            "return the tensor and read it outside, or decide with where() inside"
+        )
+
     def admit(self, tensor: TensorBase) -> None:
         """Compute a tensor that was made before the trace.
 
@@ -484,7 +510,4 @@ def is_tracing() -> bool:
 def forbid(what: str) -> None:
     """Raise JitError if a trace is active: `what` would need a value that is not computed yet."""
     if state.local.trace is not None:
-        raise JitError(
-            f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or decide with where() inside"
-        )
+        state.local.trace.refuse_reading(what)

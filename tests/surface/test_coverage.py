@@ -34,7 +34,7 @@ WITHOUT = {
     "differentiates, computes or keeps values, whatever they are": """
         assign backward copy_ detach_ fill_ grad prepare realize register_hook requires_grad_
         retain_grad to_device zero_ zero_grad
-        krt.autotune krt.grad krt.jit krt.prepare krt.realize
+        krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.vmap
     """,
     "draws numbers: tests/ops/test_drawing.py and test_random.py look at their distributions": """
         bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_
