@@ -85,3 +85,12 @@ def find(replays: tuple[Replay, ...], args: tuple[Any, ...]) -> Replay | None:
 
 def hand_out(replay: Replay, results: tuple[Any, ...]) -> Any:
     """Results in the form in which a call of `replay` gives them."""
+
+def order_of(n: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The numbers from 0 to n - 1 in the order of an epoch, the same everywhere.
+
+    Raises
+    ------
+    ShapeError
+        One of the numbers is below 0.
+    """

@@ -6,7 +6,7 @@ cimport numpy as cnp
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free
 from cpython.tuple cimport PyTuple_GET_ITEM
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -19,6 +19,20 @@ from kernelrt import errors
 from kernelrt._memory import no_copies
 
 cnp.import_array()
+
+cdef extern from *:
+    """
+    /* The upper half of a product: a number below `n`, where `x` is any. What is not quite even of
+     * it is n / 2**64. */
+    static inline uint64_t below(uint64_t x, uint64_t n)
+    {
+        return (uint64_t)(((unsigned __int128)x * n) >> 64);
+    }
+    """
+    uint64_t below(uint64_t x, uint64_t n) nogil
+
+# Numbers that are put in their places between two looks for signals.
+cdef Py_ssize_t PLACES = 1 << 20
 
 # Plans of a few microseconds run with the GIL; others get it once in so long.
 cdef int64_t GIL_SLICE_NS = 5_000_000
@@ -294,3 +308,53 @@ def hand_out(Replay replay not None, tuple results not None):
     if replay.build is not None:
         return replay.build(*results)
     return <object> PyTuple_GET_ITEM(results, 0) if len(results) == 1 else results
+
+
+# ---- Orders ---------------------------------------------------------------------------------
+
+
+cdef inline uint64_t mixed(uint64_t x) noexcept nogil:
+    """SplitMix64 (Steele, Lea, Flood 2014): the x-th of its numbers, for multiples of its step."""
+    x = (x ^ (x >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * <uint64_t> 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+cdef uint64_t STEP = 0x9E3779B97F4A7C15
+
+
+cdef uint64_t start_of(seed, epoch) except? 0:
+    """Where the numbers of an epoch begin: all bits of both tell."""
+    cdef uint64_t x = 0
+    for number in (seed, epoch):
+        if number < 0:
+            raise errors.ShapeError(f"expected a number of at least 0, not {number}")
+        x = mixed(x + STEP * <uint64_t> (1 + number.bit_length() // 64))
+        while number:
+            x = mixed(x + STEP) ^ <uint64_t> (number & 0xFFFFFFFFFFFFFFFF)
+            number >>= 64
+    return mixed(x)
+
+
+def order_of(Py_ssize_t n, seed, epoch):
+    cdef cnp.npy_intp size = n
+    cdef uint64_t x = start_of(seed, epoch)
+    cdef Py_ssize_t i = 0, end
+    cdef uint64_t j
+    cdef int64_t *numbers
+    if n < 0:
+        raise errors.ShapeError(f"n: expected at least 0, not {n}")
+    cdef cnp.ndarray order = cnp.PyArray_SimpleNew(1, &size, cnp.NPY_INT64)
+    numbers = <int64_t *> cnp.PyArray_DATA(order)
+    while i < n:
+        end = min(n, i + PLACES)
+        with nogil:
+            # Each number is put to a place among those that are there, whose number goes behind.
+            while i < end:
+                x += STEP
+                j = below(mixed(x), <uint64_t> i + 1)
+                numbers[i] = numbers[j]
+                numbers[j] = i
+                i += 1
+        PyErr_CheckSignals()
+    return order

@@ -130,7 +130,8 @@ class Epochs(JitCore, Generic[R]):
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")
         load("kernelrt._steps", "kernelrt.data.rows")
-        from kernelrt.data.rows import fresh_seed, generator_of, seed_of, size_option
+        from kernelrt._steps import order_of
+        from kernelrt.data.rows import fresh_seed, seed_of, size_option
 
         size = size_option(batch_size, "batch_size")
         epochs = integer(epochs, "epochs", 0)
@@ -146,8 +147,7 @@ class Epochs(JitCore, Generic[R]):
         calls.begin(sum(part.count for part in parts))
         for epoch in range(first_epoch, first_epoch + epochs):
             if shuffled and seed is not None:
-                order = generator_of(seed, epoch).permutation(run.rows)
-                course.follow(order.astype(np.int64, copy=False))
+                course.follow(order_of(run.rows, seed, epoch))
             for part in parts:
                 left = part.count
                 first = part.first

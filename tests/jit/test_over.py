@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -118,7 +118,9 @@ def test_it_learns_as_numpy_does():
     np.testing.assert_allclose(w.detach().numpy(), want, rtol=1e-12)
 
 
-Pair = collections.namedtuple("Pair", "twice parts")
+class Pair(NamedTuple):
+    twice: object
+    parts: object
 
 
 def test_results_keep_their_nesting():
@@ -187,7 +189,7 @@ def test_large_results_are_written_in_place():
         lambda x: x.astype(">f4"),
         lambda x: krt.tensor(x).cast("bfloat16"),
         lambda x: krt.tensor(x) * 2,
-        lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float32).reshape(x.shape),
+        lambda x: np.frombuffer(b"\0" + x.tobytes(), np.float32, offset=1).reshape(x.shape),
         lambda x: x.reshape(53, 1, 2, 3).transpose(0, 3, 1, 2),
         lambda x: x[:, :0],
         lambda x: x[:, 0],
@@ -446,7 +448,7 @@ def test_an_index_out_of_range_names_the_step():
     assert caught.value.step == 3
     assert caught.value.index == 9
     assert count.item() == 3
-    with pytest.raises(krt.IndexBoundsError, match="^step 3: "):
+    with pytest.raises(krt.IndexBoundsError, match=r"^step 3: "):
         net.step.over(X, y, batch_size=8)
     ours = net.values()
     other = Net()
@@ -514,7 +516,7 @@ def test_results_that_cannot_be_stacked_are_refused_before_any_step():
 def test_it_is_refused_where_nothing_has_a_value():
     inner = krt.jit(lambda x: x.sum())
     with pytest.raises(krt.JitError, match=r"over\(\)"):
-        krt.jit(lambda x: inner.over(x))(X)
+        krt.jit(inner.over)(X)
     with pytest.raises(krt.JitError, match=r"over\(\)|differentiated"):
         krt.func.grad(lambda x: inner.over(x).sum())(krt.tensor(X))
 
@@ -646,7 +648,7 @@ def test_ctrl_c_leaves_whole_steps():
     assert done.returncode == 0, done.stderr
     word, took = done.stdout.split()
     assert word == "stopped"
-    assert float(took) < 0.5  # 20 ms and a few, where nothing else wants the processor
+    assert float(took) < 0.1
 
 
 def test_a_handler_runs_between_steps_and_may_run_steps():
