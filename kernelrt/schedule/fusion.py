@@ -169,6 +169,7 @@ class _Walk:
         self._groups: list[Group] = []
         self._home: dict[UOp, Group] = {}
         self._decisions: list[Decision] = []
+        self._called: dict[tuple[object, tuple[UOp, ...]], Group] = {}
         self._ranks: dict[Group, int] = {}
         self._varying: dict[Index, frozenset[UOp]] = {}
         self._picking = any(n.op is Op.GATHER for n in self._order)
@@ -377,7 +378,14 @@ class _Walk:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
         elif node.op is Op.CALL:
-            if (group := self._open(node, "call", node.shape)) is not None:
+            if (known := self._called.get((node.arg.callee, node.src))) is not None:
+                # Another result of one call: what it needs was wished for.
+                known.roots[node] = known.natural
+                known.targets |= frozenset(self._committed.get(node, ()))
+                self._credit(node, known)
+                self._home[node] = known
+            elif (group := self._open(node, "call", node.shape)) is not None:
+                self._called[node.arg.callee, node.src] = group
                 group.checks = bool(node.arg.failure)
                 for operand in map(strip, node.src):
                     self._wish(operand, (group, (ZERO,) * len(operand.shape)))

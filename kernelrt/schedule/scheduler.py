@@ -9,6 +9,7 @@ from kernelrt.device.region import RegionMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.tensor_spec import verify_tensor
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
     from kernelrt.schedule.groups import Group
 
 __all__ = ["schedule"]
@@ -155,10 +157,17 @@ class _Scheduling:
         return made
 
     def _called(self, group: Group) -> CallDraft:
-        (node,) = group.roots
+        node = next(iter(group.roots))
         operands = [strip(s) for s in node.src]
         places = [n if n.op is Op.BUFFER else self._places[n] for n in operands]
-        return CallDraft(group, node, [self._places[node], *places])
+        results = [self._places[node]]
+        if isinstance(node.arg, Foreign):
+            wanted = {root.arg.index: self._places[root] for root in group.roots}
+            results = [
+                wanted[k] if k in wanted else _fresh(size, dtype)
+                for k, (dtype, size) in enumerate(node.arg.callee.slots[: node.arg.callee.n_results])
+            ]
+        return CallDraft(group, node, [*results, *places])
 
     def _fuse(self) -> Fusion:
         committed: dict[UOp, list[UOp]] = {}
@@ -195,7 +204,11 @@ class _Scheduling:
 
 
 def _intermediate(size: int, node: UOp) -> UOp:
-    return UOp(Op.BUFFER, node.dtype, (), Intermediate(size, node.dtype))
+    return _fresh(size, node.dtype)
+
+
+def _fresh(size: int, dtype: DType) -> UOp:
+    return UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype))
 
 
 def _variables(items: Sequence[Item]) -> tuple[UOp, ...]:
