@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 
+from kernelrt.ir.nest import LEAF, Nest
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class ForeignFunction:
         text holds it: what is kept on disk never knows where anything lies.
     operands, results : tuple of (shape, DType)
         Of one call.
+    nest : Nest
+        How a Python function nests what it returns.
     rows : tuple of int
         Axes that operands and results have before these: it is called for each place along them.
     vectorized : bool
@@ -53,6 +56,7 @@ class ForeignFunction:
     address: int
     operands: tuple[Form, ...]
     results: tuple[Form, ...]
+    nest: Nest = LEAF
     rows: tuple[int, ...] = ()
     vectorized: bool = False
 
@@ -64,7 +68,8 @@ class ForeignFunction:
             same = self.address, "C"
         elif isinstance(f, MethodType):
             same = id(f.__self__), id(f.__func__)
-        return same, self.name, self.operands, self.results, self.rows, self.vectorized
+        forms = self.operands, self.results, self.nest
+        return same, self.name, *forms, self.rows, self.vectorized
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ForeignFunction) and self._key == other._key

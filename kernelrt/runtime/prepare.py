@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
+from kernelrt.ir.foreign import is_host_call
 from kernelrt.runtime.builder import ExecutionPlanBuilder
+from kernelrt.runtime.foreign import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import PreparedKernel
 from kernelrt.runtime.routines import numbers_of
@@ -62,11 +64,16 @@ def prepare(
         Buffers do not fit memory.
     """
     builder = _Assembler(device)
-    asts = [item.ast for item in schedule.items if isinstance(item, KernelItem)]
+    asts = [
+        item.ast for item in schedule.items
+        if isinstance(item, KernelItem) and not is_host_call(item.ast)
+    ]  # fmt: skip
     compiled = iter(cache.get_many(asts, device))
     fixed, first = fixedvars or {}, values or {}
     for item in schedule.items:
-        if isinstance(item, KernelItem):
+        if isinstance(item, KernelItem) and is_host_call(item.ast):
+            builder.call(item)
+        elif isinstance(item, KernelItem):
             kernel = next(compiled)
             names = {*kernel.var_names, *(v.arg[0] for v in kernel.vars)}
             builder.launch(
@@ -98,6 +105,10 @@ class _Assembler(ExecutionPlanBuilder):
                 self._new_id(), kernel, buffers, fixedvars, (), vals, item.origins, item.checks
             )
         )
+
+    def call(self, item: KernelItem) -> None:
+        """Add the call of a Python function."""
+        self.add_op(host_call(self._new_id(), item, [self.index(b) for b in item.buffers]))
 
     def index(self, node: UOp) -> int:
         """Give the plan's buffer for a BUFFER node."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import ALU
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import Custom, Kept, Leaf, mark
@@ -193,6 +194,8 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     if not isinstance(count, int):
         raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
+    if isinstance(u.arg, Foreign):
+        return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
     # The problems of one value follow each other, as those of a batch do.
     found = build.call(replace(u.arg, rows=count * u.arg.rows), *src)
     return build.reshape(found, (count, *u.shape))
