@@ -49,6 +49,8 @@ class ForeignFunction:
         Axes that operands and results have before these: it is called for each place along them.
     vectorized : bool
         Whether it takes operands with more axes in front in one call.
+    ordered : bool
+        Whether the last operand only says what comes before; Python functions do not get it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class ForeignFunction:
     nest: Nest = LEAF
     rows: tuple[int, ...] = ()
     vectorized: bool = False
+    ordered: bool = False
 
     @property
     def _key(self) -> tuple[object, ...]:
@@ -69,7 +72,7 @@ class ForeignFunction:
         elif isinstance(f, MethodType):
             same = id(f.__self__), id(f.__func__)
         forms = self.operands, self.results, self.nest
-        return same, self.name, *forms, self.rows, self.vectorized
+        return same, self.name, *forms, self.rows, self.vectorized, self.ordered
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ForeignFunction) and self._key == other._key

@@ -10,7 +10,7 @@ from kernelrt.errors import ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["LEAF", "Nest"]
+__all__ = ["LEAF", "NOTHING", "Nest"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,3 +94,5 @@ def _kind(value: object) -> str:
 
 
 LEAF = Nest()
+#: No leaves; a function of which that is wanted may return whatever it likes.
+NOTHING = Nest(tuple)

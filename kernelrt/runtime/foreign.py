@@ -14,6 +14,7 @@ from kernelrt._routines import EACH, EACH_MOST
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.foreign import ForeignFunction, size_of
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.nest import NOTHING
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.shape import format_shape
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
@@ -160,6 +161,7 @@ class _Caller:
             _array(v, callee.rows, f).copy()
             for v, f in zip(views[n:], callee.operands, strict=True)
         ]
+        operands = operands[:-1] if callee.ordered else operands
         given = [self._once([operand[place] for operand in operands]) for place in self._places]
         for place, values in zip(self._places, given, strict=True):
             for result, value in zip(results, values, strict=True):
@@ -169,8 +171,8 @@ class _Caller:
         # What a place picks of an array without axes of its own is a scalar.
         returned = self._function(*(np.asarray(operand) for operand in operands))
         callee = self._callee
-        if not callee.results:
-            return []
+        if callee.nest == NOTHING:
+            return [0]
         leaves = callee.nest.leaves(returned, "result")
         return [
             _result(value, form, name)

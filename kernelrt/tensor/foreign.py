@@ -11,18 +11,20 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
+from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.foreign import Foreign, ForeignFunction
 from kernelrt.ir.nest import LEAF, Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import from_data
 from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.realize import realize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +40,7 @@ def call(
     *tensors: Any,
     out: Any,
     vjp: Callable[..., Any] | None = None,
+    pure: bool = True,
     vectorized: bool = False,
     name: str | None = None,
 ) -> Any:
@@ -45,8 +48,9 @@ def call(
 
     The function is called whenever a plan that needs a result runs: in code without jit when a
     result is computed, in a jitted function in each call. It counts as pure: its results are made
-    of its operands alone. So it is not called where nothing needs a result, and once where the same
-    is wanted twice. What it remembers from call to call belongs into operands and results.
+    of its operands alone. So it is not called where nothing needs a result, and once where a plan
+    needs the same twice; results that are read one by one without jit are computed one by one.
+    What it remembers from call to call belongs into operands and results, or say ``pure=False``.
 
     Parameters
     ----------
@@ -62,12 +66,17 @@ def call(
         The operands, of fixed sizes.
     out : pair, Tensor or nested dicts, lists and tuples of such
         What the function gives: for each result a pair of its shape and type, as in
-        ``((3, 2), krt.float32)``, or anything with a ``shape`` and a ``dtype``.
+        ``((3, 2), krt.float32)``, or anything with a ``shape`` and a ``dtype``. With
+        ``pure=False`` also None, for a Python function that is called for what else it does.
     vjp : callable, optional
         ``vjp(inputs, results, cotangents)`` gives the gradients of the inputs, one tensor, or None,
         for each, by operations on tensors or other calls. Inputs are a tuple; results and
         cotangents are nested as `out`. The cotangent of a result that has no floats is None.
         Without it results have no gradient.
+    pure : bool
+        With False it is called exactly once: without jit here, at once; in each call of a jitted
+        function, in the order of all such calls in it, whether its results are used or not. What it
+        has done by then stays done where the run fails later.
     vectorized : bool
         Whether ``func.vmap`` may call the function once, with operands that have one more axis
         before the others, and expect results that have it, too. Else it is called for each place
@@ -103,13 +112,18 @@ def call(
     >>> krt.call(bins, x, out=((4,), krt.int64)).tolist()
     [2, 0, 1, 1]
     """
-    nest = Nest.of(out, _is_form)
-    results = tuple(_form(leaf, path) for path, leaf in nest.leaves(out, "out"))
-    if not results:
-        raise ShapeError("out: expected at least one result; a call that gives nothing is never made")
+    pure = flag(pure, "pure")
+    forms = () if out is None else out
+    nest = Nest.of(forms, _is_form)
+    results = tuple(_form(leaf, path) for path, leaf in nest.leaves(forms, "out"))
+    if not results and (pure or out is not None or _address(fn)):
+        raise ShapeError(
+            "out: expected at least one result; only a call of a Python function with pure=False "
+            "has none, which out=None says"
+        )
     if vjp is not None and not callable(vjp):
         raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
-    made = _Made(fn, nest, results, vjp, flag(vectorized, "vectorized"), name)
+    made = _Made(fn, nest, results or (_DUMMY,), vjp, flag(vectorized, "vectorized"), name)
     kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), None)
     if kind is None:
         from kernelrt.tensor.tensor import Tensor as kind
@@ -117,7 +131,41 @@ def call(
         t if isinstance(t, TensorBase) else from_data(kind, t, f"tensors[{i}]")
         for i, t in enumerate(tensors)
     ]
-    return nest.filled(iter(_results(made, kind, *given)))
+    found = _results(made, kind, *given) if pure else _in_turn(made, kind, given)
+    return None if out is None else nest.filled(iter(found))
+
+
+def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[Any]:
+    """The results of a call that is made exactly once, behind those before it."""
+    if state.local.trace is None:
+        realize(*given)  # apart, so that nothing fails where the function was called
+        found = _results(made, kind, *given)
+        realize(*found)
+        return found
+    made.ordered = True
+    turn = _turn(kind)
+    found = _results(made, kind, *given, turn)
+    with state.no_grad():
+        first = build.reshape(found[0].uop, (build.volume(found[0].dims),))
+        turn.assign(kind._of(build.shrink(first, [(0, 1)]).cast(dt.uint8)))
+    return found
+
+
+def _turn(kind: type[Any]) -> Any:
+    """State that each call which is not pure reads, and then changes, in jitted functions.
+
+    So they are kept, and in order, as all that is done to state is. What it holds says nothing.
+    """
+    if not _turns:
+        with state.lock:
+            if not _turns:
+                _turns.append(kind._over(Buffer(1, dt.uint8), (1,)))
+    return _turns[0]
+
+
+_turns: list[Any] = []
+#: What stands for the result of a function that has none.
+_DUMMY: Form = ((), dt.uint8)
 
 
 @operation
@@ -139,13 +187,15 @@ class _Made:
         self._rule = None if vjp is None else _Vjp(vjp, nest, results)
         self._vectorized = vectorized
         self._name = _name(fn) if name is None else name
+        #: Whether the last operand is what comes before.
+        self.ordered = False
 
     def nodes(self, *operands: UOp) -> list[UOp]:
         """The results for some operands."""
         callee = ForeignFunction(
             self._name, self._fn, self._address,
             tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
-            self._results, self._nest, (), self._vectorized,
+            self._results, self._nest, (), self._vectorized, self.ordered,
         )  # fmt: skip
         nodes = [build.foreign(callee, k, *operands) for k in range(len(self._results))]
         return nodes if self._rule is None else self._rule.marked(nodes, operands)
