@@ -121,6 +121,8 @@ def call(
             "out: expected at least one result; only a call of a Python function with pure=False "
             "has none, which out=None says"
         )
+    if name is not None and not isinstance(name, str):
+        raise DTypeError(f"name: expected a str, not {type(name).__name__}")
     if vjp is not None and not callable(vjp):
         raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
     made = _Made(fn, nest, results or (_DUMMY,), vjp, flag(vectorized, "vectorized"), name)
@@ -233,20 +235,25 @@ _POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
 # ---- what goes in and comes out
 
 
+def _is_template(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
 def _is_form(value: object) -> bool:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
+    """Whether `value` is a leaf of `out`, rather than nested leaves."""
+    if _is_template(value):
         return True
     if not isinstance(value, list | tuple) or len(value) != 2:
         return False
     shape, dtype = value
-    nested = isinstance(dtype, list | tuple | dict | int) or hasattr(dtype, "shape")
     sizes = shape if isinstance(shape, list | tuple) else (shape,)
-    return not nested and not any(isinstance(d, list | tuple | dict) for d in sizes)
+    nested = (dtype, *sizes)
+    return not any(_is_template(v) or isinstance(v, list | tuple | dict) for v in nested)
 
 
 def _form(leaf: Any, name: str) -> Form:
     """The shape and type that a leaf of `out` says."""
-    if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+    if _is_template(leaf):
         shape, dtype = leaf.shape, leaf.dtype
     elif _is_form(leaf):
         shape, dtype = leaf
