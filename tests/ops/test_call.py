@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections import namedtuple
 
@@ -186,22 +187,14 @@ def test_code_is_kept_for_as_long_as_a_plan_calls_it():
 
 
 def test_a_c_function_runs_without_the_gil():
-    entered, leave = threading.Event(), threading.Event()
-
-    def wait(_bufs, _vals):
-        entered.set()
-        assert leave.wait(20)
-
-    fn = POINTER(wait)
-    done = []
-    worker = threading.Thread(
-        target=lambda: done.append(krt.call(fn, krt.ones(2), out=((2,), "f4")).realize())
-    )
+    flag = np.zeros(1, np.int64)
+    seen = krt.call(library().wait_for, krt.from_numpy(flag), out=((), krt.int64))
+    worker = threading.Thread(target=seen.realize)
     worker.start()
-    assert entered.wait(20)
-    leave.set()
-    worker.join(20)
-    assert done
+    time.sleep(0.05)
+    flag[0] = 1
+    worker.join(30)
+    assert seen.item() == 1
 
 
 # ---- plans

@@ -14,6 +14,7 @@ import pytest
 
 SOURCE = """
 #include <stdint.h>
+#include <time.h>
 
 /* out = a * x + y, of one number a and two rows. */
 void axpy(void *const *bufs, const int64_t *vals)
@@ -33,6 +34,29 @@ void twice(void *const *bufs, const int64_t *vals)
     for (int64_t i = 0; i < vals[2]; ++i)
         out[i] = 2.0 * x[i];
     *count = vals[2];
+}
+
+/* Whether somebody sets the operand within ten seconds, which takes turns of the interpreter. */
+void wait_for(void *const *bufs, const int64_t *vals)
+{
+    volatile const int64_t *flag = bufs[1];
+    int64_t *seen = bufs[0];
+    const time_t end = time(0) + 10;
+    (void)vals;
+    while (!*flag && time(0) < end)
+        ;
+    *seen = *flag;
+}
+
+/* A pendulum: its next state, of angle and speed, and a reward, for a torque. */
+void swing(void *const *bufs, const int64_t *vals)
+{
+    float *next = bufs[0], *reward = bufs[1];
+    const float *state = bufs[2], *torque = bufs[3];
+    (void)vals;
+    next[1] = state[1] + 0.05f * (torque[0] - state[0]);
+    next[0] = state[0] + 0.05f * next[1];
+    *reward = -state[0] * state[0];
 }
 """
 
