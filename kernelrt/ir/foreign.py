@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 
@@ -62,9 +62,10 @@ class ForeignFunction:
     rows: tuple[int, ...] = ()
     vectorized: bool = False
     ordered: bool = False
+    _key: tuple[object, ...] = field(init=False)
+    _hash: int = field(init=False)
 
-    @property
-    def _key(self) -> tuple[object, ...]:
+    def __post_init__(self) -> None:
         f = self.function
         same: object = id(f)
         if self.address:
@@ -72,13 +73,17 @@ class ForeignFunction:
         elif isinstance(f, MethodType):
             same = id(f.__self__), id(f.__func__)
         forms = self.operands, self.results, self.nest
-        return same, self.name, *forms, self.rows, self.vectorized, self.ordered
+        key = same, self.name, *forms, self.rows, self.vectorized, self.ordered
+        object.__setattr__(self, "_key", key)
+        object.__setattr__(self, "_hash", hash(key))
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         return isinstance(other, ForeignFunction) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self._key)
+        return self._hash
 
     def __repr__(self) -> str:
         forms = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -147,29 +146,33 @@ class _Caller:
     all of them were checked, so a call that fails has written nothing.
     """
 
-    __slots__ = ("_callee", "_function", "_places")
+    __slots__ = ("_bits", "_callee", "_count", "_function", "_n")
 
     def __init__(self, callee: ForeignFunction, function: Callable[..., Any]) -> None:
         self._callee = callee
         self._function = function
-        self._places = [*np.ndindex(*callee.rows)] if callee.rows else [()]
+        self._n = callee.n_results
+        forms = (*callee.results, *callee.operands)
+        self._bits = [((*callee.rows, *shape), _bits(dtype)) for shape, dtype in forms]
+        self._count = len(forms) - callee.ordered
 
     def __call__(self, views: list[memoryview]) -> None:
-        callee, n = self._callee, self._callee.n_results
-        results = [_array(v, callee.rows, f) for v, f in zip(views, callee.results, strict=False)]
-        operands = [
-            _array(v, callee.rows, f).copy()
-            for v, f in zip(views[n:], callee.operands, strict=True)
-        ]
-        operands = operands[:-1] if callee.ordered else operands
-        given = [self._once([operand[place] for operand in operands]) for place in self._places]
-        for place, values in zip(self._places, given, strict=True):
+        n, callee = self._n, self._callee
+        arrays = [np.ndarray(*form, view) for form, view in zip(self._bits, views, strict=True)]
+        results, operands = arrays[:n], [array.copy() for array in arrays[n : self._count]]
+        if not callee.rows:
+            for result, value in zip(results, self._once(operands), strict=True):
+                result[...] = value
+            return
+        places = [*np.ndindex(*callee.rows)]
+        # What a place picks of an array without axes of its own is a scalar.
+        given = [self._once([np.asarray(operand[p]) for operand in operands]) for p in places]
+        for place, values in zip(places, given, strict=True):
             for result, value in zip(results, values, strict=True):
                 result[place] = value
 
     def _once(self, operands: list[Any]) -> list[Any]:
-        # What a place picks of an array without axes of its own is a scalar.
-        returned = self._function(*(np.asarray(operand) for operand in operands))
+        returned = self._function(*operands)
         callee = self._callee
         if callee.nest == NOTHING:
             return [0]
@@ -222,8 +225,3 @@ def _number(value: bool | float, form: Form, name: str) -> bool | float:
 def _bits(dtype: DType) -> np.dtype[Any]:
     return np.dtype(np.uint16) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
 
-
-def _array(view: memoryview, rows: tuple[int, ...], form: Form) -> Any:
-    shape, dtype = form
-    whole = (*rows, *shape)
-    return np.frombuffer(view, _bits(dtype), math.prod(whole)).reshape(whole)
