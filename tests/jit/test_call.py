@@ -170,6 +170,7 @@ def test_what_is_not_pure_is_called_once_and_in_order():
     assert two(np.int64(1)).item()
     assert said[4:] == [4, ("between", 4.0), 5, 6]
     assert weight.item() == 6.0
+    assert (len(two.plans), two.retraces) == (1, 0)
 
 
 def test_gradients_flow_through_calls_while_training():
