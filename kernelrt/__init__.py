@@ -81,8 +81,8 @@ from kernelrt.tensor.creation import (
 from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
-from kernelrt.tensor.foreign import call
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
+from kernelrt.tensor.foreign import call
 from kernelrt.tensor.grids import gradient, unravel_index, vander
 from kernelrt.tensor.joining import (
     atleast_1d,

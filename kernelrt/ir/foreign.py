@@ -87,7 +87,7 @@ class ForeignFunction:
 
     def __repr__(self) -> str:
         forms = [
-            ", ".join(f"{dtype.name}{list((*self.rows, *shape))}" for shape, dtype in some)
+            ", ".join(f"{dtype.name}{[*self.rows, *shape]}" for shape, dtype in some)
             for some in (self.operands, self.results)
         ]
         return f"{self.name}({forms[0]}) -> ({forms[1]})"

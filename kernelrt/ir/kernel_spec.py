@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
+from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
@@ -19,7 +20,6 @@ from kernelrt.ir.node_spec import (
     variable,
 )
 from kernelrt.ir.ops import REDUCERS, Op
-from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.uop import UOp, toposort
 

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
     Check,
@@ -23,7 +24,6 @@ from kernelrt.ir.node_spec import (
     variable,
 )
 from kernelrt.ir.ops import REDUCERS, Op
-from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import is_static, same, window_count
 from kernelrt.ir.span import span

@@ -378,17 +378,7 @@ class _Walk:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
         elif node.op is Op.CALL:
-            if (known := self._called.get((node.arg.callee, node.src))) is not None:
-                # Another result of one call: what it needs was wished for.
-                known.roots[node] = known.natural
-                known.targets |= frozenset(self._committed.get(node, ()))
-                self._credit(node, known)
-                self._home[node] = known
-            elif (group := self._open(node, "call", node.shape)) is not None:
-                self._called[node.arg.callee, node.src] = group
-                group.checks = bool(node.arg.failure)
-                for operand in map(strip, node.src):
-                    self._wish(operand, (group, (ZERO,) * len(operand.shape)))
+            self._start_call(node)
         elif (pad := self._framed(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:
@@ -396,6 +386,21 @@ class _Walk:
                 self._wish(inside, (group, group.natural))
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)
+
+    def _start_call(self, node: UOp) -> None:
+        """A call that computes `node`, or one that is there for another result of it."""
+        key = node.arg.callee, node.src
+        known = self._called.get(key)
+        if known is not None:
+            known.roots[node] = known.natural
+            known.targets |= frozenset(self._committed.get(node, ()))
+            self._credit(node, known)
+            self._home[node] = known
+        elif (group := self._open(node, "call", node.shape)) is not None:
+            self._called[key] = group
+            group.checks = bool(node.arg.failure)
+            for operand in map(strip, node.src):
+                self._wish(operand, (group, (ZERO,) * len(operand.shape)))
 
     def _framed(self, node: UOp) -> UOp | None:
         """The PAD that `node` is, if its zeros are stored apart from what they are around."""

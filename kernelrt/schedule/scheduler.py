@@ -163,9 +163,10 @@ class _Scheduling:
         results = [self._places[node]]
         if isinstance(node.arg, Foreign):
             wanted = {root.arg.index: self._places[root] for root in group.roots}
+            slots = node.arg.callee.slots[: node.arg.callee.n_results]
             results = [
                 wanted[k] if k in wanted else _fresh(size, dtype)
-                for k, (dtype, size) in enumerate(node.arg.callee.slots[: node.arg.callee.n_results])
+                for k, (dtype, size) in enumerate(slots)
             ]
         return CallDraft(group, node, [*results, *places])
 

@@ -13,8 +13,8 @@ from kernelrt import dtype as dt
 from kernelrt._late import load
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, ShapeError, VariableError
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.foreign import Foreign, ForeignFunction
+from kernelrt.ir import UOp
+from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.nest import LEAF, Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
@@ -126,9 +126,9 @@ def call(
     if vjp is not None and not callable(vjp):
         raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
     made = _Made(fn, nest, results or (_DUMMY,), vjp, flag(vectorized, "vectorized"), name)
-    kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), None)
-    if kind is None:
-        from kernelrt.tensor.tensor import Tensor as kind
+    from kernelrt.tensor.tensor import Tensor
+
+    kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), Tensor)
     given = [
         t if isinstance(t, TensorBase) else from_data(kind, t, f"tensors[{i}]")
         for i, t in enumerate(tensors)
@@ -208,9 +208,8 @@ class _Made:
 
 def _address(fn: Any) -> int:
     """Where a C function is; 0 for Python's."""
-    is_pointer = isinstance(fn, int) or isinstance(fn, _POINTER)
     has_address = type(getattr(fn, "address", None)) is int
-    if is_pointer or has_address or type(fn).__name__ == "PyCapsule":
+    if isinstance(fn, (int, _POINTER)) or has_address or type(fn).__name__ == "PyCapsule":
         load("kernelrt.runtime")
         from kernelrt.runtime.kernel import address_of
 

@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.c_functions import library
 
 import kernelrt as krt
 from kernelrt.errors import CustomFunctionError, IndexBoundsError, SpecError, VariableError
@@ -14,8 +15,6 @@ from kernelrt.ir.foreign import Foreign, ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.tensor import build
-
-from support.c_functions import library
 
 RNG = np.random.default_rng(4)
 
@@ -240,7 +239,7 @@ def test_a_function_may_run_another_jitted_function():
 
     @krt.jit
     def outer(x):
-        return krt.call(lambda a: inner(a), x, out=((), "f4")) + 1
+        return krt.call(inner, x, out=((), "f4")) + 1
 
     for k in range(3):
         assert outer(np.full(4, k, np.float32)).item() == 4 * k * k + 1

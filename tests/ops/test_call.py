@@ -15,6 +15,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+from support.c_functions import library
 
 import kernelrt as krt
 from kernelrt.errors import (
@@ -26,8 +27,6 @@ from kernelrt.errors import (
 )
 from kernelrt.tensor import execute
 from kernelrt.tensor.batching import batched
-
-from support.c_functions import library
 
 torch = pytest.importorskip("torch")
 
