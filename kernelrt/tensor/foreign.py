@@ -22,7 +22,7 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import from_data
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor.marks import RuleOfAll, custom
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.ir.foreign import Form
+    from kernelrt.tensor.marks import CustomRule
 
 __all__ = ["call"]
 
@@ -297,7 +298,7 @@ def _unknown(name: str, shape: Sequence[Any]) -> VariableError:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Vjp:
+class _Vjp(RuleOfAll):
     """The rule of a call's results.
 
     Where several results are floats they are side by side in one node that has the rule, so that
@@ -366,7 +367,16 @@ class _Vjp:
                 yield build.reshape(part, shape).cast(dtype)
             start += size
 
+    def at(self, node: UOp, gradient: UOp) -> CustomRule:
+        """The rule for one gradient, which asks the user's function once."""
+        found = self._asked(node, gradient)
+        return lambda _node, _gradient, i: found[i]
+
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
+        """The gradient of one input."""
+        return self._asked(node, g)[i]
+
+    def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:
         from kernelrt.tensor.tensor import Tensor
 
         floats, others = self._cut(node), iter(node.arg.parts)
@@ -381,9 +391,9 @@ class _Vjp:
             self.nest.filled(iter([Tensor._of(x) for x in results])),
             self.nest.filled(iter(cotangents)),
         )
-        return self._checked(found, inputs, i)
+        return self._checked(found, inputs)
 
-    def _checked(self, found: Any, inputs: tuple[TensorBase, ...], i: int) -> UOp | None:
+    def _checked(self, found: Any, inputs: tuple[TensorBase, ...]) -> list[UOp | None]:
         who = f"vjp {_name(self.function)!r}"
         listed = found if isinstance(found, list | tuple) else (found,)
         if len(listed) != len(inputs):
@@ -391,17 +401,15 @@ class _Vjp:
                 f"{who}: expected a gradient, or None, for each of {len(inputs)} inputs, not "
                 f"{len(listed)}"
             )
-        gradient = listed[i]
-        if gradient is None:
-            return None
-        like = inputs[i].uop
-        if not isinstance(gradient, TensorBase) or gradient.uop.shape != like.shape:
-            said = (
-                f"shape {format_shape(gradient.dims)}" if isinstance(gradient, TensorBase)
-                else type(gradient).__name__
-            )  # fmt: skip
-            raise GradientError(
-                f"{who}: the gradient of input {i} must be a Tensor of shape "
-                f"{format_shape(like.shape)}, not {said}"
-            )
-        return gradient.uop.cast(like.dtype)
+        nodes: list[UOp | None] = []
+        for i, (gradient, like) in enumerate(zip(listed, inputs, strict=True)):
+            is_tensor = isinstance(gradient, TensorBase)
+            if gradient is not None and not (is_tensor and gradient.dims == like.dims):
+                said = f"shape {format_shape(gradient.dims)}" if is_tensor else gradient
+                raise GradientError(
+                    f"{who}: the gradient of input {i} must be None or a Tensor of shape "
+                    f"{format_shape(like.dims)}, not {said}"
+                )
+            floats = gradient is not None and like.dtype.is_float
+            nodes.append(gradient.uop.cast(like.dtype) if floats else None)
+        return nodes
