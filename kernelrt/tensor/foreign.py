@@ -201,7 +201,8 @@ class _Made:
             self._results, self._nest, (), self._vectorized, self.ordered,
         )  # fmt: skip
         nodes = [build.foreign(callee, k, *operands) for k in range(len(self._results))]
-        return nodes if self._rule is None else self._rule.marked(nodes, operands)
+        inputs = operands[:-1] if self.ordered else operands
+        return nodes if self._rule is None else self._rule.marked(nodes, inputs)
 
 
 # ---- what is called

@@ -202,6 +202,26 @@ def test_gradients_flow_through_calls_while_training():
     np.testing.assert_allclose(weight.numpy(), other.numpy(), rtol=1e-4)
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_what_is_not_pure_has_gradients(jitted):
+    calls = []
+
+    def f(a):
+        calls.append(1)
+        return np.sin(a)
+
+    def loss(x):
+        y = krt.call(f, x, out=x, pure=False, vjp=lambda inputs, _, g: g * inputs[0].cos())
+        return (y * y).sum()
+
+    data = floats(4)
+    grad = krt.func.grad(loss)
+    for k in range(1, 3):
+        found = (krt.jit(grad) if jitted else grad)(krt.tensor(data))
+        np.testing.assert_allclose(found.numpy(), np.sin(2 * data), rtol=1e-5, atol=1e-6)
+        assert len(calls) == k
+
+
 def test_sizes_that_are_known_at_run_time_are_refused():
     @krt.jit(dynamic={"x": {0: krt.Variable("n", 1, 8)}})
     def step(x):
@@ -302,3 +322,91 @@ def test_forms_are_part_of_what_is_called():
         _callee(vectorized=True), _callee(ordered=True), _callee(results=(((4,), krt.int64),)),
     ):  # fmt: skip
         assert same != other
+
+
+# ---- programs
+
+
+def _split(a, b):
+    return np.sort(a) + b, (a * b).sum(), (a > b)
+
+
+_FORMS = (((6,), "float32"), ((), "float32"), ((6,), "bool"))
+
+
+class _Program:
+    """A random step of calls, arithmetic and assignments, of tensors and of arrays alike."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        rng = np.random.default_rng(seed)
+        self.start = [rng.standard_normal(6).astype(np.float32) for _ in range(3)]
+
+    def run(self, x, states, put, calls):
+        rng = np.random.default_rng(self.seed)
+        now = list(states)
+        values = [x, *now]
+        results = []
+        for _ in range(int(rng.integers(4, 9))):
+            a, b = (values[i] for i in rng.integers(0, len(values), 2))
+            kind = int(rng.integers(0, 5))
+            if kind == 0:
+                values.append(a * 0.5 - b)
+            elif kind == 1:
+                one, total, flags = calls.split(a, b)
+                values += [one, a * flags]
+                results.append(total)
+            elif kind == 2:
+                values.append(calls.axpy(a, b))
+            else:
+                k = int(rng.integers(0, len(states)))
+                now[k] = put(k, a if kind == 3 else calls.axpy(a, b))
+                values[k + 1] = now[k]
+        return [values[-1], values[int(rng.integers(0, len(values)))], *results]
+
+
+class _InArrays:
+    split = staticmethod(_split)
+
+    @staticmethod
+    def axpy(x, y):
+        return np.float32(0.5) * x + y
+
+
+class _InTensors:
+    @staticmethod
+    def split(a, b):
+        return krt.call(_split, a, b, out=_FORMS)
+
+    @staticmethod
+    def axpy(x, y):
+        return krt.call(library().axpy, 0.5, x, y, out=_FORMS[0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("seed", range(24))
+def test_programs_of_calls_and_assignments(seed, threads):
+    program = _Program(seed)
+    arrays = [a.copy() for a in program.start]
+    tensors = [krt.tensor(a).realize() for a in program.start]
+
+    def put_array(k, value):
+        arrays[k] = value
+        return value
+
+    def put_tensor(k, value):
+        tensors[k].assign(value)
+        return tensors[k] * 1
+
+    @krt.jit
+    def step(x):
+        return program.run(x, [t * 1 for t in tensors], put_tensor, _InTensors)
+
+    with krt.num_threads(threads):
+        for _ in range(3):
+            x = floats(6)
+            expected = program.run(x, arrays, put_array, _InArrays)
+            for found, wanted in zip(step(x), expected, strict=True):
+                np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-4, atol=1e-4)
+            for tensor, array in zip(tensors, arrays, strict=True):
+                np.testing.assert_allclose(tensor.numpy(), array, rtol=2e-4, atol=1e-4)
