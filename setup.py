@@ -32,7 +32,7 @@ CORE = [
     f"csrc/{name}.c"
     for name in ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform")
 ]
-ROUTINES = ["csrc/sort.c", "csrc/linalg.c"]
+ROUTINES = ["csrc/sort.c", "csrc/linalg.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """

@@ -82,6 +82,7 @@ from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
+from kernelrt.tensor.foreign import call
 from kernelrt.tensor.grids import gradient, unravel_index, vander
 from kernelrt.tensor.joining import (
     atleast_1d,
@@ -209,6 +210,7 @@ __all__ = [
     "bool_",
     "broadcast_shapes",
     "broadcast_tensors",
+    "call",
     "can_cast",
     "cartesian_prod",
     "cat",

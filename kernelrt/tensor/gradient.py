@@ -27,6 +27,7 @@ from kernelrt.tensor.marks import (
     Custom,
     Hooked,
     Leaf,
+    RuleOfAll,
     Severed,
     Stale,
     detach,
@@ -191,6 +192,8 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
+    if isinstance(rule, RuleOfAll):
+        rule = rule.at(node, g)
     shares = [(s, rule(node, g, i)) for i, s in enumerate(gradient_operands(node)) if s in live]
     return [(s, share) for s, share in shares if share is not None]
 
