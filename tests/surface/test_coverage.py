@@ -36,6 +36,9 @@ WITHOUT = {
         retain_grad to_device zero_ zero_grad
         krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.vmap
     """,
+    "calls functions that become loops and choices: tests/func/test_loops.py": """
+        krt.cond krt.fori_loop krt.scan krt.switch krt.while_loop
+    """,
     "calls what it is given: tests/ops/test_call.py and tests/jit/test_call.py": """
         krt.call
     """,
