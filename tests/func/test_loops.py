@@ -393,6 +393,8 @@ def test_switch():
     for f in eager_and_jit(lambda i, x: krt.switch(i, fs, x)):
         for i, want in ((-5, 5.0), (0, 5.0), (1, 6.0), (2, 25.0), (3, 25.0), (99, 25.0)):
             assert f(krt.tensor(i), krt.tensor(5.0)).item() == want
+    x = krt.tensor(2.0, requires_grad=True)
+    assert krt.grad(krt.switch(krt.tensor(3), [lambda x: x * x], x), [x])[0].item() == 4
 
 
 def test_cond_in_scan_and_scan_in_cond():
