@@ -134,7 +134,7 @@ def gradients(
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
             _accumulate(found, node.arg, here)
             continue
-        for operand, share in _shares(node, here, live, name) if node.op is not Op.REGION else ():
+        for operand, share in _shares(node, here, live, name):
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
@@ -148,7 +148,6 @@ def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
         return None
     load("kernelrt.tensor.adjoints")
     from kernelrt.tensor.adjoints import Runs
-
     return Runs(nodes)
 
 
