@@ -161,7 +161,7 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
         arg = node.arg if node.op is Op.DETACH else None
         ends = (
             (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
-            or (isinstance(arg, Stale) and wanted.marks is None)
+            or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
             or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
             or node in wanted.nodes
         )
