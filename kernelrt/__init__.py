@@ -217,6 +217,7 @@ __all__ = [
     "combinations",
     "concat",
     "concatenate",
+    "cond",
     "cumulative_trapezoid",
     "data",
     "default_generator",
@@ -233,6 +234,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "fori_loop",
     "from_dlpack",
     "from_numpy",
     "full",
@@ -295,12 +297,14 @@ __all__ = [
     "rnn_tanh_cell",
     "row_stack",
     "scalar_tensor",
+    "scan",
     "seed",
     "set_grad_enabled",
     "set_num_threads",
     "set_rng_state",
     "stack",
     "std_mean",
+    "switch",
     "tensor",
     "tensordot",
     "trapezoid",
@@ -318,6 +322,7 @@ __all__ = [
     "vmap",
     "vstack",
     "where",
+    "while_loop",
     "xavier_normal",
     "xavier_uniform",
     "zeros",
@@ -336,14 +341,16 @@ if TYPE_CHECKING:
     from kernelrt.dtype import int16 as short  # noqa: F401
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
     from kernelrt.dtype import int64 as long  # noqa: F401
-    from kernelrt.func import vmap
+    from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
             "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
-            {"vmap": "kernelrt.func"},
+            dict.fromkeys(
+                ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
+            ),
         ),
         _DTYPES,
     )  # fmt: skip

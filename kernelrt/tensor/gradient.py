@@ -13,6 +13,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
+from kernelrt.tensor.adjoints import Runs
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -111,8 +112,15 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
+    runs = Runs(n for n in order if n in live)
     for node in reversed(order):
         here = flowing.pop(node, None)
+        if node.op is Op.REGION and node in live:
+            if here is not None and node in nodes:
+                found[node] = here
+            for operand, share in runs.shares(node, here, live, name):
+                _accumulate(flowing, operand, share)
+            continue
         if here is None:
             continue
         if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, cast
 
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.marks import Custom
@@ -11,31 +11,15 @@ from kernelrt.tensor.marks import Custom
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.tensor.marks import CustomRule
-
-__all__ = ["Rule", "below", "rewritten"]
+__all__ = ["below", "reads_of", "rewritten"]
 
 
-@runtime_checkable
-class Rule(Protocol):
-    """The rule of a Custom mark that itself reads nodes."""
-
-    @property
-    def nodes(self) -> tuple[UOp, ...]:
-        """What it reads."""
-
-    def put(self, of: Callable[[UOp], UOp]) -> Rule:
-        """The rule with other nodes in the place of these."""
-
-
-def _reads(node: UOp) -> tuple[UOp, ...]:
+def reads_of(node: UOp) -> tuple[UOp, ...]:
     """What a node is made of, and what its mark knows of."""
     if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
         return node.src
     mark = node.arg
-    rule: object = mark.rule
-    inner = rule.nodes if isinstance(rule, Rule) else ()
-    return (*node.src, *mark.inputs, *mark.parts, *inner)
+    return (*node.src, *mark.inputs, *mark.parts)
 
 
 def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
@@ -53,7 +37,7 @@ def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
             seen.add(node)
             stack.append((node, True))
             if not stop(node):
-                stack.extend((s, False) for s in _reads(node) if s not in seen)
+                stack.extend((s, False) for s in reads_of(node) if s not in seen)
 
 
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
@@ -66,16 +50,13 @@ def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
 
 
 def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
-    reads = _reads(node)
+    reads = reads_of(node)
     if all(done[s] is s for s in reads):
         return node
     src = tuple(done[s] for s in node.src)
     if len(reads) == len(node.src):
         return node.replace(src=src)
     mark = cast("Custom", node.arg)
-    rule: object = mark.rule
-    if isinstance(rule, Rule):
-        rule = rule.put(done.__getitem__)
     inputs, parts = (tuple(done[s] for s in nodes) for nodes in (mark.inputs, mark.parts))
-    arg = replace(mark, rule=cast("CustomRule", rule), inputs=inputs, parts=parts)
+    arg = replace(mark, inputs=inputs, parts=parts)
     return node.replace(src=src, arg=arg)

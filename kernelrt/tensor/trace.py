@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
@@ -17,7 +18,7 @@ from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import TensorBase
@@ -63,6 +64,47 @@ class _GradUse:
         self.now: TensorBase | Spent | None = None
         #: The value that an optimizer took.
         self.used: UOp | None = None
+
+
+class Inner:
+    """What a part of a trace assigned.
+
+    Attributes
+    ----------
+    assigned : list of (Tensor, UOp)
+        Tensors, and their values at the end.
+    left : list of Tensor
+        Those whose gradients were left there, and used by nobody.
+    found : list of Tensor
+        Those whose gradients from before were read.
+    roots : list of UOp
+        What gradients were taken of.
+    """
+
+    def __init__(self, states: dict[int, tuple[TensorBase, UOp]]) -> None:
+        self._before = states
+        self.assigned: list[tuple[TensorBase, UOp]] = []
+        self.left: list[TensorBase] = []
+        self.found: list[TensorBase] = []
+        self.roots: list[UOp] = []
+
+    def note(
+        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[_GradUse]
+    ) -> None:
+        """Look at what there is at the end."""
+        for key, (tensor, node) in states.items():
+            before = self._before.get(key)
+            if before is None or before[1] is not node:
+                self.assigned.append((tensor, node))
+        for use in uses:
+            if use.start is not None:
+                self.found.append(use.tensor)
+            elif use.now is not None and use.used is None:
+                self.left.append(use.tensor)
+
+    def cleared(self, use: _GradUse) -> bool:
+        """Whether a gradient is not there any more: an optimizer has used it, or it was dropped."""
+        return not any(tensor is use.tensor for tensor in self.found)
 
 
 class Trace(TraceMode):
@@ -176,6 +218,35 @@ class Trace(TraceMode):
                 "copy made with clone() outside"
             )
 
+    @contextlib.contextmanager
+    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
+        """While it is entered, what is assigned is noted apart, and forgotten at the end.
+
+        Parameters
+        ----------
+        begin : sequence of (Tensor, UOp)
+            Tensors that have another value there.
+        """
+        states, uses, n_roots = dict(self._states), dict(self._grads), len(self._roots)
+        now = {key: (use.now, use.used) for key, use in uses.items()}
+        for use in uses.values():
+            use.now = None
+        for tensor, node in begin:
+            self._states[id(tensor)] = tensor, node
+        inner = Inner(dict(self._states))
+        try:
+            yield inner
+            inner.note(self._states, self._grads.values())
+            inner.roots = self._roots[n_roots:]
+        finally:
+            self._states = states
+            del self._roots[n_roots:]
+            for key, use in self._grads.items():
+                if key in now:
+                    use.now, use.used = now[key]
+                else:
+                    use.now = None if inner.cleared(use) else use.start
+
     # ---- gradients
 
     def name_arguments(
@@ -253,7 +324,15 @@ class Trace(TraceMode):
         """Note that gradients of `root` are taken: with respect to all leaves, or to some."""
         self._roots.append(root)
         if for_all:
-            self._given |= origins(root)[1]
+            self.reach(root)
+
+    def reach(self, root: UOp) -> None:
+        """Note that gradients of `root` flow into all that it is made of."""
+        self._given |= origins(root)[1]
+
+    def differentiated_within(self, roots: Iterable[UOp]) -> None:
+        """Note of what gradients were taken in a part that is over."""
+        self._roots += roots
 
     @property
     def reached(self) -> frozenset[int]:
@@ -399,7 +478,7 @@ class Trace(TraceMode):
         return False
 
     def drawn(
-        self, size: tuple[Dim, ...], draw: Callable[[tuple[Dim, ...]], TensorBase]
+        self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]
     ) -> TensorBase | None:
         """Random numbers of shape `size`, where there is more to them than to draw so many."""
         del size, draw
