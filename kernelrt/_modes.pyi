@@ -122,7 +122,7 @@ class TraceMode:
         Another trace is active on this thread.
     """
 
-    around: Any
+    around: Trace | None
     def _begin(self) -> None:
         """Make ready; the trace is not active yet."""
     def __enter__(self) -> Self: ...

@@ -213,7 +213,7 @@ class _Mapping:
             self._write_back(key, made.lifted(self._count))
         for tensor, node in alike:
             with state.no_grad():
-                tensor._assign(Tensor._of(node))  # type: ignore[arg-type]
+                tensor._assign(Tensor._of(node))
         return given_back
 
     def _values(self, roots: Sequence[UOp]) -> list[Along]:
