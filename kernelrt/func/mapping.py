@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, VariableError
 from kernelrt.func.trees import mapped
+from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.batching import Along, along
 from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
 
@@ -200,7 +202,9 @@ class _Mapping:
                         "expected Tensors, or dicts, lists and tuples of them"
                     )
             roots = [leaf.uop for _, leaf, _ in results if leaf is not None]
-            changed = [(key, m.uop) for key, m in inside.items() if m._uop is not nodes[key]]
+            changed = [
+                (key, m.uop) for key, m in inside.items() if not _is_marked(m._uop, nodes[key])
+            ]
             written = trace.written()
         values = self._values([*roots, *(node for _, node in changed), *(n for _, n in written)])
         found = values[: len(roots)]
@@ -209,11 +213,17 @@ class _Mapping:
         leaves = iter(self._left(found, [r for r in results if r[1] is not None]))
         given_back = mapped(lambda leaf: None if leaf is None else next(leaves), out)
         behind = values[len(roots) :]
-        for (key, _), made in zip(changed, behind, strict=False):
-            self._write_back(key, made.lifted(self._count))
-        for tensor, node in alike:
-            with state.no_grad():
-                tensor._assign(Tensor._of(node))
+        # Tensors before the first assignment: each keeps its value whatever comes later.
+        back = [
+            (self._given[key], self._put_back(key, made))
+            for (key, _), made in zip(changed, behind, strict=False)
+        ]
+        new = [(tensor, Tensor._of(node)) for tensor, node in alike]
+        for given, value in back:
+            path = f"{given.path}: assigned to by the function that vmap calls"
+            given.tensor._replace(value, path)
+        with state.no_grad():
+            assign_all(new)
         return given_back
 
     def _values(self, roots: Sequence[UOp]) -> list[Along]:
@@ -265,13 +275,19 @@ class _Mapping:
             found.append((tensor, made.value))
         return found
 
-    def _write_back(self, key: tuple[int, int], stack: UOp) -> None:
-        """Give an argument the values that the function assigned to it."""
-        given = self._given[key]
+    def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
+        """The values that the function assigned to an argument, with its axes."""
+        stack, place = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
-        order.insert(given.axis, 0)
-        new = Tensor._of(build.permute(stack, order) if given.axis else stack)
-        given.tensor._replace(new, f"{given.path}: assigned to by the function that vmap calls")
+        order.insert(place, 0)
+        return Tensor._of(build.permute(stack, order) if place else stack)
+
+
+def _is_marked(node: UOp, before: UOp) -> bool:
+    """Whether a node is another one, or is it under marks, as of hooks: no value was assigned."""
+    while node is not before and node.op is Op.DETACH:
+        node = node.src[0]
+    return node is before
 
 
 def _slice(stack: UOp, low: int, high: int) -> UOp:
