@@ -83,15 +83,26 @@ class IndexBoundsError(KernelrtError, IndexError):
         The first index that was found out of range, as the user gave it.
     size : int or None
         The size of the axis.
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it was met.
     """
 
     op: int | None = None
     index: int | None = None
     size: int | None = None
+    step: int | None = None
 
 
 class LinAlgError(KernelrtError, RuntimeError, ValueError):
-    """A problem of linear algebra has no solution, as of a matrix that is singular."""
+    """A problem of linear algebra has no solution, as of a matrix that is singular.
+
+    Attributes
+    ----------
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it came up.
+    """
+
+    step: int | None = None
 
 
 class GradientError(KernelrtError, RuntimeError):

@@ -12,7 +12,14 @@ from kernelrt._jitcore import JitCore
 from kernelrt._late import load
 from kernelrt._steps import Course, find, hand_out, order_of
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DTypeError, JitError, KernelrtError, ShapeError
+from kernelrt.errors import (
+    DTypeError,
+    IndexBoundsError,
+    JitError,
+    KernelrtError,
+    LinAlgError,
+    ShapeError,
+)
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
 from kernelrt.tensor import Tensor, state
@@ -409,4 +416,5 @@ def _tell(error: KernelrtError, step: int) -> None:
     """Have an error say in which step it came up."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
-    error.step = step  # type: ignore[attr-defined]
+    if isinstance(error, IndexBoundsError | LinAlgError):
+        error.step = step
