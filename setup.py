@@ -30,9 +30,9 @@ EPOCH = 315532800
 """The first of January 1980, the earliest time that archives of all kinds can hold."""
 CORE = [
     f"csrc/{name}.c"
-    for name in ("plan", "build", "graph", "choice", "pool", "thread", "platform")
+    for name in ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform")
 ]
-ROUTINES = ["csrc/sort.c", "csrc/linalg.c"]
+ROUTINES = ["csrc/sort.c", "csrc/linalg.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """

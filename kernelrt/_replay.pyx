@@ -178,11 +178,11 @@ cdef class Replay:
 
     def profile(self, *args):
         """Run as a call does, without results; MISMATCH, or the samples of the kernels."""
-        cdef krt_sample *samples = new_samples(self.plan.count)
+        cdef krt_sample *samples = new_samples(self.plan.samples)
         try:
             if self.results_of(args, samples, NULL, None) is None:
                 return mismatch
-            return list_of_samples(samples, self.plan.count)
+            return list_of_samples(samples, self.plan.samples)
         finally:
             PyMem_Free(samples)
 

@@ -85,12 +85,15 @@ class IndexBoundsError(KernelrtError, IndexError):
         The size of the axis.
     step : int or None
         The step of a jitted function's ``over``, counted from 0, in which it was met.
+    turn : int or None
+        The turn of the loop that met it, from 0; None outside of loops.
     """
 
     op: int | None = None
     index: int | None = None
     size: int | None = None
     step: int | None = None
+    turn: int | None = None
 
 
 class LinAlgError(KernelrtError, RuntimeError, ValueError):
@@ -100,9 +103,12 @@ class LinAlgError(KernelrtError, RuntimeError, ValueError):
     ----------
     step : int or None
         The step of a jitted function's ``over``, counted from 0, in which it came up.
+    turn : int or None
+        The turn of the loop that met it, from 0; None outside of loops.
     """
 
     step: int | None = None
+    turn: int | None = None
 
 
 class GradientError(KernelrtError, RuntimeError):
@@ -154,7 +160,15 @@ class CopyError(KernelrtError, TypeError):
 
 
 class CustomFunctionError(KernelrtError, RuntimeError):
-    """A custom function of a plan raised; the original exception is the cause."""
+    """A custom function of a plan raised; the original exception is the cause.
+
+    Attributes
+    ----------
+    turn : int or None
+        The turn of the loop that it was called in, from 0; None outside of loops.
+    """
+
+    turn: int | None = None
 
 
 class ForkError(KernelrtError, RuntimeError):

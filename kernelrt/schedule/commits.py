@@ -18,6 +18,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.inplace import reads_beside
+from kernelrt.schedule.regions import RegionDraft
+from kernelrt.schedule.types import is_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,7 +100,10 @@ class _Settling:
         steps = [
             Access(self._regions(d.reads), self._regions(d.writes), d.fails) for d in drafts
         ]
-        steps += [Access([where[c.source]], [where[c.target]], lasts=True) for c in commits]
+        steps += [
+            Access([where[c.source]], [where[c.target]], lasts=is_lasting(c.target))
+            for c in commits
+        ]
         self._waits = dependencies(steps)
         self._graph = Graph([*drafts, *copies], self._waits)
         self._touches = Touches()
@@ -154,6 +159,8 @@ class _Settling:
         if self._graph.reaches(writer, others):
             return
         draft = self._draft(writer)
+        if isinstance(draft, RegionDraft):
+            return  # what it writes, turn by turn, is not there before the last one
         if commit.source in self._outputs or commit.source in self._taken:
             if not isinstance(draft, KernelDraft) or base is not None:
                 return
@@ -189,7 +196,8 @@ class _Settling:
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
         if not isinstance(draft, KernelDraft):
-            return not any(self._meet(b, commit.target) for b in draft.reads)
+            # What fails has written nothing by then that outlives the plan.
+            return not draft.fails and not any(self._meet(b, commit.target) for b in draft.reads)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
         if any(b is not commit.target and self._meet(b, commit.target) for b in draft.loads):
