@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt._dispatch import Bindings, Exchanges, OpTuple
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
-    from kernelrt.errors import IndexBoundsError, LinAlgError
+    from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import RuntimeVar
@@ -487,7 +487,9 @@ class ExecutionPlan(PlanCore):
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
 
-    def _index_error(self, op: int, status_word: int) -> IndexBoundsError | LinAlgError:
+    def _index_error(
+        self, op: int, status_word: int
+    ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)
