@@ -10,11 +10,6 @@
 /* Chunk counts and op indices fit 32 bits wherever threads count them. */
 #define MAX_COUNT INT32_MAX
 
-/* The serial loop asks the host whether to stop about this often. Reading the clock takes some
- * 25 ns, so that empty ops do not notice it every 512. */
-#define POLL_COST_NS 1000000
-#define POLL_OPS 512
-
 static void copy_kernel(void *const *bufs, const int64_t *vals)
 {
     memmove(bufs[0], bufs[1], (size_t)vals[0]);
@@ -63,9 +58,11 @@ static krt_status check_chunks(int64_t chunks, bool has_core_slot, size_t index,
 
 static krt_status check_op(const krt_op *op, size_t index, krt_fault *fault)
 {
-    if ((unsigned)op->kind > KRT_NOP)
-        return invalid(fault, index, "kind", "must be KERNEL, COPY, CUSTOM or NOP");
+    if ((unsigned)op->kind > KRT_REGION)
+        return invalid(fault, index, "kind", "must be KERNEL, COPY, CUSTOM, NOP or REGION");
     krt_status status = check_shape(op, index, fault);
+    if (!status && op->kind == KRT_REGION)
+        status = krt_region_check(op, index, fault);
     if (status)
         return status;
     if (op->core_slot < -1 || (op->core_slot >= 0 && (size_t)op->core_slot >= op->n_vals))
@@ -175,7 +172,7 @@ int64_t krt_record_cost(const krt_record *record)
 static krt_step *lay_op(krt_plan *plan, krt_record *record, krt_step *step)
 {
     record->first_step = (size_t)(step - plan->steps);
-    if (record->kind == KRT_CUSTOM)
+    if (krt_has_no_steps(record))
         return step;
     for (size_t chunk = 0; chunk < record->chunks; ++chunk)
         *step++ = (krt_step){.fn = record->fn,
@@ -206,6 +203,8 @@ void krt_plan_lay_out(krt_plan *plan)
         unsigned action = 0;
         if (record->kind == KRT_CUSTOM)
             action |= STOP_CUSTOM;
+        if (record->kind == KRT_REGION)
+            action |= committing ? STOP_REGION | STOP_QUIET : STOP_REGION;
         if (record->flags & KRT_MAY_FAIL)
             action |= STOP_CHECK;
         if ((++since_poll >= POLL_OPS || since_poll_ns >= POLL_COST_NS) && !committing) {
@@ -220,6 +219,19 @@ void krt_plan_lay_out(krt_plan *plan)
     if (plan->graph)
         krt_graph_lay_out(plan);
     plan->stale = false;
+}
+
+static krt_status make_loops(krt_plan *plan, const krt_op *ops, krt_fault *fault)
+{
+    krt_status status = KRT_OK;
+    for (size_t i = 0; !status && i < plan->n_ops; ++i) {
+        if (ops[i].kind != KRT_REGION)
+            continue;
+        status = krt_loop_create(plan, i, ops + i, fault);
+        if (!status)
+            krt_plan_need_stack(plan, krt_loop_stack_bytes(plan->records[i].loop));
+    }
+    return status;
 }
 
 krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
@@ -247,8 +259,12 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
         return KRT_NO_MEMORY;
     }
     fill_tables(plan, ops);
-    krt_status status = krt_graph_create(plan);
+    krt_status status = make_loops(plan, ops, fault);
+    if (!status)
+        status = krt_graph_create(plan);
     if (status) {
+        for (size_t i = 0; i < n; ++i)
+            krt_loop_disown(plan->records[i].loop);
         krt_plan_destroy(plan);
         return status;
     }
@@ -262,6 +278,8 @@ void krt_plan_destroy(krt_plan *plan)
     if (!plan)
         return;
     krt_graph_destroy(plan->graph);
+    for (size_t i = 0; plan->records && i < plan->n_ops; ++i)
+        krt_loop_destroy(plan->records[i].loop);
     krt_free(plan->records);
     krt_free(plan->stops);
     krt_free(plan->pointers);
@@ -279,6 +297,9 @@ size_t krt_plan_n_ops(const krt_plan *plan) { return plan->n_ops; }
 void krt_plan_set_threads(krt_plan *plan, int threads)
 {
     plan->max_threads = threads < 1 ? 0 : threads;
+    for (size_t i = 0; i < plan->n_ops; ++i)
+        if (plan->records[i].loop)
+            krt_loop_set_threads(plan->records[i].loop, threads);
 }
 
 int64_t krt_plan_cost_ns(krt_plan *plan)

@@ -136,6 +136,7 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
         sample->start_ns = krt_clock_ns() - graph->origin_ns;
         sample->worker = worker;
         sample->chunks = work->task->steps ? work->task->chunks : 0;
+        sample->runs = 1;
     }
     run_steps(work);
 }
@@ -289,9 +290,13 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     unsigned action = 0;
     if (!record->chunks)
         return KRT_OK;
+    bool quiet = record->flags & KRT_COMMIT ||
+                 atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING;
     int64_t start = graph->samples ? krt_clock_ns() : 0;
     if (record->kind == KRT_CUSTOM)
         action |= STOP_CUSTOM;
+    else if (record->kind == KRT_REGION)
+        action |= quiet ? STOP_REGION | STOP_QUIET : STOP_REGION;
     else
         run_steps(&(claim){.task = (krt_task *)task, .begin = 0, .end = task->chunks});
     if (record->flags & KRT_MAY_FAIL)
@@ -301,11 +306,12 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     if (is_time_to_poll(graph, task) &&
         atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
         action |= STOP_POLL;
-    krt_status status = krt_plan_look_up(plan, op, action, &graph->failed_op);
+    krt_status status = krt_plan_look_up(plan, op, action, graph->context, &graph->failed_op);
     if (graph->samples)
         graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
                                           .elapsed_ns = krt_clock_ns() - start,
-                                          .chunks = (int64_t)record->chunks};
+                                          .chunks = (int64_t)record->chunks,
+                                          .runs = 1};
     return status;
 }
 
@@ -324,8 +330,8 @@ static krt_status run_stage(krt_graph *graph, const krt_stage *at)
     return KRT_OK;
 }
 
-krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op,
-                             krt_trace *trace)
+krt_status krt_graph_execute(krt_plan *plan, const krt_context *context, krt_sample *samples,
+                             size_t *failed_op, krt_trace *trace)
 {
     krt_graph *graph = plan->graph;
     krt_status status = KRT_OK;
@@ -335,6 +341,7 @@ krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed
     graph->waited_ns = 0;
     atomic_store_explicit(&graph->helped, false, memory_order_relaxed);
     graph->samples = samples;
+    graph->context = context;
     graph->origin_ns = samples ? krt_clock_ns() : 0;
     atomic_store_explicit(&graph->phase, RUNNING, memory_order_relaxed);
     for (size_t i = 0; !status && i < graph->n_stages; ++i)
@@ -355,7 +362,7 @@ void krt_graph_lay_out(krt_plan *plan)
     for (size_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;
         krt_task *task = graph->tasks + op;
-        bool runs = record->chunks && record->kind != KRT_CUSTOM;
+        bool runs = record->chunks && !krt_has_no_steps(record);
         task->steps = runs ? plan->steps + record->first_step : NULL;
         task->chunks = runs ? (uint32_t)record->chunks : 1;
         int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
@@ -371,7 +378,7 @@ void krt_graph_lay_out(krt_plan *plan)
 
 static bool is_alone(const krt_record *record)
 {
-    return record->kind == KRT_CUSTOM ||
+    return krt_has_no_steps(record) ||
            (record->kind == KRT_KERNEL && !(record->flags & KRT_HOST_PARALLEL_SAFE));
 }
 

@@ -60,6 +60,7 @@ struct krt_graph {
     KRT_ALIGNED const krt_stage *stage; /* the one that runs */
     krt_plan *plan;
     krt_sample *samples;
+    const krt_context *context;
     int64_t origin_ns;
     krt_status status; /* why it stopped; written by whoever stopped it */
     size_t failed_op;

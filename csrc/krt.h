@@ -46,7 +46,8 @@ typedef enum krt_kind {
     KRT_KERNEL = 0, /* fn(bufs, vals), once a chunk */
     KRT_COPY = 1,   /* vals[0] bytes from bufs[1] to bufs[0], which may overlap */
     KRT_CUSTOM = 2, /* host.custom(host.self, op) */
-    KRT_NOP = 3     /* nothing: keeps its place in the numbering */
+    KRT_NOP = 3,    /* nothing: keeps its place in the numbering */
+    KRT_REGION = 4  /* plans of its own, as often as its krt_region says */
 } krt_kind;
 
 enum {
@@ -55,6 +56,9 @@ enum {
     KRT_COMMIT = 4,             /* writes state that outlives the plan */
     KRT_ALL_FLAGS = 7
 };
+
+typedef struct krt_plan krt_plan;
+typedef struct krt_region krt_region;
 
 /* One operation as the host describes it. Arrays are read during krt_plan_create only.
  *
@@ -74,7 +78,45 @@ typedef struct krt_op {
     int64_t cost_ns; /* estimate for all chunks together */
     const size_t *deps;
     size_t n_deps; /* each dep is the index of an earlier op */
+    const krt_region *region; /* of a KRT_REGION; else not read */
 } krt_op;
+
+/* ---- Regions -----------------------------------------------------------------------------
+ *
+ * A region is an op that executes plans, its bodies: one of them, turn after turn. Bodies read and
+ * write what their addresses say, which are set for each turn from those of the region's op; what
+ * else they write nobody else may use. They are made first, belong to one region for good, are
+ * borrowed for the life of its plan, and are executed and changed in turns of that plan alone. */
+
+/* Before the first turn, and where there is none: so many bytes from one of the op's buffers to
+ * another, unless they are at one address. */
+typedef struct krt_initial {
+    size_t dst, src, nbytes;
+} krt_initial;
+
+/* Buffer `at` of op `op` of a body lies `offset + turn * stride` bytes behind buffer `slot` of the
+ * region's op. KRT_TURN as the slot: it is an int64_t that has the number of the turn. */
+#define KRT_TURN SIZE_MAX
+typedef struct krt_binding {
+    size_t body, op, at;
+    size_t slot;
+    int64_t offset, stride;
+} krt_binding;
+
+/* Slots are buffers of the region's op, or -1 for none. Read during krt_plan_create only. */
+struct krt_region {
+    krt_plan *const *bodies;
+    size_t n_bodies;
+    int64_t count;          /* the most turns */
+    bool reverse;           /* the last turn's number first, down to 0 */
+    int64_t count_slot;     /* an int64_t: how many turns, of 0 to `count` what is nearest */
+    int64_t condition_slot; /* a byte: while it is 0 no turn begins */
+    int64_t choice_slot;    /* an int64_t: which body, the nearest there is; if there are several */
+    const krt_initial *initial;
+    size_t n_initial;
+    const krt_binding *bindings;
+    size_t n_bindings;
+};
 
 /* Where and why krt_plan_create or a setter said KRT_INVALID. The strings are constants. */
 typedef struct krt_fault {
@@ -109,8 +151,6 @@ krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns);
 /* Give back a lock that this thread holds, in any order: coroutines may be interleaved. */
 void krt_lock_release(krt_lock *lock);
 
-typedef struct krt_plan krt_plan;
-
 /* Check and lay out `n` operations. On KRT_OK `*out` belongs to the caller; on KRT_INVALID
  * `*fault` says which op and field; KRT_NO_MEMORY leaves nothing behind. Buffer addresses and
  * code are borrowed for the life of the plan. Any thread. */
@@ -130,15 +170,31 @@ typedef struct krt_sample {
     int64_t elapsed_ns;
     int64_t worker; /* 0 is the calling thread */
     int64_t chunks; /* 0: the op did not run */
+    int64_t runs;   /* how often it ran; else 0 */
 } krt_sample;
 
-/* krt_plan_execute that also fills `samples`, one an op. A function of its own, so that the
- * plain loop does not know that profiling exists. */
+/* How many samples a profiled execution fills: one an op, and behind these, region by region and
+ * body by body, those of the bodies, each followed by those of its own regions. */
+size_t krt_plan_n_samples(const krt_plan *plan);
+
+/* krt_plan_execute that also fills `samples`. Of the op of a body that ran in several turns the
+ * sample has the first start, the time of all together, and the rest of the last. A function of
+ * its own, so that the plain loop does not know that profiling exists. */
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op);
 
 /* What `op` stored to its status word in the last run; 0 for nothing, or where it has none. The
  * caller holds the plan's lock since that run. */
 int64_t krt_plan_status(const krt_plan *plan, size_t op);
+
+/* Which op of which body stopped a region in the last run, and in the turn of which number. */
+typedef struct krt_failure {
+    size_t body, op;
+    int64_t turn;
+} krt_failure;
+
+/* Where `op`, which stopped the last run, is a region. What stopped it may be one as well, of the
+ * plan that is the body. The caller holds the plan's lock since that run. False: it is no region. */
+bool krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out);
 
 /* One change of a plan: an address, a value in the rows of all chunks, or a number of chunks. */
 typedef enum krt_edit_kind { KRT_SET_POINTER, KRT_SET_VALUE, KRT_SET_CHUNKS } krt_edit_kind;
@@ -163,10 +219,13 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
  * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */
 size_t krt_plan_n_ops(const krt_plan *plan);
-void krt_plan_set_threads(krt_plan *plan, int threads); /* at most so many; 0: no own limit */
+
+/* At most so many threads for the plan and the bodies of its regions; 0: no own limit. */
+void krt_plan_set_threads(krt_plan *plan, int threads);
 
 /* Some kernel of the plan has arrays of `nbytes` on the stack, far below a megabyte. An execution
- * on a thread that has less left calls kernels on another thread, and runs serially. */
+ * on a thread that has less left calls kernels on another thread, and runs serially. A plan needs
+ * what the bodies of its regions needed when it was made. */
 void krt_plan_need_stack(krt_plan *plan, size_t nbytes);
 int64_t krt_plan_cost_ns(krt_plan *plan);
 krt_status krt_plan_get_pointer(const krt_plan *plan, size_t op, size_t slot, void **out,

@@ -195,6 +195,10 @@ void krt_locks_after_fork(bool in_child)
 
 krt_status krt_plan_poll(krt_plan *plan)
 {
+    if (plan->quiet)
+        return KRT_OK;
+    while (plan->parent)
+        plan = plan->parent;
     int64_t now = krt_clock_ns();
     if (now - plan->last_poll_ns < POLL_INTERVAL_NS)
         return KRT_OK;
@@ -202,12 +206,15 @@ krt_status krt_plan_poll(krt_plan *plan)
     return plan->host.poll(plan->host.self);
 }
 
-krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *failed_op)
+krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
+                            const krt_context *context, size_t *failed_op)
 {
     krt_status status = KRT_OK;
     *failed_op = op;
     if (action & STOP_CUSTOM)
         status = plan->host.custom(plan->host.self, op);
+    else if (action & STOP_REGION)
+        status = krt_loop_run(plan, op, plan->quiet || action & STOP_QUIET, context);
     if (!status && (action & STOP_CHECK) && krt_plan_status(plan, op))
         status = KRT_OUT_OF_BOUNDS;
     if (!status && (action & STOP_POLL))
@@ -232,9 +239,10 @@ static void run_stretch(void *context)
         step->fn(step->bufs, step->vals);
 }
 
-/* All kernels in order. They, and nothing else, are called on another thread if there is `aside`;
- * inlined, so that the loop without it is nothing but calls. */
-static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside, size_t *failed_op)
+/* All kernels in order. They, and nothing else, are called on another thread if there is `aside`,
+ * which is that of `context`; inlined, so that the loop without it is nothing but calls. */
+static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside,
+                                      const krt_context *context, size_t *failed_op)
 {
     stretch steps = {.end = plan->steps};
     for (const krt_stop *stop = plan->stops;; ++stop) {
@@ -247,20 +255,22 @@ static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside, size_t *
             plan->marked = false;
             return KRT_OK;
         }
-        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, failed_op);
+        krt_status status = krt_plan_look_up(plan, stop->op, stop->action, context, failed_op);
         if (status)
             return status;
     }
 }
 
-static krt_status run_serial(krt_plan *plan, size_t *failed_op)
+krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_t *failed_op)
 {
-    return run_in_order(plan, NULL, failed_op);
+    plan->marked = true;
+    return context->aside ? run_in_order(plan, context->aside, context, failed_op)
+                          : run_in_order(plan, NULL, context, failed_op);
 }
 
-/* run_in_order with a clock; `aside` is NULL where this thread calls the kernels itself. */
-static krt_status run_serial_profiled(krt_plan *plan, krt_aside *aside, krt_sample *samples,
-                                      size_t *failed_op)
+/* krt_plan_run_serial with a clock. */
+static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context,
+                                      krt_sample *samples, size_t *failed_op)
 {
     const krt_stop *stop = plan->stops;
     int64_t origin = krt_clock_ns(), start = origin;
@@ -269,22 +279,23 @@ static krt_status run_serial_profiled(krt_plan *plan, krt_aside *aside, krt_samp
         if (!record->chunks)
             continue;
         krt_status status = KRT_OK;
-        if (record->kind != KRT_CUSTOM) {
+        if (!krt_has_no_steps(record)) {
             const krt_step *step = plan->steps + record->first_step;
             stretch steps = {.begin = step, .end = step + record->chunks};
-            if (!aside)
+            if (!context->aside)
                 run_stretch(&steps);
-            else if (!krt_aside_call(aside, run_stretch, &steps))
+            else if (!krt_aside_call(context->aside, run_stretch, &steps))
                 return KRT_NO_STACK;
         }
         if (stop->op == op) {
-            status = krt_plan_look_up(plan, op, stop->action, failed_op);
+            status = krt_plan_look_up(plan, op, stop->action, context, failed_op);
             ++stop;
         }
         int64_t now = krt_clock_ns();
         samples[op] = (krt_sample){.start_ns = start - origin,
                                    .elapsed_ns = now - start,
-                                   .chunks = (int64_t)record->chunks};
+                                   .chunks = (int64_t)record->chunks,
+                                   .runs = 1};
         if (status)
             return status;
         start = now;
@@ -294,20 +305,22 @@ static krt_status run_serial_profiled(krt_plan *plan, krt_aside *aside, krt_samp
 }
 
 /* The serial loop of a thread with too little stack; `samples` may be NULL. */
-static krt_status run_aside(krt_plan *plan, krt_sample *samples, size_t *failed_op)
+static krt_status run_aside(krt_plan *plan, krt_sample *samples, krt_context *context,
+                            size_t *failed_op)
 {
     krt_aside aside;
     if (!krt_aside_begin(&aside))
         return KRT_NO_STACK;
-    krt_status status = samples ? run_serial_profiled(plan, &aside, samples, failed_op)
-                                : run_in_order(plan, &aside, failed_op);
+    context->aside = &aside;
+    krt_status status = samples ? run_serial_profiled(plan, context, samples, failed_op)
+                                : krt_plan_run_serial(plan, context, failed_op);
     krt_aside_end(&aside);
     return status;
 }
 
 /* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. Until
  * it has ended well the run counts as one that failed: a fork leaves in the child what it found. */
-static void begin(krt_plan *plan)
+void krt_plan_begin(krt_plan *plan)
 {
     if (plan->stale)
         krt_plan_lay_out(plan);
@@ -322,10 +335,9 @@ int64_t krt_plan_status(const krt_plan *plan, size_t op)
     return word ? __atomic_load_n(word, __ATOMIC_RELAXED) : 0;
 }
 
-/* How many threads to run on: 1 unless more are estimated to pay. */
-static int threads_for(krt_plan *plan)
+int krt_plan_threads(krt_plan *plan, const krt_context *context)
 {
-    if (!plan->graph || is_nested())
+    if (!plan->graph || context->aside || is_nested())
         return 1;
     int threads = krt_get_num_threads();
     if (plan->max_threads && plan->max_threads < threads)
@@ -333,34 +345,77 @@ static int threads_for(krt_plan *plan)
     return threads > 1 && krt_choice_is_open(plan, threads) ? threads : 1;
 }
 
-krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
+krt_status krt_plan_run_shared(krt_plan *plan, const krt_context *context, size_t *failed_op)
 {
-    begin(plan);
-    if (!has_stack(plan))
-        return run_aside(plan, NULL, failed_op);
-    int threads = threads_for(plan);
-    if (threads == 1)
-        return run_serial(plan, failed_op);
     krt_trace trace = {0};
+    plan->marked = true;
     int64_t start = krt_clock_ns();
     krt_status status = krt_choose_parallel(plan)
-                            ? krt_graph_execute(plan, NULL, failed_op, &trace)
-                            : run_serial(plan, failed_op);
+                            ? krt_graph_execute(plan, context, NULL, failed_op, &trace)
+                            : krt_plan_run_serial(plan, context, failed_op);
     trace.elapsed_ns = krt_clock_ns() - start;
     if (!status)
         krt_choice_learn(plan, &trace);
     return status;
 }
 
+krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op)
+{
+    krt_context context = {0};
+    krt_plan_begin(plan);
+    if (!has_stack(plan))
+        return run_aside(plan, NULL, &context, failed_op);
+    return krt_plan_threads(plan, &context) == 1
+               ? krt_plan_run_serial(plan, &context, failed_op)
+               : krt_plan_run_shared(plan, &context, failed_op);
+}
+
+krt_status krt_plan_run_profiled(krt_plan *plan, int threads, const krt_context *context,
+                                 krt_sample *samples, size_t *failed_op)
+{
+    krt_trace trace;
+    plan->marked = true;
+    return threads > 1 && krt_choose_parallel(plan)
+               ? krt_graph_execute(plan, context, samples, failed_op, &trace)
+               : run_serial_profiled(plan, context, samples, failed_op);
+}
+
 krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
 {
-    begin(plan);
+    krt_context context = {.origin_ns = krt_clock_ns()};
+    krt_plan_begin(plan);
     memset(samples, 0, plan->n_ops * sizeof *samples);
-    if (!has_stack(plan))
-        return run_aside(plan, samples, failed_op);
-    int threads = threads_for(plan);
-    krt_trace trace;
-    return threads > 1 && krt_choose_parallel(plan)
-               ? krt_graph_execute(plan, samples, failed_op, &trace)
-               : run_serial_profiled(plan, NULL, samples, failed_op);
+    krt_plan_forget_samples(plan);
+    krt_status status =
+        has_stack(plan) ? krt_plan_run_profiled(plan, krt_plan_threads(plan, &context), &context,
+                                                samples, failed_op)
+                        : run_aside(plan, samples, &context, failed_op);
+    krt_plan_collect(plan, samples + plan->n_ops);
+    return status;
+}
+
+/* ---- Samples of bodies ------------------------------------------------------------------- */
+
+size_t krt_plan_n_samples(const krt_plan *plan)
+{
+    size_t n = plan->n_ops;
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (plan->records[op].loop)
+            n += krt_loop_n_samples(plan->records[op].loop);
+    return n;
+}
+
+krt_sample *krt_plan_collect(const krt_plan *plan, krt_sample *samples)
+{
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (plan->records[op].loop)
+            samples = krt_loop_collect(plan->records[op].loop, samples);
+    return samples;
+}
+
+void krt_plan_forget_samples(krt_plan *plan)
+{
+    for (size_t op = 0; op < plan->n_ops; ++op)
+        if (plan->records[op].loop)
+            krt_loop_forget_samples(plan->records[op].loop);
 }

@@ -1,8 +1,14 @@
-/* plan.h - the inside of a plan, shared by build.c, plan.c and graph.c. */
+/* plan.h - the inside of a plan, shared by build.c, plan.c, graph.c and region.c. */
 #ifndef KRT_PLAN_H
 #define KRT_PLAN_H
 
 #include "krt.h"
+#include "thread.h"
+
+/* The serial loop asks the host whether to stop about this often. Reading the clock takes some
+ * 25 ns, so that empty ops, or turns, do not notice it every 512. */
+#define POLL_COST_NS 1000000
+#define POLL_OPS 512
 
 /* One call of the serial loop: everything it needs, in execution order. */
 typedef struct krt_step {
@@ -22,8 +28,12 @@ enum {
     STOP_CUSTOM = 1, /* call the custom function */
     STOP_CHECK = 2,  /* look at the status word */
     STOP_POLL = 4,   /* ask the host whether to go on */
-    STOP_END = 8     /* the plan is done */
+    STOP_END = 8,    /* the plan is done */
+    STOP_REGION = 16, /* run the region */
+    STOP_QUIET = 32   /* which may write lasting state, or comes after what did: do not ask */
 };
+
+typedef struct krt_loop krt_loop;
 
 /* What is kept of a krt_op. Offsets count elements of the plan's tables. */
 typedef struct krt_record {
@@ -40,7 +50,14 @@ typedef struct krt_record {
     int64_t cost_chunks;
     size_t first_step; /* where its chunks lie in steps, `chunks` of them */
     int64_t *status;   /* its status word; NULL: it cannot fail */
+    krt_loop *loop;    /* of a region; else NULL */
 } krt_record;
+
+/* Whether it is called by looking up, and not by steps. */
+static inline bool krt_has_no_steps(const krt_record *record)
+{
+    return record->kind == KRT_CUSTOM || record->kind == KRT_REGION;
+}
 
 typedef struct krt_graph krt_graph;
 
@@ -54,6 +71,9 @@ struct krt_plan {
     int max_threads; /* 0: as many as the process has */
     size_t stack_bytes; /* what arrays of one kernel take there at most */
     krt_graph *graph; /* NULL: no two of its ops may ever run together */
+    krt_plan *parent; /* whose region has it as a body; NULL: nobody's */
+    bool quiet;       /* a body: the host is not to be asked in this execution */
+    int64_t unpolled_ns; /* estimated work of turns since the host was asked; of who has no parent */
 
     size_t n_ops;
     krt_record *records;
@@ -68,14 +88,67 @@ struct krt_plan {
 /* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
 void krt_plan_lay_out(krt_plan *plan);
 
+/* What the execution of a body has from the one that it is part of. */
+typedef struct krt_context {
+    krt_aside *aside;  /* calls the kernels where this thread has too little stack; else NULL */
+    int64_t origin_ns; /* when a profiled execution began; 0: it is none */
+} krt_context;
+
 /* What a stop, or an op of the graph, asks for. KRT_OK: go on. */
-krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action, size_t *failed_op);
+krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
+                            const krt_context *context, size_t *failed_op);
 
 /* The estimate for one op with its present number of chunks. */
 int64_t krt_record_cost(const krt_record *record);
 
-/* Ask the host whether to go on, at most once in 20 ms. */
+/* Ask the host whether to go on, at most once in 20 ms: that of the plan whose body's body it is. */
 krt_status krt_plan_poll(krt_plan *plan);
+
+/* ---- A body's execution, in parts: ready it, ask how, and run it as often as there are turns -- */
+
+void krt_plan_begin(krt_plan *plan);
+
+/* How many threads to run on: 1 unless more are estimated to pay. */
+int krt_plan_threads(krt_plan *plan, const krt_context *context);
+
+/* On one thread. */
+krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_t *failed_op);
+
+/* On several, unless one was found to be quicker. */
+krt_status krt_plan_run_shared(krt_plan *plan, const krt_context *context, size_t *failed_op);
+
+/* On so many, with samples, which count from its own begin. */
+krt_status krt_plan_run_profiled(krt_plan *plan, int threads, const krt_context *context,
+                                 krt_sample *samples, size_t *failed_op);
+
+/* ---- region.c: ops that run plans ---------------------------------------------------------- */
+
+/* Check what a region says of itself, but for whom its bodies belong to. */
+krt_status krt_region_check(const krt_op *op, size_t index, krt_fault *fault);
+
+/* Make record->loop, and its bodies those of `plan`. What fails leaves it to krt_loop_destroy. */
+krt_status krt_loop_create(krt_plan *plan, size_t index, const krt_op *op, krt_fault *fault);
+
+/* NULL is allowed. The bodies may be gone. */
+void krt_loop_destroy(krt_loop *loop);
+
+/* Give the bodies back to nobody. */
+void krt_loop_disown(krt_loop *loop);
+
+/* Run the region `op`. `quiet`: lasting state was written, or may be by this region. */
+krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context *context);
+
+void krt_loop_set_threads(krt_loop *loop, int threads);
+size_t krt_loop_stack_bytes(const krt_loop *loop);
+
+/* Have nothing of earlier profiles in the samples of bodies. */
+void krt_loop_forget_samples(krt_loop *loop);
+void krt_plan_forget_samples(krt_plan *plan);
+
+/* Write down the samples of all bodies, theirs included; gives where these end. */
+size_t krt_loop_n_samples(const krt_loop *loop);
+krt_sample *krt_loop_collect(const krt_loop *loop, krt_sample *samples);
+krt_sample *krt_plan_collect(const krt_plan *plan, krt_sample *samples);
 
 /* ---- graph.c: the same plan on several threads ------------------------------------------- */
 
@@ -95,8 +168,8 @@ typedef struct krt_trace {
 
 /* krt_plan_execute on the threads that the choice allows; `samples` may be NULL. Fills `*trace`
  * but for its elapsed time. */
-krt_status krt_graph_execute(krt_plan *plan, krt_sample *samples, size_t *failed_op,
-                             krt_trace *trace);
+krt_status krt_graph_execute(krt_plan *plan, const krt_context *context, krt_sample *samples,
+                             size_t *failed_op, krt_trace *trace);
 
 /* ---- choice.c: which of the two ------------------------------------------------------------ */
 

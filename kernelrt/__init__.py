@@ -82,7 +82,6 @@ from kernelrt.tensor.derivative import grad
 from kernelrt.tensor.drawing import randperm
 from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
 from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
-from kernelrt.tensor.foreign import call
 from kernelrt.tensor.grids import gradient, unravel_index, vander
 from kernelrt.tensor.joining import (
     atleast_1d,
@@ -219,6 +218,7 @@ __all__ = [
     "combinations",
     "concat",
     "concatenate",
+    "cond",
     "cumulative_trapezoid",
     "data",
     "default_generator",
@@ -235,6 +235,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "fori_loop",
     "from_dlpack",
     "from_numpy",
     "full",
@@ -297,12 +298,14 @@ __all__ = [
     "rnn_tanh_cell",
     "row_stack",
     "scalar_tensor",
+    "scan",
     "seed",
     "set_grad_enabled",
     "set_num_threads",
     "set_rng_state",
     "stack",
     "std_mean",
+    "switch",
     "tensor",
     "tensordot",
     "trapezoid",
@@ -317,8 +320,10 @@ __all__ = [
     "unravel_index",
     "vander",
     "var_mean",
+    "vmap",
     "vstack",
     "where",
+    "while_loop",
     "xavier_normal",
     "xavier_uniform",
     "zeros",
@@ -337,12 +342,20 @@ if TYPE_CHECKING:
     from kernelrt.dtype import int16 as short  # noqa: F401
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
     from kernelrt.dtype import int64 as long  # noqa: F401
+    from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
+    from kernelrt.tensor.foreign import call
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
             "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
+            {
+                "call": "kernelrt.tensor.foreign",
+                **dict.fromkeys(
+                    ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
+                ),
+            },
         ),
         _DTYPES,
     )  # fmt: skip

@@ -15,6 +15,9 @@ CUSTOM: Final = 2
 NOP: Final = 3
 """Nothing runs: a buffer view, kept so that op indices stay those of the caller."""
 
+REGION: Final = 4
+"""``fn`` is a RegionTuple: plans of their own that are run, again and again or one of them."""
+
 HOST_PARALLEL_SAFE: Final = 1
 """Op flag: may run at the same time as ops that it is not ordered with."""
 MAY_FAIL: Final = 2
@@ -27,9 +30,22 @@ STATUS: Final = 0
 """Among the ``bufs`` of an op that MAY_FAIL: the address of its own status word, an int64 that is 0
 when a run begins. What is stored there is handed to `_index_error`."""
 
+RegionTuple: TypeAlias = tuple[
+    Sequence[PlanCore],  # bodies, each that of one region
+    int,  # count: the most turns
+    bool,  # reverse: from count - 1 down to 0
+    int,  # count_slot: of bufs, an int64; or -1
+    int,  # condition_slot: of bufs, a byte; or -1
+    int,  # choice_slot: of bufs, an int64; or -1
+    Sequence[tuple[int, int, int]],  # copies: slots of destination and source, bytes
+    Sequence[tuple[int, int, int, int, int, int]],
+]
+"""The last are bindings: address ``(body, op, slot there)`` is that of a slot of bufs, plus an
+offset, plus the number of the turn times a stride; slot -1 is an int64 that has that number."""
+
 OpTuple: TypeAlias = tuple[
     int,  # kind
-    int | Callable[[], object] | None,  # fn
+    int | Callable[[], object] | RegionTuple | None,  # fn
     Sequence[int],  # bufs: addresses
     Sequence[int],  # vals: int64
     int,  # chunks: >= 1, or 0 to skip the op
@@ -94,11 +110,13 @@ class PlanCore:
         """Do what `set_with` and then `execute` do, in one turn."""
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
-    ) -> list[tuple[int, int, int, int]]:
-        """Run as `execute_with` or `execute` does; (start_ns, elapsed_ns, worker, chunks) an op.
+    ) -> list[tuple[int, int, int, int, int]]:
+        """Run as `execute_with` or `execute` does; (start_ns, elapsed_ns, worker, chunks, runs).
 
-        `start_ns` counts from the start of the plan. `worker` is 0 for the calling thread. A
-        skipped op has four zeros but its place.
+        One an op. `start_ns` counts from the start of the plan. `worker` is 0 for the calling
+        thread. A skipped op has zeros, but keeps its place. Behind these come, region by region and
+        body by body, those of the ops of bodies, each body's followed by those of its own regions:
+        the first start, the time of all turns, and how many these were.
         """
     def pointer(self, op: int, slot: int) -> int: ...
     def set_pointer(self, op: int, slot: int, address: int) -> None:
@@ -121,6 +139,13 @@ class PlanCore:
         All or nothing, as by `set_with`. Whoever calls it sees to it that the new code does what
         the old did to the same buffers, and keeps it alive.
         """
+    def exchange_within(self, exchanges: Exchanges) -> None:
+        """Do as `exchange_with` does to a body, in a turn of the plan that runs it."""
+    @property
+    def is_body(self) -> bool:
+        """Whether a region has it as a body, so that its plan alone runs and changes it."""
+    def _turn_name(self, op: int, turn: int) -> str | None:
+        """What errors call a turn of the region `op`; None where that tells nothing."""
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
     def _index_error(

@@ -10,7 +10,7 @@ from posix.unistd cimport usleep
 
 from kernelrt._krt cimport *
 from kernelrt._memory cimport Storage, writes
-from kernelrt._ops cimport Edits, Exchange, Ops, address_of, call, integer
+from kernelrt._ops cimport Edits, Exchange, Ops, Region, address_of, call, integer
 from kernelrt._status cimport raise_status
 
 import atexit
@@ -24,6 +24,7 @@ KERNEL = <int> KRT_KERNEL
 COPY = <int> KRT_COPY
 CUSTOM = <int> KRT_CUSTOM
 NOP = <int> KRT_NOP
+REGION = <int> KRT_REGION
 HOST_PARALLEL_SAFE = <int> KRT_HOST_PARALLEL_SAFE
 MAY_FAIL = <int> KRT_MAY_FAIL
 COMMIT = <int> KRT_COMMIT
@@ -80,7 +81,8 @@ cdef krt_sample *new_samples(size_t count) except NULL:
 
 cdef list list_of_samples(const krt_sample *samples, size_t count):
     cdef size_t i
-    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks)
+    return [(samples[i].start_ns, samples[i].elapsed_ns, samples[i].worker, samples[i].chunks,
+             samples[i].runs)
             for i in range(count)]
 
 
@@ -150,6 +152,25 @@ cdef inline krt_status launch(
     return krt_plan_execute(core.plan, failed_op)
 
 
+cdef tuple told_turns(list path):
+    """Where regions stopped, for people, and the number of the innermost turn that has one."""
+    text, number = "", None
+    for core, op, _, turn in reversed(path):
+        name = core._turn_name(op, turn)
+        if name is not None:
+            text += f", in {name}"
+            number = turn if number is None else number
+    return text, number
+
+
+cdef int raise_in_turn(krt_status status, size_t op, cause, name, turn) except -1:
+    try:
+        return raise_status(status, NULL, op, cause, name, None)
+    except errors.CustomFunctionError as error:
+        error.turn = turn
+        raise
+
+
 cdef class PlanCore:
     """The prepared operations of a plan as flat C arrays, and the loop over them."""
 
@@ -157,6 +178,7 @@ cdef class PlanCore:
         self.customs = {}
         self.lasting = True
         self.sources = ()
+        self.bodies = ()
 
     def __init__(self, ops):
         cdef krt_host host
@@ -170,16 +192,57 @@ cdef class PlanCore:
         host.self = <void *> self
         host.custom = call_custom
         host.poll = check_signals
-        status = krt_plan_create(staged.ops, staged.n, host, &self.plan, &fault)
-        raise_status(status, &fault, 0, None)
+        if staged.regions:
+            self.adopt(staged, host, &fault)
+        else:
+            status = krt_plan_create(staged.ops, staged.n, host, &self.plan, &fault)
+            raise_status(status, &fault, 0, None)
         self.count = staged.n
+        self.samples = krt_plan_n_samples(self.plan)
         self.customs = staged.customs
+
+    cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1:
+        """Make the plan, with others as bodies of its regions, each in a turn of its own."""
+        cdef Region region
+        cdef PlanCore body
+        cdef krt_status status
+        cdef size_t i
+        cdef list taken = []
+        try:
+            for op, region in staged.regions.items():
+                for i, body in enumerate(region.bodies):
+                    if body is self or body in taken:
+                        raise errors.PlanBuildError(
+                            f"op {op}: bodies: a plan is the body of one region alone, and once")
+                    body.acquire()
+                    taken.append(body)
+                    region.plans[i] = body.plan
+            status = krt_plan_create(staged.ops, staged.n, host, &self.plan, fault)
+            raise_status(status, fault, 0, None)
+            for body in taken:
+                body.owned = True
+            self.bodies = tuple([(op, (<Region> region).bodies)
+                                 for op, region in staged.regions.items()])
+        finally:
+            for body in taken:
+                krt_lock_release(&body.lock)
+        return 0
 
     def __dealloc__(self):
         krt_plan_destroy(self.plan)
 
     cdef int acquire(self) except -1:
-        """Take the plan's turn: a live plan, locked. Waits in slices, so that signals come in."""
+        """Take the plan's turn: a live plan that is nobody's body, locked."""
+        self.acquire_to_read()
+        if self.owned:
+            krt_lock_release(&self.lock)
+            raise errors.PlanBuildError(
+                "the plan is the body of a region, and run and changed by the region's plan alone; "
+                "make another plan of it")
+        return 0
+
+    cdef int acquire_to_read(self) except -1:
+        """Take the turn of a live plan. Waits in slices, so that signals come in."""
         cdef krt_status status = krt_lock_acquire(&self.lock, 0)
         while status == KRT_TIMEOUT:
             with nogil:
@@ -248,12 +311,59 @@ cdef class PlanCore:
                 warnings.warn("a thread could not be started; plans run on fewer threads",
                               RuntimeWarning, stacklevel=2)
             return 0
-        word = krt_plan_status(self.plan, op) if op < self.count else 0
-        cause, self.error = self.error, None
+        cdef size_t at = op
+        cdef PlanCore core = self
+        cdef list path = []
+        if status == KRT_OUT_OF_BOUNDS or status == KRT_CUSTOM_FAILED:
+            path = self.stopped_in(&at)
+            if path:
+                core = path[len(path) - 1][2]
+        word = krt_plan_status(core.plan, at) if at < core.count else 0
+        cause, core.error = core.error, None
+        if core is not self and self.error is not None:
+            cause, self.error = self.error, None
         krt_lock_release(&self.lock)
-        index_error = self._index_error(op, word) if status == KRT_OUT_OF_BOUNDS else None
-        name = self._op_name(op) if status == KRT_CUSTOM_FAILED else None
+        name = index_error = None
+        if status == KRT_OUT_OF_BOUNDS:
+            index_error = core._index_error(at, word)
+        elif status == KRT_CUSTOM_FAILED:
+            name = core._op_name(at)
+        if path:
+            where, turn = told_turns(path)
+            if name is not None:
+                name += where
+            elif where:
+                index_error.args = (f"{index_error.args[0]}{where}", *index_error.args[1:])
+                index_error.turn = turn
+            if where and isinstance(cause, Exception) and name is not None:
+                return raise_in_turn(status, op, cause, name, turn)
         return raise_status(status, NULL, op, cause, name, index_error)
+
+    cdef list stopped_in(self, size_t *op):
+        """The regions, outermost first, within which the last run stopped: for each of them
+        its plan, its op, the plan of the body and the number of the turn. `op` becomes that of the
+        last of these plans."""
+        cdef krt_failure failure
+        cdef PlanCore core = self, body
+        cdef list path = []
+        while krt_region_failure(core.plan, op[0], &failure):
+            body = core.body_at(op[0], failure.body)
+            path.append((core, op[0], body, failure.turn))
+            core, op[0] = body, failure.op
+        return path
+
+    cdef PlanCore body_at(self, size_t op, size_t which):
+        for place, bodies in self.bodies:
+            if place == op:
+                return <PlanCore?> bodies[which]
+        return None
+
+    @property
+    def is_body(self):
+        return self.owned
+
+    def _turn_name(self, op, turn):
+        return f"turn {turn} of {self._op_name(op)}"
 
     def _op_name(self, op):
         return f"op {op}"
@@ -302,6 +412,21 @@ cdef class PlanCore:
         finally:
             krt_lock_release(&self.lock)
 
+    def exchange_within(self, exchanges):
+        cdef Exchange exchange
+        cdef krt_fault fault
+        items, attributes = exchanges
+        self.acquire_to_read()
+        try:
+            exchange = Exchange(items)
+            raise_status(krt_plan_exchange(self.plan, exchange.where, exchange.ops.ops,
+                                           exchange.ops.n, &fault), &fault, 0, None)
+            krt_plan_cost_ns(self.plan)  # lays it out, while nobody runs it
+            for owner, name, value in attributes:
+                setattr(owner, name, value)
+        finally:
+            krt_lock_release(&self.lock)
+
     def execute(self):
         cdef size_t op = 0
         self.acquire()
@@ -315,7 +440,7 @@ cdef class PlanCore:
         self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
-        cdef krt_sample *samples = new_samples(self.count)
+        cdef krt_sample *samples = new_samples(self.samples)
         cdef krt_status status
         cdef size_t op = 0
         try:
@@ -325,14 +450,14 @@ cdef class PlanCore:
                 self.acquire_with(bind)
             status = self.run(samples, &op)
             self.finish(status, op)
-            return list_of_samples(samples, self.count)
+            return list_of_samples(samples, self.samples)
         finally:
             PyMem_Free(samples)
 
     def pointer(self, size_t op, size_t slot):
         cdef void *address = NULL
         cdef krt_fault fault
-        self.acquire()
+        self.acquire_to_read()
         cdef krt_status status = krt_plan_get_pointer(self.plan, op, slot, &address, &fault)
         krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
@@ -350,7 +475,7 @@ cdef class PlanCore:
     def value(self, size_t op, size_t slot):
         cdef int64_t value = 0
         cdef krt_fault fault
-        self.acquire()
+        self.acquire_to_read()
         cdef krt_status status = krt_plan_get_value(self.plan, op, slot, &value, &fault)
         krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
@@ -368,7 +493,7 @@ cdef class PlanCore:
     def chunks(self, size_t op):
         cdef int64_t n = 0
         cdef krt_fault fault
-        self.acquire()
+        self.acquire_to_read()
         cdef krt_status status = krt_plan_get_chunks(self.plan, op, &n, &fault)
         krt_lock_release(&self.lock)
         raise_status(status, &fault, op, None)
@@ -436,7 +561,7 @@ cdef class PlanCore:
 
     @property
     def cost_ns(self):
-        self.acquire()
+        self.acquire_to_read()
         cdef int64_t cost = krt_plan_cost_ns(self.plan)
         krt_lock_release(&self.lock)
         return cost
@@ -453,6 +578,11 @@ cdef class PlanCore:
         krt_lock_release(&self.lock)
         krt_plan_destroy(plan)
         self.customs = {}
+        bodies, self.bodies = self.bodies, ()
+        for _, region in bodies:
+            for body in region:
+                (<PlanCore> body).owned = False
+                body.release()
 
 
 # ---- The machine ----------------------------------------------------------------------------

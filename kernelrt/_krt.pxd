@@ -28,11 +28,43 @@ cdef extern from "krt.h" nogil:
         KRT_COPY
         KRT_CUSTOM
         KRT_NOP
+        KRT_REGION
 
     enum:
         KRT_HOST_PARALLEL_SAFE
         KRT_MAY_FAIL
         KRT_COMMIT
+
+    ctypedef struct krt_plan:
+        pass
+
+    size_t KRT_TURN
+
+    ctypedef struct krt_initial:
+        size_t dst
+        size_t src
+        size_t nbytes
+
+    ctypedef struct krt_binding:
+        size_t body
+        size_t op
+        size_t at
+        size_t slot
+        int64_t offset
+        int64_t stride
+
+    ctypedef struct krt_region:
+        krt_plan *const *bodies
+        size_t n_bodies
+        int64_t count
+        bint reverse
+        int64_t count_slot
+        int64_t condition_slot
+        int64_t choice_slot
+        const krt_initial *initial
+        size_t n_initial
+        const krt_binding *bindings
+        size_t n_bindings
 
     ctypedef struct krt_op:
         krt_kind kind
@@ -47,6 +79,7 @@ cdef extern from "krt.h" nogil:
         int64_t cost_ns
         const size_t *deps
         size_t n_deps
+        const krt_region *region
 
     ctypedef struct krt_fault:
         size_t op
@@ -64,9 +97,6 @@ cdef extern from "krt.h" nogil:
     krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
     void krt_lock_release(krt_lock *lock)
 
-    ctypedef struct krt_plan:
-        pass
-
     krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan **out,
                                krt_fault *fault)
     void krt_plan_destroy(krt_plan *plan)
@@ -77,9 +107,18 @@ cdef extern from "krt.h" nogil:
         int64_t elapsed_ns
         int64_t worker
         int64_t chunks
+        int64_t runs
 
+    size_t krt_plan_n_samples(const krt_plan *plan)
     krt_status krt_plan_execute_profiled(krt_plan *plan, krt_sample *samples, size_t *failed_op)
     int64_t krt_plan_status(const krt_plan *plan, size_t op)
+
+    ctypedef struct krt_failure:
+        size_t body
+        size_t op
+        int64_t turn
+
+    bint krt_region_failure(const krt_plan *plan, size_t op, krt_failure *out)
 
     ctypedef enum krt_edit_kind:
         KRT_SET_POINTER

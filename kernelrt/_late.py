@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kernelrt import _locks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Helpers", "aside", "load", "submodules"]
 
@@ -92,8 +92,9 @@ def load(*names: str) -> None:
 
 
 def submodules(
-    package: str, names: Iterable[str], missing: Callable[[str], NoReturn]
-) -> Callable[[str], Any]:
+    package: str, names: Iterable[str], missing: Callable[[str], NoReturn],
+    functions: Mapping[str, str] | None = None,
+) -> Callable[[str], Any]:  # fmt: skip
     """A ``__getattr__`` for a package that imports some of its modules when they are asked for.
 
     Parameters
@@ -104,10 +105,16 @@ def submodules(
         Its modules.
     missing : callable
         Says of another name that it is not there.
+    functions : mapping of str to str, optional
+        Functions that are asked for here, and the modules that define them.
     """
     known = frozenset(names)
+    elsewhere = functions or {}
 
     def attribute(name: str) -> Any:
+        if name in elsewhere:
+            load(elsewhere[name])
+            return getattr(sys.modules[elsewhere[name]], name)
         if name not in known:
             return missing(name)
         whole = f"{package}.{name}"

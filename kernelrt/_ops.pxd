@@ -3,7 +3,20 @@
 
 from libc.stdint cimport int64_t
 
-from kernelrt._krt cimport krt_edit, krt_edit_kind, krt_fault, krt_op, krt_plan, krt_status
+from kernelrt._krt cimport (
+    krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_op, krt_plan, krt_region,
+    krt_status,
+)
+
+
+cdef class Region:
+    """What a region op says of itself. Whoever makes the plan puts the addresses of bodies in."""
+
+    cdef krt_region region
+    cdef tuple bodies
+    cdef krt_plan **plans  # of `bodies`
+    cdef krt_initial *initial
+    cdef krt_binding *bindings
 
 
 cdef class Ops:
@@ -15,6 +28,7 @@ cdef class Ops:
     cdef size_t *deps
     cdef size_t n
     cdef dict customs  # op -> callable
+    cdef dict regions  # op -> Region
 
     cdef int allocate(self, list rows) except -1
     cdef int fill(self, list rows) except -1

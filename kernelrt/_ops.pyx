@@ -8,8 +8,9 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 
 from kernelrt._krt cimport (
-    KRT_CUSTOM, KRT_KERNEL, KRT_SET_CHUNKS, KRT_SET_POINTER, KRT_SET_VALUE, krt_edit, krt_edit_kind,
-    krt_fault, krt_kernel, krt_kind, krt_op, krt_plan,
+    KRT_CUSTOM, KRT_KERNEL, KRT_REGION, KRT_SET_CHUNKS, KRT_SET_POINTER, KRT_SET_VALUE, KRT_TURN,
+    krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel, krt_kind,
+    krt_op, krt_plan,
 )
 
 from kernelrt import errors
@@ -31,6 +32,7 @@ cdef class Ops:
             n_deps += <size_t> len(row[8])
         self.n = <size_t> len(rows)
         self.customs = {}
+        self.regions = {}
         self.ops = <krt_op *> PyMem_Calloc(self.n + 1, sizeof(krt_op))
         self.bufs = <void **> PyMem_Calloc(n_bufs + 1, sizeof(void *))
         self.vals = <int64_t *> PyMem_Calloc(n_vals + 1, sizeof(int64_t))
@@ -50,6 +52,7 @@ cdef class Ops:
         cdef int64_t *vals = self.vals
         cdef size_t *deps = self.deps
         cdef krt_op *op
+        cdef Region region
         cdef size_t i
         for i in range(self.n):
             kind, fn, buf_row, val_row, chunks, core_slot, flags, cost_ns, dep_row = rows[i]
@@ -62,6 +65,10 @@ cdef class Ops:
                 if not callable(fn):
                     raise errors.PlanBuildError(f"op {i}: fn: must be callable, not {fn!r}")
                 self.customs[i] = fn
+            elif op.kind == KRT_REGION:
+                region = Region(i, fn)
+                op.region = &region.region
+                self.regions[i] = region
             op.bufs = bufs
             op.vals = vals
             op.deps = deps
@@ -82,6 +89,66 @@ cdef class Ops:
             op.flags = <unsigned int> small_int(i, "flags", flags)
             op.cost_ns = integer(i, "cost_ns", cost_ns)
         return 0
+
+
+cdef class Region:
+    """What a region op says of itself, as a C structure that lives as long as this object."""
+
+    def __init__(self, size_t op, described):
+        if not isinstance(described, tuple) or len(described) != 8:
+            raise errors.PlanBuildError(
+                f"op {op}: fn: must tell of a region as (bodies, count, reverse, count_slot, "
+                f"condition_slot, choice_slot, copies, bindings), not {described!r}"
+            )
+        bodies, count, reverse, count_slot, condition_slot, choice_slot, copies, bindings = described
+        cdef tuple all_copies = tuple(copies), all_bindings = tuple(bindings)
+        cdef size_t i
+        self.bodies = tuple(bodies)
+        self.region.n_bodies = <size_t> len(self.bodies)
+        self.region.n_initial = <size_t> len(all_copies)
+        self.region.n_bindings = <size_t> len(all_bindings)
+        self.plans = <krt_plan **> PyMem_Calloc(self.region.n_bodies + 1, sizeof(krt_plan *))
+        self.initial = <krt_initial *> PyMem_Calloc(self.region.n_initial + 1,
+                                                    sizeof(krt_initial))
+        self.bindings = <krt_binding *> PyMem_Calloc(self.region.n_bindings + 1,
+                                                     sizeof(krt_binding))
+        if not (self.plans and self.initial and self.bindings):
+            raise errors.OutOfMemoryError("no memory to build a plan")
+        self.region.bodies = self.plans
+        self.region.initial = self.initial
+        self.region.bindings = self.bindings
+        self.region.count = integer(op, "count", count)
+        self.region.reverse = bool(reverse)
+        self.region.count_slot = integer(op, "count_slot", count_slot)
+        self.region.condition_slot = integer(op, "condition_slot", condition_slot)
+        self.region.choice_slot = integer(op, "choice_slot", choice_slot)
+        for i in range(self.region.n_initial):
+            dst, src, nbytes = all_copies[i]
+            self.initial[i].dst = position(op, "copies", dst)
+            self.initial[i].src = position(op, "copies", src)
+            self.initial[i].nbytes = position(op, "copies", nbytes)
+        for i in range(self.region.n_bindings):
+            body, where, at, slot, offset, stride = all_bindings[i]
+            self.bindings[i].body = position(op, "bindings", body)
+            self.bindings[i].op = position(op, "bindings", where)
+            self.bindings[i].at = position(op, "bindings", at)
+            self.bindings[i].slot = KRT_TURN
+            if slot != -1:
+                self.bindings[i].slot = position(op, "bindings", slot)
+            self.bindings[i].offset = integer(op, "bindings", offset)
+            self.bindings[i].stride = integer(op, "bindings", stride)
+
+    def __dealloc__(self):
+        PyMem_Free(self.plans)
+        PyMem_Free(self.initial)
+        PyMem_Free(self.bindings)
+
+
+cdef size_t position(size_t op, str field, value) except? 7777:
+    cdef int64_t wide = integer(op, field, value)
+    if wide < 0:
+        raise errors.PlanBuildError(f"op {op}: {field}: {value!r} is negative")
+    return <size_t> wide
 
 
 cdef list op_rows(ops):

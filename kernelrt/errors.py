@@ -83,15 +83,26 @@ class IndexBoundsError(KernelrtError, IndexError):
         The first index that was found out of range, as the user gave it.
     size : int or None
         The size of the axis.
+    turn : int or None
+        The turn of the loop that met it, from 0; None outside of loops.
     """
 
     op: int | None = None
     index: int | None = None
     size: int | None = None
+    turn: int | None = None
 
 
 class LinAlgError(KernelrtError, RuntimeError, ValueError):
-    """A problem of linear algebra has no solution, as of a matrix that is singular."""
+    """A problem of linear algebra has no solution, as of a matrix that is singular.
+
+    Attributes
+    ----------
+    turn : int or None
+        The turn of the loop that met it, from 0; None outside of loops.
+    """
+
+    turn: int | None = None
 
 
 class GradientError(KernelrtError, RuntimeError):
@@ -143,7 +154,15 @@ class CopyError(KernelrtError, TypeError):
 
 
 class CustomFunctionError(KernelrtError, RuntimeError):
-    """A custom function of a plan raised; the original exception is the cause."""
+    """A custom function of a plan raised; the original exception is the cause.
+
+    Attributes
+    ----------
+    turn : int or None
+        The turn of the loop that it was called in, from 0; None outside of loops.
+    """
+
+    turn: int | None = None
 
 
 class ForkError(KernelrtError, RuntimeError):

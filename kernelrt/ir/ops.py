@@ -109,6 +109,7 @@ class Op(enum.IntEnum):
     SCATTER = enum.auto()
     CAT = enum.auto()
     CALL = enum.auto()
+    REGION = enum.auto()
     CONTIGUOUS = enum.auto()
     DETACH = enum.auto()
     # Kernel ops

@@ -281,6 +281,7 @@ _RULES: dict[Op, Callable[[UOp], tuple[Dim, ...]]] = {
     Op.GATHER: lambda u: u.src[1].shape,
     Op.SCATTER: lambda u: u.src[0].shape,
     Op.CALL: lambda u: u.arg.shape,
+    Op.REGION: lambda u: u.arg.shape,
     Op.CONTIGUOUS: lambda u: u.src[0].shape,
     Op.DETACH: lambda u: u.src[0].shape,
     Op.BOUND: lambda u: u.src[0].shape,

@@ -24,6 +24,7 @@ from kernelrt.ir.node_spec import (
     variable,
 )
 from kernelrt.ir.ops import REDUCERS, Op
+from kernelrt.ir.region import region_fault
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import is_static, same, window_count
 from kernelrt.ir.span import span
@@ -236,6 +237,7 @@ TENSOR: Mapping[Op, tuple[Check, ...]] = {
     Op.SCATTER: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),
     Op.CAT: (at_least(1), _cat),
     Op.CALL: (_call,),
+    Op.REGION: (region_fault,),
     Op.CONTIGUOUS: (operands(1), keeps_type),
     Op.DETACH: (operands(1), keeps_type),
 }

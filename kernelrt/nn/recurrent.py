@@ -128,19 +128,24 @@ class _Recurrent(Module):
         assert recurrent is not None
         gates = x.linear(weight, self._get("bias_ih", suffix))
         bias, projection = self._get("bias_hh", suffix), self._get("weight_hr", suffix)
-        steps = range(int(x.shape[0]))
-        found: list[Tensor] = []
-        for t in reversed(steps) if suffix.endswith("_reverse") else steps:
-            hidden, *rest = self._step(gates[t], state, recurrent, bias)
+
+        def step(state: State, now: tuple[Tensor, Tensor | None]) -> tuple[State, Tensor]:
+            gate, within = now
+            hidden, *rest = self._step(gate, state, recurrent, bias)
             if projection is not None:
                 hidden = hidden.linear(projection)
             new = (hidden, *rest)
-            if inside is not None:
-                new = tuple(n.where(inside[t], s) for n, s in zip(new, state, strict=True))
-                hidden = hidden.where(inside[t], 0)
-            found.append(hidden)
-            state = new
-        return stack(found[::-1] if suffix.endswith("_reverse") else found), state
+            if within is not None:
+                new = tuple(n.where(within, s) for n, s in zip(new, state, strict=True))
+                hidden = hidden.where(within, 0)
+            return new, hidden
+
+        from kernelrt.func.loops import scan
+
+        kind = dt.promote(gates.dtype, recurrent.dtype, *(s.dtype for s in state))
+        begin = tuple(s.cast(kind) for s in state)
+        ends, out = scan(step, begin, (gates, inside), reverse=suffix.endswith("_reverse"))
+        return out, ends
 
     def _all(self, x: Tensor, states: list[State], inside: Tensor | None) -> tuple[Tensor, State]:
         """All layers; the states at the end, stacked."""

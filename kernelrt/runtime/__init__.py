@@ -5,11 +5,13 @@ from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import (
+    PortBinding,
     PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,
     PreparedOp,
+    PreparedRegion,
     RuntimeVar,
 )
 from kernelrt.runtime.plan import ExecutionPlan
@@ -27,11 +29,13 @@ __all__ = [
     "MemoryReport",
     "OpTiming",
     "PlanProfile",
+    "PortBinding",
     "PreparedBufferView",
     "PreparedCopy",
     "PreparedCustomFunction",
     "PreparedKernel",
     "PreparedOp",
+    "PreparedRegion",
     "RuntimeVar",
     "kernels",
     "prepare",

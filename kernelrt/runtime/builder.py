@@ -15,14 +15,17 @@ from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.kernel_cache import kernels
 from kernelrt.runtime.layout import Layout
 from kernelrt.runtime.ops import (
+    PortBinding,
     PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,
     PreparedOp,
+    PreparedRegion,
     written,
 )
 from kernelrt.runtime.plan import ExecutionPlan, PlanParts
+from kernelrt.runtime.region import check_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -107,6 +110,19 @@ class ExecutionPlanBuilder:
         if size < 0:
             raise PlanBuildError(f"size: expected at least 0 elements, not {size}")
         index = self._layout.add_own(size, dtype)
+        if ast_id is not None:
+            self.map_buffer(ast_id, index)
+        return index
+
+    def add_port(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
+        """Add a buffer of `size` elements that lies elsewhere each time the plan is run.
+
+        A plan with ports is the body of a region (:meth:`add_region`), which binds each of them.
+        """
+        size = whole("size", size)
+        if size < 0:
+            raise PlanBuildError(f"size: expected at least 0 elements, not {size}")
+        index = self._layout.add_port(size, dtype)
         if ast_id is not None:
             self.map_buffer(ast_id, index)
         return index
@@ -234,11 +250,55 @@ class ExecutionPlanBuilder:
             )
         )
 
+    def add_region(
+        self,
+        bodies: Sequence[ExecutionPlan],
+        buffer_indices: Sequence[int],
+        bindings: Iterable[tuple[int, int, int] | tuple[int, int, int, int]],
+        outputs: Sequence[int] = (),
+        *,
+        count: int = 1,
+        dependencies: Iterable[int] = (),
+        **options: Any,
+    ) -> int:
+        """Add a loop over a plan, or a choice between plans. Returns its id.
+
+        Parameters
+        ----------
+        bodies : sequence of ExecutionPlan
+            Plans whose buffers from outside are ports; see :meth:`add_port`. They become part of
+            this plan and cannot be run by themselves any more.
+        buffer_indices : sequence of int
+            This plan's buffers that the region uses.
+        bindings : iterable of tuple
+            For each port (body, port, position in `buffer_indices`), and the bytes by which it
+            moves on in each turn where it does; position -1 is the number of the turn.
+        outputs : sequence of int
+            Positions in `buffer_indices` that are written.
+        count : int
+            How many turns.
+        dependencies : iterable of int
+            Ids of ops that must have run before, beside those that the bytes ask for.
+        **options
+            `copies`, `reverse`, `count_slot`, `condition_slot` and `choice_slot` of a
+            :class:`~kernelrt.runtime.PreparedRegion`.
+        """
+        return self.add_op(
+            PreparedRegion(
+                self._new_id(),
+                tuple(bodies),
+                tuple(buffer_indices),
+                tuple(outputs),
+                tuple(PortBinding(*binding) for binding in bindings),
+                count=count,
+                dependencies=tuple(dependencies),
+                **options,
+            )
+        )
+
     def add_op(self, op: PreparedOp) -> int:
         """Add an operation that is ready as it is. Returns its id."""
-        if not isinstance(
-            op, PreparedKernel | PreparedCopy | PreparedBufferView | PreparedCustomFunction
-        ):
+        if not isinstance(op, PreparedOp):
             raise PlanBuildError(f"op: expected a prepared operation, not {op!r}")
         self._ops.append(op)
         self._next_id = max(self._next_id, op.id + 1)
@@ -334,6 +394,8 @@ class ExecutionPlanBuilder:
             self._check_copy(op)
         elif isinstance(op, PreparedBufferView):
             self._check_view(op)
+        elif isinstance(op, PreparedRegion):
+            check_places(op, self._layout)
 
     def _check_kernel(self, op: PreparedKernel) -> None:
         if op.device != self.device:

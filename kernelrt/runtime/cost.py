@@ -14,6 +14,7 @@ from kernelrt.runtime.ops import (
     PreparedCopy,
     PreparedKernel,
     PreparedOp,
+    PreparedRegion,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ set_thread_costs(
 )
 # For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
 _UNKNOWN_NS = 20_000
+# An hour, which is as good as for ever.
+_MOST_NS = 3_600_000_000_000
 
 
 def largest(dim: Dim) -> int:
@@ -77,4 +80,9 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
         if kernel.code and not (flops or moved or cycles):
             moved = sum(buffer_bytes[i] for i in op.buffer_indices)
         return int(launch_ns(kernel, flops, moved, cycles)) or _UNKNOWN_NS
+    if isinstance(op, PreparedRegion):
+        turns = op.count
+        if turns > 1 and max(op.count_slot, op.condition_slot) >= 0:
+            turns = (turns + 1) // 2  # how many there are turns out at run time
+        return min(turns * sum(b.cost_ns for b in op.bodies) // len(op.bodies), _MOST_NS)
     return _UNKNOWN_NS

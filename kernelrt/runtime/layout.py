@@ -1,4 +1,4 @@
-"""The buffers of a plan while it is built: given ones, the plan's own, and parts of either."""
+"""The buffers of a plan while it is built: given ones, its own, ports, and parts of these."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ class Entry:
         Whether a run that fails must leave the bytes as they were.
     own : Intermediate or None
         Stands for the storage of a buffer that the plan makes.
+    port : bool
+        Whether it has no memory of its own: the region whose body the plan is says where it lies.
     """
 
     size: int
@@ -48,6 +50,7 @@ class Entry:
     byte_offset: int = 0
     protected: bool = False
     own: Intermediate | None = None
+    port: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -71,6 +74,11 @@ class Layout:
         dtype = dt.parse(dtype)
         own = own or Intermediate(size, dtype)
         self.entries.append(Entry(size, dtype, None, own=own))
+        return len(self.entries) - 1
+
+    def add_port(self, size: int, dtype: DType) -> int:
+        """Add a buffer that lies where the region says whose body the plan is."""
+        self.entries.append(Entry(size, dt.parse(dtype), None, port=True))
         return len(self.entries) - 1
 
     def add_part(self, base: int, byte_offset: int, size: int, dtype: DType | None) -> int:
@@ -126,4 +134,5 @@ class Layout:
         if entry.buffer is not None:
             return region_of(entry.buffer)
         root, start = self.root(index)
-        return Region(self.entries[root].own, 0, 0).part(start, entry.nbytes)
+        whole = self.entries[root]
+        return Region(whole.own or whole, 0, 0).part(start, entry.nbytes)

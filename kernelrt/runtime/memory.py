@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
@@ -15,11 +17,16 @@ from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, wri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from kernelrt.dtype import DType
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import PlanParts
 
 __all__ = ["PlanMemory"]
+
+# What the C table holds for a port until a region says where it lies.
+_NOWHERE: Final = ALIGNMENT
+
 
 class PlanMemory:
     """Memory of a plan. Whatever changes it runs in a turn of the plan.
@@ -56,7 +63,13 @@ class PlanMemory:
 
     def region(self, index: int) -> Region:
         """Give the bytes of a buffer."""
+        if self._layout.root_of(index).port:
+            return self._layout.region(index)
         return region_of(self.live(index))
+
+    def address(self, index: int) -> int:
+        """Give the address of a buffer; of a port one that is no address."""
+        return _NOWHERE if self._layout.root_of(index).port else self.live(index).address
 
     def is_lasting(self) -> bool:
         """Whether any of the memory that is written was given to the plan."""
@@ -65,11 +78,23 @@ class PlanMemory:
                   for i in self._written())  # fmt: skip
         return any(entry.buffer is not None for entry in wholes)
 
-    def arrays(self, index: int) -> list[Any]:
-        """Give the arrays that the custom function at `index` gets; renewed by a rebind."""
+    def arrays(self, index: int, place: Callable[[int, int], tuple[int, object]]) -> list[Any]:
+        """Give the arrays that the custom function at `index` gets; renewed by a rebind.
+
+        Those of ports are made anew each time, where `place` says that they lie now.
+        """
         found = self._arrays.get(index)
         if found is None:
-            found = self._arrays[index] = _arrays_of(self._ops[index], self.buffers)
+            found = self._arrays[index] = self._arrays_of(index, self.buffers)
+        op = self._ops[index]
+        ports = [(at, b) for at, b in enumerate(op.buffer_indices) if self._layout.root_of(b).port]
+        if not ports:
+            return found
+        found = list(found)
+        for at, b in ports:
+            entry = self._layout.entries[b]
+            window = _Window(*place(index, at), entry.size, entry.dtype, at in op.output_indices)
+            found[at] = np.asarray(window)
         return found
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
@@ -78,13 +103,14 @@ class PlanMemory:
         Another buffer over the same memory is not meant: the next time it may lie elsewhere.
         """
         here = self.region(index)
+        port = self._layout.root_of(index).port
         found = [
             (op, slot, self.region(i).start - here.start)
             for i in self._parts_of(index)
             for op, slot in self._uses_of(i)
         ]
         seen = any(here.meets(self.region(i)) for i in self._seen_by_functions)
-        return () if seen else tuple(sorted(found))
+        return () if seen and not port else tuple(sorted(found))
 
     # ---- Exchanging
 
@@ -134,11 +160,11 @@ class PlanMemory:
             What has to be set when the table has them; nothing is before.
         """
         buffers = [new.get(i, buffer) for i, buffer in enumerate(self.buffers)]
-        arrays = {i: _arrays_of(self._ops[i], buffers) for i in self._arrays}
+        arrays = {i: self._arrays_of(i, buffers) for i in self._arrays}
         attributes: list[tuple[object, str, object]] = [
             (self, "_layout", layout),
             (self, "buffers", buffers),
-            (self, "_holds", _holds_of(buffers)),
+            (self, "_holds", self._holds_of(buffers)),
             (self, "_arrays", arrays),
         ]
         return [(op, slot, new[i].address) for op, slot, i in self._uses() if i in new], attributes
@@ -240,7 +266,32 @@ class PlanMemory:
         self._renew_holds()
 
     def _renew_holds(self) -> None:
-        self._holds = _holds_of(self.buffers)
+        self._holds = self._holds_of(self.buffers)
+
+    def _arrays_of(self, index: int, buffers: Sequence[Buffer | None]) -> list[Any]:
+        op = self._ops[index]
+        if not isinstance(op, PreparedCustomFunction):
+            raise PlanBuildError(f"{op.label} calls no custom function")
+        arrays: list[Any] = []
+        for position, b in enumerate(op.buffer_indices):
+            if self._layout.root_of(b).port:
+                arrays.append(None)
+                continue
+            array = _alive(buffers[b], b).raw()
+            if position not in op.output_indices:
+                array = array.view()
+                array.flags.writeable = False
+            arrays.append(array)
+        return arrays
+
+    def _holds_of(self, buffers: Sequence[Buffer | None]) -> list[memoryview]:
+        """Hold all memory; a port has none, and its buffer never gets any."""
+        storages = {
+            id(b.storage): b.storage
+            for i, b in enumerate(buffers)
+            if b is not None and not self._layout.root_of(i).port
+        }
+        return [storage.hold() for storage in storages.values()]
 
     def _uses(self) -> Iterable[tuple[int, int, int]]:
         """Yield op, slot and buffer index of every address in the C table."""
@@ -264,27 +315,25 @@ class PlanMemory:
         return {b for op in self._ops for b in written(op)}
 
 
-def _holds_of(buffers: Sequence[Buffer | None]) -> list[memoryview]:
-    storages = {id(b.storage): b.storage for b in buffers if b is not None}
-    return [storage.hold() for storage in storages.values()]
-
-
 def _is_told_arrays(op: PreparedOp) -> bool:
     """Whether an op is given arrays that were made before it runs."""
     return isinstance(op, PreparedCustomFunction) and not isinstance(op, PreparedForeignCall)
 
 
-def _arrays_of(op: PreparedOp, buffers: Sequence[Buffer | None]) -> list[Any]:
-    if not isinstance(op, PreparedCustomFunction):
-        raise PlanBuildError(f"{op.label} calls no custom function")
-    arrays = []
-    for position, b in enumerate(op.buffer_indices):
-        array = _alive(buffers[b], b).raw()
-        if position not in op.output_indices:
-            array = array.view()
-            array.flags.writeable = False
-        arrays.append(array)
-    return arrays
+class _Window:
+    """Memory at an address as NumPy takes it, which keeps alive what owns it."""
+
+    def __init__(
+        self, address: int, owner: object, size: int, dtype: DType, writable: bool
+    ) -> None:
+        self.owner = owner
+        numpy = np.dtype(np.uint16) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": numpy.str,
+            "data": (address, not writable),
+        }
 
 
 def _alive(buffer: Buffer | None, index: int) -> Buffer:

@@ -11,6 +11,7 @@ from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
 from kernelrt.ir import UOp
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.size import plain
+from kernelrt.runtime.region import check_region
 from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import ExecutionPlan
 
 __all__ = [
+    "PortBinding",
     "PreparedBufferView",
     "PreparedCopy",
     "PreparedCustomFunction",
     "PreparedKernel",
     "PreparedOp",
+    "PreparedRegion",
     "RuntimeVar",
+    "can_fail",
     "read",
     "read_slots",
     "written",
@@ -347,7 +351,127 @@ class PreparedCustomFunction:
         return f"function {name!r} (op {self.id})"
 
 
-PreparedOp = PreparedKernel | PreparedCopy | PreparedBufferView | PreparedCustomFunction
+class PortBinding(NamedTuple):
+    """Where a port of a region's body lies.
+
+    Attributes
+    ----------
+    body : int
+        Which body.
+    buffer : int
+        The port, by its index in the plan that is the body.
+    slot : int
+        Where in the region's `buffer_indices` stands what it lies in; -1: the port is an int64 that
+        has the number of the turn.
+    stride : int
+        Bytes by which it lies further on in each turn.
+    """
+
+    body: int
+    buffer: int
+    slot: int
+    stride: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class PreparedRegion:
+    """Plans that are run as one operation: a loop over a body, or one of several bodies.
+
+    Attributes
+    ----------
+    id : int
+        Names the op in dependencies.
+    bodies : tuple of ExecutionPlan
+        What is run. They have no Variables, and write to ports and to memory of their own alone.
+        Each is the body of one region; a plan that is one already is copied.
+    buffer_indices : tuple of int
+        The plan's buffers that bodies and the region itself read and write.
+    output_indices : tuple of int
+        Positions in `buffer_indices` that are written, also where they are read later on.
+    bindings : tuple of PortBinding
+        One for each port of each body.
+    copies : tuple of (int, int, int)
+        Positions in `buffer_indices` from the second of which so many bytes are copied to the
+        first, before the first turn, and also where no turn is run.
+    count : int
+        How many turns, at most.
+    reverse : bool
+        Whether turns are numbered down to 0, and not up from 0.
+    count_slot : int
+        Position of an int64 that says how many turns, within 0 to `count`; -1 for none.
+    condition_slot : int
+        Position of a bool; a turn begins only where it holds. -1 for none.
+    choice_slot : int
+        Position of an int64 that says which body, the nearest that there is; -1 for none.
+    may_fail : bool
+        Whether a run may end there; found by itself.
+    origins : tuple of Origin
+        The user's lines and layers that it computes.
+    dependencies : tuple of int
+        Ids of ops that must have run before.
+
+    Raises
+    ------
+    PlanBuildError
+        The parts do not fit together.
+    """
+
+    id: int
+    bodies: tuple[ExecutionPlan, ...]
+    buffer_indices: tuple[int, ...]
+    output_indices: tuple[int, ...]
+    bindings: tuple[PortBinding, ...]
+    copies: tuple[tuple[int, int, int], ...] = ()
+    count: int = 1
+    reverse: bool = False
+    count_slot: int = -1
+    condition_slot: int = -1
+    choice_slot: int = -1
+    may_fail: bool = False
+    origins: tuple[Origin, ...] = ()
+    dependencies: tuple[int, ...] = ()
+    _place: _Place = field(default_factory=_Place, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.count = whole(f"{self.label}: count", self.count)
+        check_region(self)
+        self.may_fail |= any(can_fail(op) for body in self.bodies for op in body.prepared_ops)
+
+    def given(self) -> list[Region]:
+        """The bytes of all buffers that were given to its bodies, which only read them."""
+        return [region for body in self.bodies for region in body.given()]
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it runs one of several bodies, and not one again and again."""
+        return len(self.bodies) > 1 and self.count == 1
+
+    @property
+    def label(self) -> str:
+        """What errors call this op."""
+        if self.is_choice:
+            return f"choice among {len(self.bodies)} (op {self.id})"
+        most = "up to " if max(self.count_slot, self.condition_slot) >= 0 else ""
+        return f"loop of {most}{self.count} turns (op {self.id})"
+
+    @property
+    def title(self) -> str:
+        """What it computes, for people: layers, operations, lines; else its label."""
+        return summary(self.origins) or self.label
+
+
+PreparedOp = (
+    PreparedKernel | PreparedCopy | PreparedBufferView | PreparedCustomFunction | PreparedRegion
+)
+
+
+def can_fail(op: PreparedOp) -> bool:
+    """Whether a run may end at `op`."""
+    if isinstance(op, PreparedKernel):
+        return op.kernel.may_fail
+    if isinstance(op, PreparedRegion):
+        return op.may_fail
+    return isinstance(op, PreparedCustomFunction)
 
 
 def written(op: PreparedOp) -> Sequence[int]:

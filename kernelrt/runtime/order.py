@@ -13,9 +13,10 @@ from kernelrt.runtime.cost import largest
 from kernelrt.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
-    PreparedCustomFunction,
     PreparedKernel,
     PreparedOp,
+    PreparedRegion,
+    can_fail,
     read,
     read_slots,
     written,
@@ -42,13 +43,6 @@ __all__ = [
     "unwritten",
     "verify",
 ]
-
-
-def can_fail(op: PreparedOp) -> bool:
-    """Whether a run may end at `op`."""
-    if isinstance(op, PreparedKernel):
-        return op.kernel.may_fail
-    return isinstance(op, PreparedCustomFunction)
 
 
 def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
@@ -116,7 +110,10 @@ def verify(
     steps = [
         replace(
             _access(op, layout),
-            reads=[_reached(op, position, layout) for position, _ in read_slots(op)],
+            reads=[
+                *(_reached(op, position, layout) for position, _ in read_slots(op)),
+                *_read_by_bodies(op),
+            ],
             writes=[_reached(op, position, layout) for position in op.output_indices],
         )
         for op in ops
@@ -188,11 +185,16 @@ def lasting(op: PreparedOp, layout: Layout) -> list[int]:
 
 def _access(op: PreparedOp, layout: Layout) -> Access:
     return Access(
-        [_touched(op, b, layout) for b in read(op)],
+        [*(_touched(op, b, layout) for b in read(op)), *_read_by_bodies(op)],
         [_touched(op, b, layout) for b in written(op)],
         can_fail(op),
         bool(lasting(op, layout)),
     )
+
+
+def _read_by_bodies(op: PreparedOp) -> list[Region]:
+    """The bytes of buffers that were given to bodies of a region: they are only read."""
+    return op.given() if isinstance(op, PreparedRegion) else []
 
 
 def _touched(op: PreparedOp, index: int, layout: Layout) -> Region:

@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from kernelrt._dispatch import PlanCore
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime import preparation, report, table
+from kernelrt.runtime.accessors import PlanAccessors, PlanParts
 from kernelrt.runtime.memory import PlanMemory
-from kernelrt.runtime.ops import PreparedKernel, PreparedOp
+from kernelrt.runtime.ops import PreparedKernel, PreparedRegion
 from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from kernelrt._dispatch import Bindings, Exchanges, OpTuple
+    from kernelrt._dispatch import Bindings, Exchanges, OpTuple, PlanCore
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
-    from kernelrt.runtime.ops import RuntimeVar
+    from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.profiler import KernelProfile
-    from kernelrt.schedule.types import Decision, Intermediate
 
 __all__ = ["ExecutionPlan", "PlanParts"]
 
 _NOTHING: Bindings = ((), (), (), ())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanParts:
-    """Everything a plan is made of, checked and in execution order."""
-
-    device: str
-    layout: Layout
-    ops: list[PreparedOp]
-    deps: list[tuple[int, ...]]
-    outputs: list[int]
-    ast_map: dict[Hashable, int]
-    places: dict[Intermediate, int]
-    arena_size: int
-    decisions: tuple[Decision, ...] = ()
-
-
-class ExecutionPlan(PlanCore):
+class ExecutionPlan(PlanAccessors):
     """A finished plan: flat tables in C, and the objects that tell what is in them.
 
     Made by :class:`~kernelrt.runtime.builder.ExecutionPlanBuilder` or
@@ -57,7 +41,9 @@ class ExecutionPlan(PlanCore):
 
     def __init__(self, parts: PlanParts) -> None:
         ids = [op.id for op in parts.ops]
-        self._ops: list[PreparedOp] = [
+        if any(isinstance(op, PreparedRegion) for op in parts.ops):
+            parts = replace(parts, ops=[_with_own_bodies(op) for op in parts.ops])
+        self._ops = [
             replace(op, dependencies=tuple(ids[d] for d in deps))
             for op, deps in zip(parts.ops, parts.deps, strict=True)
         ]
@@ -66,109 +52,16 @@ class ExecutionPlan(PlanCore):
         self._table = VariableTable(self._ops)
         self._values = dict(self._table.initial)
         super().__init__(self._rows())
-        self._need_stack_of(op.kernel for op in self._ops if isinstance(op, PreparedKernel))
+        self._need_stack_of(op.kernel for op in self.prepared_kernels)
         if not self._memory.is_lasting():
             self.keep_to_own_memory()
         self._prepares = False
         mine = weakref.ref(self)
+        self._host: weakref.ref[ExecutionPlan] | None = None
+        for body in self.bodies:
+            body._host = mine  # noqa: SLF001 - of the same class
         for i, op in enumerate(self._ops):
             op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the op's place is here
-
-    # ---- What the plan is made of
-
-    @property
-    def preparation(self) -> ExecutionPlan | None:
-        """Computes what stays the same from run to run: before the first, and when it changed."""
-        found, _ = self._prepared_by
-        return found if isinstance(found, ExecutionPlan) else None
-
-    @property
-    def device(self) -> str:
-        """Name of the device that runs the plan."""
-        return self._parts.device
-
-    @property
-    def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers, by index. Raises PlanReleasedError where some were released."""
-        buffers = self._memory.buffers
-        if any(b is None for b in buffers):
-            raise PlanReleasedError("the plan's buffers were released")
-        return tuple(b for b in buffers if b is not None)
-
-    def buffer_at(self, index: int) -> Buffer | None:
-        """Give the buffer at `index`; None where there is none or it was released."""
-        buffers = self._memory.buffers
-        return buffers[index] if 0 <= index < len(buffers) else None
-
-    def buffer(self, ast_id: Hashable) -> Buffer | None:
-        """Give the buffer that stands for `ast_id`; None where there is none."""
-        index = self.buffer_index(ast_id)
-        return None if index is None else self.buffer_at(index)
-
-    def buffer_index(self, ast_id: Hashable) -> int | None:
-        """Give the index of the buffer that stands for `ast_id`; None where there is none."""
-        return self._parts.ast_map.get(ast_id)
-
-    @property
-    def ast_to_buffer_map(self) -> dict[Hashable, int]:
-        """From what a buffer stands for (a BUFFER node) to its index."""
-        return dict(self._parts.ast_map)
-
-    @property
-    def num_outputs(self) -> int:
-        """How many outputs there are."""
-        return len(self._parts.outputs)
-
-    @property
-    def output_buffer_idx(self) -> int | None:
-        """Index of the first output; None where there is none."""
-        return self._parts.outputs[0] if self._parts.outputs else None
-
-    @property
-    def output_buffer(self) -> Buffer | None:
-        """The first output; None where there is none, or it was released."""
-        return self.output_buffer_at(0)
-
-    def output_buffer_at(self, i: int) -> Buffer | None:
-        """Give output `i`; None where there is none, or it was released."""
-        outputs = self._parts.outputs
-        return self.buffer_at(outputs[i]) if 0 <= i < len(outputs) else None
-
-    @property
-    def output_buffers(self) -> tuple[Buffer, ...]:
-        """All outputs that were not released, in order."""
-        found = (self.buffer_at(i) for i in self._parts.outputs)
-        return tuple(b for b in found if b is not None)
-
-    @property
-    def output_indices(self) -> tuple[int, ...]:
-        """Indices of the outputs, in order."""
-        return tuple(self._parts.outputs)
-
-    @property
-    def prepared_ops(self) -> tuple[PreparedOp, ...]:
-        """All operations in execution order, with all their dependencies."""
-        return tuple(self._ops)
-
-    @property
-    def prepared_kernels(self) -> tuple[PreparedKernel, ...]:
-        """The operations that launch kernels."""
-        return tuple(op for op in self._ops if isinstance(op, PreparedKernel))
-
-    @property
-    def kernels(self) -> tuple[CachedKernel, ...]:
-        """The compiled kernels, each once, in order of first launch."""
-        return tuple(dict.fromkeys(op.kernel for op in self.prepared_kernels))
-
-    @property
-    def variables(self) -> dict[str, RuntimeVar]:
-        """The variables that an execution may set, by name."""
-        return dict(self._table.variables)
-
-    @property
-    def values(self) -> dict[str, int]:
-        """Current values of the variables."""
-        return dict(self._values)
 
     # ---- Running
 
@@ -262,15 +155,15 @@ class ExecutionPlan(PlanCore):
         return (), values, chunks, ((self, "_values", merged),)
 
     def profiles_of(
-        self, raw: list[tuple[int, int, int, int]], updates: Mapping[str, int] | None = None
+        self, raw: list[tuple[int, int, int, int, int]], updates: Mapping[str, int] | None = None
     ) -> list[KernelProfile]:
         """What the samples of a run say of each kernel.
 
         Parameters
         ----------
         raw : list of tuple
-            For each op when it began, how long it took (both in ns), on which worker it ran, and
-            in how many chunks.
+            For each op when it began, how long it took (both in ns), on which worker it ran, in
+            how many chunks, and how often; behind these, those of bodies of regions.
         updates : mapping, optional
             Values of Variables that were others than the plan's own.
         """
@@ -295,6 +188,13 @@ class ExecutionPlan(PlanCore):
         """
         if self._prepares:
             raise PlanBuildError("it prepares values for another plan; rebind the buffer there")
+        if self.bodies and self.buffer_at(index) is not None:
+            here = self._memory.region(index)
+            if any(here.meets(there) for body in self.bodies for there in body.given()):
+                raise PlanBuildError(
+                    f"index: buffer {index} was also given to a body of a region; let the body "
+                    "read it through a port"
+                )
 
         def bind() -> Bindings:
             layout, new = self._memory.plan_rebind(index, buffer)
@@ -316,13 +216,29 @@ class ExecutionPlan(PlanCore):
         made._prepares = True  # noqa: SLF001
         return [(self, "_prepared_by", (made, preparation.sources_in(made._memory)))]  # noqa: SLF001
 
-    def _over(self, layout: Layout) -> Self:
-        """Make a plan of the same operations over other memory, with the same values."""
-        made = type(self)(replace(self._parts, layout=layout))
+    def _over(self, layout: Layout, places: Mapping[int, Buffer] | None = None) -> Self:
+        """Make a plan of the same operations over other memory, with the same values.
+
+        Bodies of regions are made anew. What they read within buffers that go to `places` they read
+        there.
+        """
+        parts = replace(self._parts, layout=layout)
+        if self.bodies:
+            parts = replace(parts, ops=[self._moved_bodies(op, places or {}) for op in parts.ops])
+        made = type(self)(parts)
         if self.max_threads is not None:
             made.set_threads(self.max_threads)
         made.set_with(lambda: made._bind(self._values))  # noqa: SLF001 - of the same class
         return made
+
+    def _moved_bodies(self, op: PreparedOp, places: Mapping[int, Buffer]) -> PreparedOp:
+        if not isinstance(op, PreparedRegion):
+            return op
+        made = []
+        for body in op.bodies:
+            theirs = body._memory.following(self._memory, places)  # noqa: SLF001
+            made.append(body._over(body._parts.layout.moved(theirs), theirs))  # noqa: SLF001
+        return replace(op, bodies=tuple(made))
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List where the C table points into a buffer: op, slot, and byte offset from its start.
@@ -331,10 +247,6 @@ class ExecutionPlan(PlanCore):
         the old ones back. Empty where a custom function uses the buffer.
         """
         return self._memory.sites(index)
-
-    def owns(self, index: int) -> bool:
-        """Whether the buffer at `index` is the plan's own memory, and not what was given to it."""
-        return self._parts.layout.root_of(index).buffer is None
 
     def replicate(self) -> Self:
         """Make a second plan that shares code and whatever is only read.
@@ -356,7 +268,7 @@ class ExecutionPlan(PlanCore):
             return _NOTHING
 
         self.set_with(take)
-        twin = self._over(self._parts.layout.moved(places))
+        twin = self._over(self._parts.layout.moved(places), places)
         for i, content in outputs.items():
             if self.owns(i):
                 twin.buffers[i].content()[...] = content
@@ -401,31 +313,47 @@ class ExecutionPlan(PlanCore):
                     f"{old.entry_point!r} on {old.device}"
                 )
         self._need_stack_of(kernels.values())
-        changed: list[int] = []
+        changed = 0
 
         def take() -> Exchanges:
-            ops = list(self._ops)
-            parts = list(self._parts.ops)
-            attributes: list[tuple[object, str, object]] = []
-            for i, (op, part) in enumerate(zip(self._ops, self._parts.ops, strict=True)):
-                if not isinstance(op, PreparedKernel) or not isinstance(part, PreparedKernel):
-                    continue
-                new = kernels.get(op.kernel, op.kernel)
-                if new is not op.kernel:
-                    moved = replace(op, kernel=new)
-                    moved.check_lent(self._memory.region)
-                    ops[i], parts[i] = moved, replace(part, kernel=new)
-                    attributes.append((op, "kernel", new))
-                    changed.append(i)
-            attributes += [
-                (self, "_parts", replace(self._parts, ops=parts)),
-                (self, "_table", VariableTable(ops)),
-            ]
-            rows = table.launches(self._parts, {i: ops[i] for i in changed}, self._values)
-            return rows, attributes
+            nonlocal changed
+            within = [(body, *body._exchanges(kernels)) for body in self._all_bodies()]  # noqa: SLF001
+            own, changed = self._exchanges(kernels)
+            for body, theirs, count in within:
+                body.exchange_within(theirs)
+                changed += count
+            return own
 
         self.exchange_with(take)
-        return len(changed)
+        return changed
+
+    def _all_bodies(self) -> Iterable[ExecutionPlan]:
+        for body in self.bodies:
+            yield body
+            yield from body._all_bodies()  # noqa: SLF001 - of the same class
+
+    def _exchanges(self, kernels: Mapping[CachedKernel, CachedKernel]) -> tuple[Exchanges, int]:
+        """What changes in the table, and in how many places. Runs in a turn of the plan."""
+        ops = list(self._ops)
+        parts = list(self._parts.ops)
+        attributes: list[tuple[object, str, object]] = []
+        changed: list[int] = []
+        for i, (op, part) in enumerate(zip(self._ops, self._parts.ops, strict=True)):
+            if not isinstance(op, PreparedKernel) or not isinstance(part, PreparedKernel):
+                continue
+            new = kernels.get(op.kernel, op.kernel)
+            if new is not op.kernel:
+                moved = replace(op, kernel=new)
+                moved.check_lent(self._memory.region)
+                ops[i], parts[i] = moved, replace(part, kernel=new)
+                attributes.append((op, "kernel", new))
+                changed.append(i)
+        attributes += [
+            (self, "_parts", replace(self._parts, ops=parts)),
+            (self, "_table", VariableTable(ops)),
+        ]
+        rows = table.launches(self._parts, {i: ops[i] for i in changed}, self._values)
+        return (rows, attributes), len(changed)
 
     def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
         if most := max((kernel.stack_bytes for kernel in kernels), default=0):
@@ -456,6 +384,8 @@ class ExecutionPlan(PlanCore):
     ) -> int:
         self.release()
         dropped = self._memory.drop(keep)
+        for body in self.bodies:
+            dropped += body._memory.drop(lambda _: False)  # noqa: SLF001 - released with this one
         for ident in dropped:
             if remove_fn is not None:
                 remove_fn(ident)
@@ -482,10 +412,26 @@ class ExecutionPlan(PlanCore):
             plan = mine()
             return {} if plan is None else plan._values  # noqa: SLF001 - of the same class
 
-        return table.rows(self._parts, self._ops, self._memory, self._table, values)
+        def place(op: int, slot: int) -> tuple[int, object]:
+            plan = mine()
+            if plan is None:
+                raise PlanReleasedError("the plan is gone")
+            return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
+
+        return table.rows(self._parts, self._ops, self._memory, self._table, values, place)
+
+    def _outermost(self) -> ExecutionPlan:
+        """The plan that runs this one as a body, or as a body of a body; else itself."""
+        host = None if self._host is None else self._host()
+        return self if host is None else host._outermost()  # noqa: SLF001
 
     def _op_name(self, op: int) -> str:
         return self._ops[op].label
+
+    def _turn_name(self, op: int, turn: int) -> str | None:
+        region = self._ops[op]
+        is_loop = isinstance(region, PreparedRegion) and not region.is_choice
+        return f"turn {turn} of the {region.label}" if is_loop else None
 
     def _index_error(
         self, op: int, status_word: int
@@ -494,3 +440,14 @@ class ExecutionPlan(PlanCore):
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)
         return report.index_error(launch, status_word, self._values, self.buffers)
+
+
+def _with_own_bodies(op: PreparedOp) -> PreparedOp:
+    """Copy the bodies of a region that belong to another plan already."""
+    if not isinstance(op, PreparedRegion) or not any(body.is_body for body in op.bodies):
+        return op
+    own = [
+        body._over(body._parts.layout) if body.is_body else body  # noqa: SLF001
+        for body in op.bodies
+    ]
+    return replace(op, bodies=tuple(own))

@@ -8,12 +8,13 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
 from kernelrt.ir.foreign import is_host_call
+from kernelrt.ir.region import Port
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.foreign import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
-from kernelrt.runtime.ops import PreparedKernel
+from kernelrt.runtime.ops import PortBinding, PreparedKernel, PreparedRegion
 from kernelrt.runtime.routines import numbers_of
-from kernelrt.schedule.types import Intermediate, KernelItem, Part, Schedule
+from kernelrt.schedule.types import Intermediate, KernelItem, Part, RegionItem, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,18 +64,24 @@ def prepare(
     OutOfMemoryError
         Buffers do not fit memory.
     """
+    asts = list(dict.fromkeys(k.ast for k in schedule.kernels if not is_host_call(k.ast)))
+    compiled = dict(zip(asts, cache.get_many(asts, device), strict=True))
+    return _assembled(schedule, device, compiled, fixedvars or {}, values or {})
+
+
+def _assembled(
+    schedule: Schedule,
+    device: str,
+    compiled: Mapping[UOp, CachedKernel],
+    fixed: Mapping[str, int],
+    first: Mapping[str, int],
+) -> ExecutionPlan:
     builder = _Assembler(device)
-    asts = [
-        item.ast for item in schedule.items
-        if isinstance(item, KernelItem) and not is_host_call(item.ast)
-    ]  # fmt: skip
-    compiled = iter(cache.get_many(asts, device))
-    fixed, first = fixedvars or {}, values or {}
     for item in schedule.items:
         if isinstance(item, KernelItem) and is_host_call(item.ast):
             builder.call(item)
         elif isinstance(item, KernelItem):
-            kernel = next(compiled)
+            kernel = compiled[item.ast]
             names = {*kernel.var_names, *(v.arg[0] for v in kernel.vars)}
             builder.launch(
                 item,
@@ -82,6 +89,9 @@ def prepare(
                 {n: v for n, v in fixed.items() if n in names} | numbers_of(kernel),
                 {n: v for n, v in first.items() if n in names and n not in fixed},
             )
+        elif isinstance(item, RegionItem):
+            bodies = tuple(_assembled(b, device, compiled, fixed, first) for b in item.bodies)
+            builder.repeat(item, bodies)
         else:
             builder.add_copy(builder.index(item.dst), builder.index(item.src), item.nbytes)
     builder.set_output_buffers([builder.index(node) for node in schedule.outputs])
@@ -106,6 +116,23 @@ class _Assembler(ExecutionPlanBuilder):
             )
         )
 
+    def repeat(self, item: RegionItem, bodies: tuple[ExecutionPlan, ...]) -> None:
+        """Add a run of plans that were made for the bodies of `item`."""
+        buffers = tuple(self.index(b) for b in item.buffers)
+        bindings = []
+        for use in item.ports:
+            index = bodies[use.body].buffer_index(use.port)
+            if index is not None:  # else nothing of it is left in the body
+                bindings.append(PortBinding(use.body, index, use.slot, use.stride))
+        nbytes = [self._layout.entries[b].nbytes for b in buffers]
+        copies = tuple((to, source, nbytes[to]) for to, source in item.copies)
+        run = PreparedRegion(
+            self._new_id(), bodies, buffers, item.writes, tuple(bindings), copies, item.turns,
+            item.reverse, item.count_slot, item.condition_slot, item.choice_slot, item.may_fail,
+            item.origins,
+        )  # fmt: skip
+        self.add_op(run)
+
     def call(self, item: KernelItem) -> None:
         """Add the call of a Python function."""
         self.add_op(host_call(self._new_id(), item, [self.index(b) for b in item.buffers]))
@@ -119,6 +146,10 @@ class _Assembler(ExecutionPlanBuilder):
             raise PlanBuildError(f"expected a BUFFER node, not {node!r}")
         if isinstance(node.arg, Intermediate):
             index = self._layout.add_own(node.arg.size, node.arg.dtype, node.arg)
+            self.map_buffer(node, index)
+            return index
+        if isinstance(node.arg, Port):
+            index = self._layout.add_port(node.arg.size, node.dtype)
             self.map_buffer(node, index)
             return index
         if isinstance(node.arg, Part):

@@ -44,6 +44,11 @@ class KernelProfile:
     expected : float
         Seconds that the cost model expects of one core; see :mod:`kernelrt.device.costs`. 0 where
         nothing is known of the kernel.
+    runs : int
+        How often it was launched: more than once in a loop. Times, operations and bytes are those
+        of all of these.
+    region : int or None
+        Id of the plan's op that it ran in, where that is a loop or a choice.
     """
 
     kernel: CachedKernel
@@ -58,6 +63,8 @@ class KernelProfile:
     worker: int = 0
     origins: tuple[Origin, ...] = ()
     expected: float = 0.0
+    runs: int = 1
+    region: int | None = None
 
     @property
     def title(self) -> str:
@@ -103,7 +110,7 @@ def table(profiles: Sequence[KernelProfile], *, limit: int | None = None) -> str
     for profile in profiles:
         row = rows.setdefault(profile.kernel.entry_point, _Row())
         row.origins |= dict.fromkeys(profile.origins)
-        row.calls += 1
+        row.calls += profile.runs
         row.elapsed += profile.elapsed
         row.flops += profile.flops
         row.bytes += profile.bytes
@@ -127,7 +134,8 @@ def table(profiles: Sequence[KernelProfile], *, limit: int | None = None) -> str
             f"{row.elapsed / whole:>5.1%}  {row.flops / seconds / 1e9:>7.1f}  "
             f"{row.bytes / seconds / 1e9:>6.1f}"
         )
-    lines.append(f"{'total':<{width}}  {len(profiles):>7}  {_time(total(profiles)):>10}")
+    calls = sum(p.runs for p in profiles)
+    lines.append(f"{'total':<{width}}  {calls:>7}  {_time(total(profiles)):>10}")
     return "\n".join(lines)
 
 

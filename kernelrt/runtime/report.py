@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
@@ -13,14 +14,19 @@ from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
 from kernelrt.ir.terms import render
 from kernelrt.runtime.cost import estimate_ns, launch_ns
-from kernelrt.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
+from kernelrt.runtime.ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedKernel,
+    PreparedRegion,
+)
 from kernelrt.runtime.profiler import KernelProfile
 from kernelrt.runtime.sizes import evaluate
 from kernelrt.schedule.arena import most_alive
 from kernelrt.schedule.hazards import waves
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.runtime.ops import PreparedOp
@@ -38,7 +44,8 @@ class MemoryReport:
     arena : int
         The block that intermediates share.
     peak : int
-        All that the plan allocates: the arena, and buffers of their own, such as outputs.
+        All that the plan allocates: the arena, buffers of their own, such as outputs, and what
+        bodies of regions allocate.
     requested : int
         What the intermediates in the arena would take side by side.
     reused : int
@@ -66,6 +73,7 @@ def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
     own = {e.own: e.nbytes for e in layout.entries if e.own is not None}
     requested = sum(n for o, n in own.items() if o in parts.places)
     apart = sum(n for o, n in own.items() if o not in parts.places)
+    apart += sum(b.memory.peak for op in ops if isinstance(op, PreparedRegion) for b in op.bodies)
     return MemoryReport(
         arena=parts.arena_size,
         peak=parts.arena_size + apart,
@@ -149,12 +157,19 @@ def summary(plan: ExecutionPlan, parts: PlanParts) -> str:
     """Describe a plan in one line."""
     ops = plan.prepared_ops
     kernels = sum(isinstance(op, PreparedKernel) for op in ops)
-    text = f"<ExecutionPlan of {len(ops)} ops ({kernels} kernels) on {parts.device}"
+    within = sum(_launches(body) for body in plan.bodies)
+    kinds = f"{kernels} kernels" + (f", {within} in bodies" if within else "")
+    text = f"<ExecutionPlan of {len(ops)} ops ({kinds}) on {parts.device}"
     text += f", {len(parts.layout.entries)} buffers, {_bytes(plan.memory.peak)} of its own"
     if plan.variables:
         bounds = (f"{v.name}={v.min_val}..{v.max_val}" for v in plan.variables.values())
         text += f", {', '.join(bounds)}"
     return text + (", released>" if plan.released else ">")
+
+
+def _launches(plan: ExecutionPlan) -> int:
+    """How many ops of a plan, and of the bodies of its regions, launch kernels."""
+    return len(plan.prepared_kernels) + sum(_launches(body) for body in plan.bodies)
 
 
 def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
@@ -167,7 +182,7 @@ def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
     nbytes = [e.nbytes for e in parts.layout.entries]
     for depth, wave in enumerate(waves(parts.deps)):
         lines.append(f"wave {depth}")
-        lines += [f"  {_line(ops[i], nbytes)}" for i in wave]
+        lines += [f"  {line}" for i in wave for line in _lines(ops[i], nbytes)]
     lines.append("buffers")
     lines += [f"  {_entry(i, parts)}" for i in range(len(parts.layout.entries))]
     lines.append(f"outputs: {', '.join(map(str, parts.outputs)) or 'none'}")
@@ -178,6 +193,18 @@ def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
     return "\n".join(lines)
 
 
+def _lines(op: PreparedOp, nbytes: Sequence[int]) -> list[str]:
+    """Describe an op, and indented below it the ops of its bodies."""
+    lines = [_line(op, nbytes)]
+    if isinstance(op, PreparedRegion):
+        for number, body in enumerate(op.bodies):
+            if len(op.bodies) > 1:
+                lines.append(f"  body {number}")
+            sizes = [body.port(i).nbytes for i in range(len(body.buffers))]
+            lines += [f"    {line}" for each in body.prepared_ops for line in _lines(each, sizes)]
+    return lines
+
+
 def _line(op: PreparedOp, nbytes: Sequence[int]) -> str:
     outs = [str(op.buffer_indices[i]) for i in op.output_indices]
     ins = [str(b) for i, b in enumerate(op.buffer_indices) if i not in op.output_indices]
@@ -186,7 +213,7 @@ def _line(op: PreparedOp, nbytes: Sequence[int]) -> str:
         part, base = op.buffer_indices
         flow = f"{part} is bytes {op.byte_offset} to {op.byte_offset + op.nbytes} of {base}"
     text = f"{op.label}: {flow}"
-    if isinstance(op, PreparedKernel) and op.origins:
+    if isinstance(op, PreparedKernel | PreparedRegion) and op.origins:
         text = f"{op.label}, {op.title}: {flow}"
     if isinstance(op, PreparedCopy):
         size = op.nbytes
@@ -209,6 +236,8 @@ def _entry(index: int, parts: PlanParts) -> str:
         text += f", part of {entry.base} at byte {entry.byte_offset}"
     elif entry.buffer is not None:
         text += ", given"
+    elif entry.port:
+        text += ", a port"
     elif entry.own in parts.places:
         text += f", arena at byte {parts.places[entry.own]}"
     else:
@@ -225,17 +254,31 @@ def _bytes(n: int) -> str:
 
 def profiles(
     ops: Sequence[PreparedOp],
-    samples: Sequence[tuple[int, int, int, int]],
+    samples: Iterable[tuple[int, int, int, int, int]],
     values: Mapping[str, int],
 ) -> list[KernelProfile]:
-    """What samples say of each kernel, where the Variables had these values."""
+    """What samples say of each kernel, where the Variables had these values.
+
+    Kernels of bodies come behind those of the plan.
+    """
+    return _profiles(ops, iter(samples), values, None)
+
+
+def _profiles(
+    ops: Sequence[PreparedOp],
+    samples: Iterator[tuple[int, int, int, int, int]],
+    values: Mapping[str, int],
+    region: int | None,
+) -> list[KernelProfile]:
     out = []
-    for op, (start, elapsed, worker, chunks) in zip(ops, samples, strict=True):
+    own = islice(samples, len(ops))
+    for op, (start, elapsed, worker, chunks, runs) in zip(ops, own, strict=True):
         if not isinstance(op, PreparedKernel):
             continue
         known = {**values, **op.fixedvars}
         counts = (op.kernel.flops, op.kernel.bytes, op.kernel.cycles)
         flops, nbytes, cycles = (evaluate(count, known) for count in counts)
+        often = runs if region is not None else 1
         out.append(
             KernelProfile(
                 kernel=op.kernel,
@@ -243,13 +286,20 @@ def profiles(
                 num_buffers=len(op.buffer_indices),
                 elapsed=elapsed / 1e9,
                 start=start / 1e9,
-                flops=flops,
-                bytes=nbytes,
-                expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9,
+                flops=flops * often,
+                bytes=nbytes * often,
+                expected=launch_ns(op.kernel, flops, nbytes, cycles) / 1e9 * often,
                 chunks=chunks,
                 op=op.id,
                 worker=worker,
                 origins=op.origins,
+                runs=often,
+                region=region,
             )
         )
+    for op in ops:
+        if isinstance(op, PreparedRegion):
+            outer = op.id if region is None else region
+            for body in op.bodies:
+                out += _profiles(body.prepared_ops, samples, body.values, outer)
     return out

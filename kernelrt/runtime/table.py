@@ -9,14 +9,21 @@ from kernelrt import _dispatch
 from kernelrt.ir import UOp
 from kernelrt.runtime.cost import estimate_ns, largest
 from kernelrt.runtime.foreign import PreparedForeignCall
-from kernelrt.runtime.ops import PreparedCopy, PreparedCustomFunction, PreparedKernel
-from kernelrt.runtime.order import can_fail, lasting
+from kernelrt.runtime.ops import (
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedRegion,
+    can_fail,
+)
+from kernelrt.runtime.order import lasting
+from kernelrt.runtime.region import sites
 from kernelrt.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt._dispatch import OpTuple
+    from kernelrt._dispatch import OpTuple, RegionTuple
     from kernelrt.ir import Dim
     from kernelrt.runtime.memory import PlanMemory
     from kernelrt.runtime.ops import PreparedOp
@@ -32,6 +39,7 @@ def rows(
     memory: PlanMemory,
     variables: VariableTable,
     values: Callable[[], Mapping[str, int]],
+    place: Callable[[int, int], tuple[int, object]],
 ) -> list[OpTuple]:
     """Describe a plan to the C core.
 
@@ -41,6 +49,8 @@ def rows(
         The plan.
     values : callable
         Gives the values of its variables, now and whenever a custom function asks for them.
+    place : callable
+        Gives the address that stands at a slot of an op, and what keeps the memory there alive.
     """
     now = values() or variables.initial
     set_values, set_chunks = variables.launch(now)
@@ -50,8 +60,8 @@ def rows(
     found: list[OpTuple] = []
     for i, (op, deps) in enumerate(zip(ops, parts.deps, strict=True)):
         kind = _dispatch.NOP
-        call: Callable[[], object] | int | None = None
-        bufs = [memory.live(b).address for b in op.buffer_indices]
+        call: Callable[[], object] | RegionTuple | int | None = None
+        bufs = [memory.address(b) for b in op.buffer_indices]
         vals: list[int] = []
         n, core_slot = 1, -1
         if isinstance(op, PreparedKernel):
@@ -64,7 +74,12 @@ def rows(
         elif isinstance(op, PreparedForeignCall):
             kind, call = _dispatch.CUSTOM, op.at_addresses()
         elif isinstance(op, PreparedCustomFunction):
-            kind, call = _dispatch.CUSTOM, _caller(op, partial(memory.arrays, i), values)
+            kind, call = _dispatch.CUSTOM, _caller(op, partial(memory.arrays, i, place), values)
+        elif isinstance(op, PreparedRegion):
+            kind, call = _dispatch.REGION, (
+                op.bodies, op.count, op.reverse, op.count_slot, op.condition_slot, op.choice_slot,
+                op.copies, sites(op),
+            )  # fmt: skip
         else:
             bufs = []
         cost = estimate_ns(op, nbytes)

@@ -18,6 +18,8 @@ from kernelrt.ir import Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.inplace import reads_beside
+from kernelrt.schedule.regions import RegionDraft
+from kernelrt.schedule.types import is_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,7 +100,10 @@ class _Settling:
         steps = [
             Access(self._regions(d.reads), self._regions(d.writes), d.fails) for d in drafts
         ]
-        steps += [Access([where[c.source]], [where[c.target]], lasts=True) for c in commits]
+        steps += [
+            Access([where[c.source]], [where[c.target]], lasts=is_lasting(c.target))
+            for c in commits
+        ]
         self._waits = dependencies(steps)
         self._graph = Graph([*drafts, *copies], self._waits)
         self._touches = Touches()
@@ -154,6 +159,8 @@ class _Settling:
         if self._graph.reaches(writer, others):
             return
         draft = self._draft(writer)
+        if isinstance(draft, RegionDraft):
+            return  # what it writes, turn by turn, is not there before the last one
         if commit.source in self._outputs or commit.source in self._taken:
             if not isinstance(draft, KernelDraft) or base is not None:
                 return

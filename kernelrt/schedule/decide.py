@@ -449,7 +449,7 @@ class Decider:
 
     def _host(self, node: UOp, accesses: Accesses) -> tuple[Group, Index] | None:
         """A group that computes `node` element by element anyway and can store it too."""
-        if node.op in (Op.SCATTER, Op.CAT, Op.CALL):
+        if node.op in (Op.SCATTER, Op.CAT, Op.CALL, Op.REGION):
             return None
         seen: dict[Group, list[Index]] = {}
         for group, index in accesses:

@@ -9,6 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import resolve
 from kernelrt.schedule.hazards import extent
+from kernelrt.schedule.regions import RegionDraft
 from kernelrt.schedule.types import CopyItem, KernelItem, root
 
 if TYPE_CHECKING:
@@ -188,4 +189,4 @@ class CallDraft:
         )  # fmt: skip
 
 
-Draft = KernelDraft | CopyDraft | CallDraft
+Draft = KernelDraft | CopyDraft | CallDraft | RegionDraft

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Fusion", "fuse"]
 
 #: Ops that have a buffer by their nature.
-_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL})
+_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL, Op.REGION})
+#: Those whose operands have one, too.
+_GIVEN_MEMORY = frozenset({Op.CALL, Op.REGION})
 #: The conditions under which a value is wanted, each once; None is always true.
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
@@ -100,8 +102,8 @@ def fuse(
 
 
 def called_with(nodes: Iterable[UOp]) -> set[UOp]:
-    """What routines are called with: it lies in memory, row-major."""
-    operands = {strip(s) for node in nodes if node.op is Op.CALL for s in node.src}
+    """What routines and regions are given: it lies in memory, row-major."""
+    operands = {strip(s) for node in nodes if node.op in _GIVEN_MEMORY for s in node.src}
     return {node for node in operands if node.op is not Op.BUFFER}
 
 
@@ -167,9 +169,9 @@ class _Walk:
         )
         self._wishes: dict[UOp, _Wishes] = {}
         self._groups: list[Group] = []
+        self._runs: dict[object, Group] = {}
         self._home: dict[UOp, Group] = {}
         self._decisions: list[Decision] = []
-        self._called: dict[tuple[object, tuple[UOp, ...]], Group] = {}
         self._ranks: dict[Group, int] = {}
         self._varying: dict[Index, frozenset[UOp]] = {}
         self._picking = any(n.op is Op.GATHER for n in self._order)
@@ -377,8 +379,8 @@ class _Walk:
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
                         self._wish(operand, (group, group.natural))
-        elif node.op is Op.CALL:
-            self._start_call(node)
+        elif node.op in _GIVEN_MEMORY:
+            self._start_given(node)
         elif (pad := self._framed(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:
@@ -387,18 +389,19 @@ class _Walk:
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)
 
-    def _start_call(self, node: UOp) -> None:
-        """A call that computes `node`, or one that is there for another result of it."""
-        key = node.arg.callee, node.src
-        known = self._called.get(key)
+    def _start_given(self, node: UOp) -> None:
+        """A call or the run of a region, or one that is there for another value that it gives."""
+        run = node.op is Op.REGION
+        key = node.arg.program if run else node.arg.callee, node.src
+        known = self._runs.get(key)
         if known is not None:
-            known.roots[node] = known.natural
+            known.roots[node] = (ZERO,) * len(node.shape)
             known.targets |= frozenset(self._committed.get(node, ()))
             self._credit(node, known)
             self._home[node] = known
-        elif (group := self._open(node, "call", node.shape)) is not None:
-            self._called[key] = group
-            group.checks = bool(node.arg.failure)
+        elif (group := self._open(node, "region" if run else "call", node.shape)) is not None:
+            self._runs[key] = group
+            group.checks = run or bool(node.arg.failure)
             for operand in map(strip, node.src):
                 self._wish(operand, (group, (ZERO,) * len(operand.shape)))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import Region, RegionMap, region_of
-from kernelrt.schedule.types import KernelItem, Part, is_lasting
+from kernelrt.schedule.types import CopyItem, Part, is_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -112,7 +112,7 @@ def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
     return [
         Access(
             [where[b] for b in item.ins], [where[b] for b in item.outs],
-            isinstance(item, KernelItem) and item.may_fail, any(map(is_lasting, item.outs)),
+            not isinstance(item, CopyItem) and item.may_fail, any(map(is_lasting, item.outs)),
         )
         for item in items
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
+from kernelrt.ir.region import Loop
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.blocks import block_contractions
@@ -29,17 +30,20 @@ from kernelrt.schedule.layout import free_contractions
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.margins import store_margins
 from kernelrt.schedule.order import execution_order
+from kernelrt.schedule.regions import RegionDraft, run_of
+from kernelrt.schedule.relaid import relay_matrices
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.split import split_reductions
-from kernelrt.schedule.types import Intermediate, Item, KernelItem, Schedule
+from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
 from kernelrt.schedule.verify import verify_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.dtype import DType
     from kernelrt.schedule.groups import Group
+    from kernelrt.schedule.types import Decision
 
 __all__ = ["schedule"]
 
@@ -80,7 +84,8 @@ def schedule(
     for place, value in commits:
         _check_commit(place, value)
     advance()
-    values = simplify_graph([*outputs, *(value for _, value in commits)])
+    values = relay_matrices([*outputs, *(value for _, value in commits)])
+    values = simplify_graph(values)
     cropped = crop_graph(values)
     if cropped != values:
         values = simplify_graph(cropped)
@@ -132,6 +137,9 @@ class _Scheduling:
             if group.kind == "call":
                 self._drafts.append(self._called(group))
                 continue
+            if group.kind == "region":
+                self._drafts.append(self._run(group))
+                continue
             stores = lower_group(group, self._places, fusion.orders, self._indexer)
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
@@ -151,7 +159,7 @@ class _Scheduling:
         offsets, size = plan_arena(touched(items), deps, keep, reuse=arena)
         made = Schedule(
             tuple(items), tuple(outputs), deps, offsets, size,
-            _variables(items), tuple(fusion.decisions),
+            _variables(items), (*fusion.decisions, *_decisions(items)),
         )  # fmt: skip
         verify_schedule(made, [c.target for c in pending], self._where)
         return made
@@ -169,6 +177,27 @@ class _Scheduling:
                 for k, (dtype, size) in enumerate(slots)
             ]
         return CallDraft(group, node, [*results, *places])
+
+    def _run(self, group: Group) -> RegionDraft:
+        nodes = list(group.roots)
+        run = run_of(nodes)
+        places = []
+        for wanted, (size, dtype) in zip(run.given, run.sizes, strict=True):
+            if wanted is None:
+                places.append(UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype)))
+            else:
+                places.append(self._places[nodes[wanted]])
+        places += [self._operand(strip(nodes[0].src[k])) for k in run.operands]
+        bodies = tuple(schedule((), commits, device=self._device) for commits in run.bodies)
+        program = nodes[0].arg.program
+        loops = isinstance(program, Loop)
+        return RegionDraft(
+            group, run, places, bodies, program.turns if loops else 1, loops and program.reverse
+        )
+
+    def _operand(self, node: UOp) -> UOp:
+        """The BUFFER of what a region is given."""
+        return node if node.op is Op.BUFFER else self._output(node)
 
     def _fuse(self) -> Fusion:
         committed: dict[UOp, list[UOp]] = {}
@@ -210,6 +239,14 @@ def _intermediate(size: int, node: UOp) -> UOp:
 
 def _fresh(size: int, dtype: DType) -> UOp:
     return UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype))
+
+
+def _decisions(items: Sequence[Item]) -> Iterator[Decision]:
+    """Those of the bodies of regions."""
+    for item in items:
+        if isinstance(item, RegionItem):
+            for body in item.bodies:
+                yield from body.decisions
 
 
 def _variables(items: Sequence[Item]) -> tuple[UOp, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.origin import Origin, resolve
+from kernelrt.ir.region import Port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +21,8 @@ __all__ = [
     "Item",
     "KernelItem",
     "Part",
+    "PortUse",
+    "RegionItem",
     "Schedule",
     "is_lasting",
     "root",
@@ -73,7 +76,7 @@ def root(buffer: UOp) -> UOp:
 
 def is_lasting(buffer: UOp) -> bool:
     """Whether a BUFFER is memory that outlives the plan."""
-    return not isinstance(root(buffer).arg, Intermediate)
+    return not isinstance(root(buffer).arg, Intermediate | Port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,85 @@ class CopyItem:
         return (self.src,)
 
 
-Item = KernelItem | CopyItem
+@dataclass(frozen=True, slots=True)
+class PortUse:
+    """What a port of a body stands for.
+
+    Attributes
+    ----------
+    body : int
+        Whose port it is.
+    port : UOp
+        The BUFFER there.
+    slot : int
+        The buffer of the item; -1: the number of the turn.
+    stride : int
+        Bytes from one turn to the next.
+    """
+
+    body: int
+    port: UOp
+    slot: int
+    stride: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegionItem:
+    """Schedules that run within the plan: one of them, or one again and again.
+
+    Attributes
+    ----------
+    bodies : tuple of Schedule
+        What runs; several where one of them is chosen.
+    buffers : tuple of UOp
+        The BUFFER of each slot: values that it gives, then operands.
+    writes : tuple of int
+        Slots of values that it gives.
+    ports : tuple of PortUse
+        What the bodies are given.
+    copies : tuple of (int, int)
+        Slots, where what is carried is put, and where its first value comes from.
+    turns : int
+        How many turns there are, at most.
+    reverse : bool
+        Whether from the last to the first.
+    count_slot, condition_slot, choice_slot : int
+        The buffer that says how many turns there are, whether another follows, and which body
+        runs; -1 where nothing says that.
+    may_fail : bool
+        Whether anything in the bodies may.
+    renewed : tuple of int
+        Slots that are read for what a commit of the same run has put there.
+    origins : tuple of Origin
+        What the item was made from.
+    """
+
+    bodies: tuple[Schedule, ...]
+    buffers: tuple[UOp, ...]
+    writes: tuple[int, ...]
+    ports: tuple[PortUse, ...]
+    copies: tuple[tuple[int, int], ...]
+    turns: int
+    reverse: bool = False
+    count_slot: int = -1
+    condition_slot: int = -1
+    choice_slot: int = -1
+    may_fail: bool = False
+    renewed: tuple[int, ...] = ()
+    origins: tuple[Origin, ...] = field(default=(), compare=False)
+
+    @property
+    def outs(self) -> tuple[UOp, ...]:
+        """BUFFERs that are written."""
+        return tuple(self.buffers[slot] for slot in self.writes)
+
+    @property
+    def ins(self) -> tuple[UOp, ...]:
+        """BUFFERs that are only read."""
+        return tuple(b for slot, b in enumerate(self.buffers) if slot not in self.writes)
+
+
+Item = KernelItem | CopyItem | RegionItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,5 +295,10 @@ class Schedule:
 
     @property
     def kernels(self) -> tuple[KernelItem, ...]:
-        """The items that are kernels."""
-        return tuple(item for item in self.items if isinstance(item, KernelItem))
+        """The items that are kernels, those of bodies of regions behind the others."""
+        own = [item for item in self.items if isinstance(item, KernelItem)]
+        for item in self.items:
+            if isinstance(item, RegionItem):
+                for body in item.bodies:
+                    own += body.kernels
+        return tuple(own)

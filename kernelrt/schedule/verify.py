@@ -19,7 +19,16 @@ from kernelrt.ir.origin import summary
 from kernelrt.schedule.hazards import Extents
 from kernelrt.schedule.inplace import reads_beside
 from kernelrt.schedule.ledger import Ledger, Span
-from kernelrt.schedule.types import CopyItem, Intermediate, KernelItem, Part, is_lasting, root
+from kernelrt.schedule.regions import fails
+from kernelrt.schedule.types import (
+    CopyItem,
+    Intermediate,
+    KernelItem,
+    Part,
+    RegionItem,
+    is_lasting,
+    root,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +186,7 @@ class _Verifier:
         self._slots: dict[UOp, _Slots] = {}
         self._failing = [
             k for k, item in enumerate(made.items)
-            if isinstance(item, KernelItem) and item.may_fail
+            if not isinstance(item, CopyItem) and item.may_fail
         ]  # fmt: skip
 
     def run(self) -> None:
@@ -188,6 +197,8 @@ class _Verifier:
         for k, item in enumerate(self._items):
             if isinstance(item, CopyItem):
                 self._copy(k, item)
+            elif isinstance(item, RegionItem):
+                self._region(k, item)
             else:
                 self._kernel(k, item)
         for target, numbers in self._targets.items():
@@ -266,6 +277,33 @@ class _Verifier:
         for slot in item.writes:
             self._write(k, slot, item.buffers[slot])
 
+    def _region(self, k: int, item: RegionItem) -> None:
+        """What a run is given is read, and what it gives is written, as far as its ports go."""
+        if item.may_fail != any(map(fails, item.bodies)):
+            self._fault(k, f"may_fail is {item.may_fail}; its bodies say otherwise")
+        turns = item.turns
+        for use in item.ports:
+            if use.slot < 0:
+                continue
+            buffer = item.buffers[use.slot]
+            last = use.stride * (turns - 1) + use.port.arg.size * use.port.dtype.itemsize
+            if use.port.dtype is not buffer.dtype or last > self._where[buffer].nbytes:
+                self._fault(
+                    k, f"a port of {use.port.arg.size} {use.port.dtype.name} reaches byte {last} "
+                    f"of slot {use.slot}; {_name(buffer)} stands there"
+                )  # fmt: skip
+        for to, source in item.copies:
+            if self._where[item.buffers[to]].nbytes != self._where[item.buffers[source]].nbytes:
+                self._fault(k, f"slot {source} does not fill slot {to}, where it is copied to")
+        written = {use.slot for use in item.ports if use.slot in item.writes}
+        if written != set(item.writes):
+            self._fault(k, f"writes slots {sorted(written)}, and says {list(item.writes)}")
+        for slot in range(len(item.buffers)):
+            if slot not in item.writes:
+                self._read(k, slot, item.buffers[slot], renewed=slot in item.renewed)
+        for slot in item.writes:
+            self._write(k, slot, item.buffers[slot])
+
     def _check_slots(self, k: int, item: KernelItem, slots: _Slots) -> None:
         if slots.fault is not None:
             self._fault(k, slots.fault)
@@ -283,7 +321,7 @@ class _Verifier:
                     k, f"slot {slot} takes {size} {dtype.name}; {_name(buffer)} stands there"
                 )
         for slot in item.renewed:
-            if slot in slots.stored or not is_lasting(item.buffers[slot]):
+            if slot in slots.stored or isinstance(root(item.buffers[slot]).arg, Intermediate):
                 self._fault(k, f"slot {slot} cannot have been renewed by a commit")
 
     # Accesses
@@ -378,7 +416,8 @@ class _Verifier:
         room = self._where[buffer].nbytes
         if nbytes != room:
             self._fault(k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}")
-        for other in self._ledger.order.missing(k, self._failing):
+        failing = self._failing if is_lasting(buffer) else ()
+        for other in self._ledger.order.missing(k, failing):
             self._fault(
                 k, f"commits to {_name(buffer)} without waiting for {self._label(other)} which "
                 "may fail"

@@ -182,7 +182,7 @@ class TensorBase(ArrayHandle):
     def _cross(self) -> None:
         """Let a lazy tensor from outside into the trace that is active; none may leave one."""
         trace = state.local.trace
-        if self._born is not None:
+        if self._born is not None and not (trace is not None and trace.holds(self._born)):
             raise JitError(
                 "this tensor was made while a function was traced and has no value outside of "
                 "that call; return it from the function, or assign it to a tensor that it reaches"

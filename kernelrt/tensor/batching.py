@@ -14,14 +14,16 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.origin import inherit
 from kernelrt.tensor import build
+from kernelrt.tensor.batched_runs import batched_run
 from kernelrt.tensor.marks import Custom, Kept, Leaf, mark
 from kernelrt.tensor.rewriting import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["batched"]
+__all__ = ["along", "batched", "lifted"]
 
 
 def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
@@ -46,10 +48,32 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
     VariableError
         A routine of C stands between, and `count` is not fixed.
     """
-    done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
-    for node in below(roots, given.__contains__):
-        if node not in done:
-            done[node] = _along(node, done, count)
+    return lifted(roots, along(roots, given, count), count)
+
+
+def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp | None]:
+    """As :func:`batched`, with None for what does not depend on the nodes that are `given`."""
+    done: dict[UOp, UOp | None] = dict(given)
+    order = list(below(roots, given.__contains__))
+    runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
+    for node in order:
+        if node.op is Op.REGION:
+            runs.setdefault((node.arg.program, node.src), []).append(node)
+    for node in order:
+        if node in done:
+            continue
+        if node.op is Op.REGION:
+            done.update(batched_run(runs[node.arg.program, node.src], done, count))
+        else:
+            done[node] = found = _along(node, done, count)
+            if found is not None:
+                inherit(found, node)
+    return [done[root] for root in roots]
+
+
+def lifted(roots: Sequence[UOp], values: Sequence[UOp | None], count: Dim) -> list[UOp]:
+    """What :func:`along` gave for `roots`, with the axis also where all have the same value."""
+    done = dict(zip(roots, values, strict=True))
     return [_lifted(root, done, count) for root in roots]
 
 
@@ -110,17 +134,26 @@ class _Batched:
         return _Batched(of(self.one), self.count)
 
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
-        one = self.one
-        before: Custom = one.arg
+        before: Custom = self.one.arg
         now: Custom = node.arg
-        # A mark of its own: no other node is this one.
-        seed = mark(build.zeros_like(one), Leaf())
+        # Under marks of their own no other nodes are these, and none is made of what is below
+        # them: of a transpose that is transposed again nothing would be left that is given here.
+        seed = mark(build.zeros_like(self.one), Leaf())
+        value = mark(self.one.src[0], Leaf())
+        inputs, parts = (tuple(map(_apart, nodes)) for nodes in (before.inputs, before.parts))
+        one = mark(value, replace(before, inputs=inputs, parts=parts))
         share = before.rule(one, seed, i)
         if share is None:
             return None
-        pairs = zip((*before.inputs, *before.parts), (*now.inputs, *now.parts), strict=True)
-        given = {**dict(pairs), one.src[0]: node.src[0], one: node, seed: g}
+        pairs = zip((*inputs, *parts), (*now.inputs, *now.parts), strict=True)
+        known = {old: new for old, new in pairs if build.const_value(old) is None}
+        given = {**known, value: node.src[0], one: node, seed: g}
         return batched([share], given, self.count)[0]
+
+
+def _apart(node: UOp) -> UOp:
+    """A node under a mark of its own, unless it is a number, which rules may look at."""
+    return node if build.const_value(node) is not None else mark(node, Leaf())
 
 
 # ---- operations with axes of their own
@@ -196,6 +229,8 @@ def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
         raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
     if isinstance(u.arg, Foreign):
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
+    if not count:  # a routine has problems to solve
+        return build.full(0, u.dtype, (0, *u.shape))
     # The problems of one value follow each other, as those of a batch do.
     found = build.call(replace(u.arg, rows=count * u.arg.rows), *src)
     return build.reshape(found, (count, *u.shape))

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kernelrt._late import load
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
+    from kernelrt.tensor.adjoints import Runs
     from kernelrt.tensor.base import TensorBase
 
 
@@ -112,8 +114,12 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
+    runs = _runs(order, live)
     for node in reversed(order):
         here = flowing.pop(node, None)
+        if runs is not None and node in runs:
+            for operand, share in runs.shares(node, here, live, name):
+                _accumulate(flowing, operand, share)
         if here is None:
             continue
         if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
@@ -128,11 +134,22 @@ def gradients(
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
             _accumulate(found, node.arg, here)
             continue
-        for operand, share in _shares(node, here, live, name):
+        for operand, share in _shares(node, here, live, name) if node.op is not Op.REGION else ():
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
     return found
+
+
+def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
+    """The runs of programs that gradients flow through, if there are any."""
+    nodes = [n for n in order if n.op is Op.REGION and n in live]
+    if not nodes:
+        return None
+    load("kernelrt.tensor.adjoints")
+    from kernelrt.tensor.adjoints import Runs
+
+    return Runs(nodes)
 
 
 def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:

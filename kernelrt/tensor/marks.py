@@ -298,6 +298,8 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
         else:
             src = tuple(done[s] for s in node.src)
             new = node if src == node.src else node.replace(src=src)
+            if node.op is Op.REGION:
+                new = new.replace(arg=new.arg.mapped(strip))
             done[node] = _without_nothing(new) if new.op in _CONSUMERS else new
     return [done[root] for root in roots]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
@@ -65,7 +66,12 @@ def _draw(
     if build.has_zero(size):
         return Tensor._of(build.full(0, dtype, size))
     n = prod(size)
-    if state.local.trace is not None:
+    trace = state.local.trace
+    if trace is not None:
+        again = partial(_draw, transform=transform, dtype=dtype, scale=scale, shift=shift,
+                        generator=generator)  # fmt: skip
+        if (found := trace.drawn(size, again)) is not None:
+            return cast("Tensor", found)
         return Tensor._of(build.reshape(source.node(n, transform, dtype, scale, shift), size))
     if not isinstance(n, int):
         raise ShapeError(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.marks import CustomRule
 
-__all__ = ["Rule", "below", "rewritten"]
+__all__ = ["Rule", "below", "reads_of", "rewritten"]
 
 
 @runtime_checkable
@@ -28,7 +28,7 @@ class Rule(Protocol):
         """The rule with other nodes in the place of these."""
 
 
-def _reads(node: UOp) -> tuple[UOp, ...]:
+def reads_of(node: UOp) -> tuple[UOp, ...]:
     """What a node is made of, and what its mark knows of."""
     if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
         return node.src
@@ -53,7 +53,7 @@ def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
             seen.add(node)
             stack.append((node, True))
             if not stop(node):
-                stack.extend((s, False) for s in _reads(node) if s not in seen)
+                stack.extend((s, False) for s in reads_of(node) if s not in seen)
 
 
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
@@ -66,7 +66,7 @@ def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
 
 
 def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
-    reads = _reads(node)
+    reads = reads_of(node)
     if all(done[s] is s for s in reads):
         return node
     src = tuple(done[s] for s in node.src)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+import contextlib
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
@@ -17,9 +18,9 @@ from kernelrt.tensor.marks import origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.ir import UOp
+    from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
@@ -63,6 +64,47 @@ class _GradUse:
         self.now: TensorBase | Spent | None = None
         #: The value that an optimizer took.
         self.used: UOp | None = None
+
+
+class Inner:
+    """What a part of a trace assigned.
+
+    Attributes
+    ----------
+    assigned : list of (Tensor, UOp)
+        Tensors, and their values at the end.
+    left : list of Tensor
+        Those whose gradients were left there, and used by nobody.
+    found : list of Tensor
+        Those whose gradients from before were read.
+    roots : list of UOp
+        What gradients were taken of.
+    """
+
+    def __init__(self, states: dict[int, tuple[TensorBase, UOp]]) -> None:
+        self._before = states
+        self.assigned: list[tuple[TensorBase, UOp]] = []
+        self.left: list[TensorBase] = []
+        self.found: list[TensorBase] = []
+        self.roots: list[UOp] = []
+
+    def note(
+        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[_GradUse]
+    ) -> None:
+        """Look at what there is at the end."""
+        for key, (tensor, node) in states.items():
+            before = self._before.get(key)
+            if before is None or before[1] is not node:
+                self.assigned.append((tensor, node))
+        for use in uses:
+            if use.start is not None:
+                self.found.append(use.tensor)
+            elif use.now is not None and use.used is None:
+                self.left.append(use.tensor)
+
+    def cleared(self, use: _GradUse) -> bool:
+        """Whether a gradient is not there any more: an optimizer has used it, or it was dropped."""
+        return not any(tensor is use.tensor for tensor in self.found)
 
 
 class Trace(TraceMode):
@@ -176,6 +218,35 @@ class Trace(TraceMode):
                 "copy made with clone() outside"
             )
 
+    @contextlib.contextmanager
+    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
+        """While it is entered, what is assigned is noted apart, and forgotten at the end.
+
+        Parameters
+        ----------
+        begin : sequence of (Tensor, UOp)
+            Tensors that have another value there.
+        """
+        states, uses, n_roots = dict(self._states), dict(self._grads), len(self._roots)
+        now = {key: (use.now, use.used) for key, use in uses.items()}
+        for use in uses.values():
+            use.now = None
+        for tensor, node in begin:
+            self._states[id(tensor)] = tensor, node
+        inner = Inner(dict(self._states))
+        try:
+            yield inner
+            inner.note(self._states, self._grads.values())
+            inner.roots = self._roots[n_roots:]
+        finally:
+            self._states = states
+            del self._roots[n_roots:]
+            for key, use in self._grads.items():
+                if key in now:
+                    use.now, use.used = now[key]
+                else:
+                    use.now = None if inner.cleared(use) else use.start
+
     # ---- gradients
 
     def name_arguments(
@@ -194,11 +265,18 @@ class Trace(TraceMode):
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
-        node = tensor.uop
+        return self.asks(tensor.uop) or answer
+
+    def asks(self, node: UOp) -> bool:
+        """Whether a gradient of `node` comes to an argument that has one; noted as a question."""
         self.asked_values.append(node)
+        return self.met(node)
+
+    def met(self, node: UOp) -> bool:
+        """As :meth:`asks`, of which only the arguments are noted."""
         given = {place: self._kinds[place] for place in origins(node)[1]}
         self.asked_arguments |= {(place, lineage_kind): kind for place, kind in given.items()}
-        return answer or any(given.values())
+        return any(given.values())
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is a parameter, which the plan is made for from now on."""
@@ -247,6 +325,10 @@ class Trace(TraceMode):
         self._roots.append(root)
         if for_all:
             self._given |= origins(root)[1]
+
+    def differentiated_within(self, roots: Iterable[UOp]) -> None:
+        """Note of what gradients were taken in a part that is over."""
+        self._roots += roots
 
     @property
     def reached(self) -> frozenset[int]:
@@ -386,6 +468,25 @@ class Trace(TraceMode):
             for (use, _), value in zip(written.values(), values, strict=True)
         ]
 
+    def holds(self, trace: Trace | None) -> bool:
+        """Whether `trace`, another one, is around this one."""
+        del trace
+        return False
+
+    def drawn(
+        self, size: tuple[Dim, ...], draw: Callable[[tuple[Dim, ...]], TensorBase]
+    ) -> TensorBase | None:
+        """Random numbers of shape `size`, where there is more to them than to draw so many."""
+        del size, draw
+        return None
+
+    def refuse_reading(self, what: str) -> NoReturn:
+        """Raise JitError: `what` would need a value that is not computed yet."""
+        raise JitError(
+            f"{what} reads a value while a function is traced, when no values are computed yet; "
+            "return the tensor and read it outside, or decide with where() inside"
+        )
+
     def admit(self, tensor: TensorBase) -> None:
         """Compute a tensor that was made before the trace.
 
@@ -409,7 +510,4 @@ def is_tracing() -> bool:
 def forbid(what: str) -> None:
     """Raise JitError if a trace is active: `what` would need a value that is not computed yet."""
     if state.local.trace is not None:
-        raise JitError(
-            f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or decide with where() inside"
-        )
+        state.local.trace.refuse_reading(what)

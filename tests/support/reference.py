@@ -11,6 +11,7 @@ from support.routines import called
 from kernelrt import dtype as dt
 from kernelrt.errors import IndexBoundsError
 from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.region import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,6 +155,44 @@ def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Ar
     return out
 
 
+def _inner(e: Evaluator, given: Mapping[UOp, Array], roots: Sequence[UOp]) -> list[Array]:
+    """Values of the graphs of a region."""
+    inside = Evaluator(e.variables, wide=e.wide)
+    inside.values.update({p: np.asarray(v).reshape(p.shape) for p, v in given.items()})
+    return inside(roots)
+
+
+def _region(e: Evaluator, u: UOp, *operands: Array) -> Array:
+    program = u.arg.program
+    if isinstance(program, Choice):
+        which = min(max(int(operands[0]), 0), program.branches - 1)
+        given = dict(zip(program.ports, operands[1:], strict=True))
+        return _inner(e, given, [u.arg.values[which]])[0]
+    carried = len(program.carries)
+    carry = [operands[k] for k in range(carried)]
+    turns = range(program.turns)
+    if program.counted:
+        turns = range(min(max(int(operands[-1]), 0), program.turns))
+    rows: dict[int, Array] = {}
+    for t in reversed(turns) if program.reverse else turns:
+        if program.conditional and not carry[0]:
+            break
+        given = dict(zip(program.ports, carry, strict=False))
+        for k in range(carried, len(program.ports) - program.numbered):
+            sliced = k < carried + program.stacked
+            given[program.ports[k]] = operands[k][t] if sliced else operands[k]
+        if program.numbered:
+            given[program.ports[-1]] = np.array([t], np.int64)
+        *carry, last = _inner(e, given, [*program.carries, u.arg.each])
+        rows[t] = last
+    if u.arg.carry >= 0:
+        return np.asarray(carry[u.arg.carry]).reshape(u.shape)
+    out = np.zeros(u.shape, e.type(u.dtype))
+    for t, row in rows.items():
+        out[t] = row
+    return out
+
+
 _RULES: dict[Op, Any] = {
     Op.CONST: lambda e, u: np.array(u.arg).astype(e.type(u.dtype)),
     Op.VAR: lambda e, u: np.int64(e.variables[u.arg[0]]),
@@ -163,6 +202,7 @@ _RULES: dict[Op, Any] = {
     Op.BITCAST: lambda e, u, x: x.view(e.type(u.dtype)),
     Op.BOUND: _bound,
     Op.CALL: lambda _e, u, *operands: called(u.arg, list(operands)),
+    Op.REGION: _region,
     Op.RESHAPE: lambda e, u, x: x.reshape(e.shape(u.arg)),
     Op.EXPAND: lambda e, u, x: np.broadcast_to(x, e.shape(u.arg)),
     Op.PERMUTE: lambda _e, u, x: x.transpose(u.arg),

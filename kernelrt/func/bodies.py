@@ -1,0 +1,336 @@
+"""Functions as the bodies of loops and of choices: called once, they become graphs.
+
+What a body assigns to, of tensors that were there before, is carried from turn to turn like what
+it is given, and assigned when the last turn is over: so optimizers, running statistics and streams
+of random numbers work in a body. Which tensors these are is known when it was called; it is then
+called once more, with what stands for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
+from kernelrt.func.trees import mapped
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor import Tensor, Trace, build, state
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.marks import Leaf, has_history, mark
+from kernelrt.tensor.regions import Slot, slot
+from kernelrt.tensor.rewriting import rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernelrt.ir import UOp
+
+__all__ = ["Body", "Carry", "Traced", "check_carry", "leaves_of", "mode", "node_of", "plain_tree",
+           "rebuilt", "refuse_changes", "told", "turn_of"]  # fmt: skip
+
+
+@contextlib.contextmanager
+def mode() -> Iterator[Trace]:
+    """The trace that is active, or one for as long as bodies are called."""
+    if state.local.trace is not None:
+        yield state.local.trace
+    else:
+        with Trace() as trace:
+            yield trace
+
+
+# ---- nested data; None is no leaf
+
+
+def leaves_of(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested data, each with how it is reached."""
+    if isinstance(tree, dict):
+        for key, child in tree.items():
+            yield from leaves_of(child, f"{path}[{key!r}]")
+    elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        for key, child in zip(tree._fields, tree, strict=True):
+            yield from leaves_of(child, f"{path}.{key}")
+    elif isinstance(tree, list | tuple):
+        for i, child in enumerate(tree):
+            yield from leaves_of(child, f"{path}[{i}]")
+    elif tree is not None:
+        yield path, tree
+
+
+def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
+    """The nesting of `tree` with other leaves."""
+    rest = iter(leaves)
+    return mapped(lambda leaf: None if leaf is None else next(rest), tree)
+
+
+def plain_tree(tree: object, name: str) -> Any:
+    """Nested data with tensors in the place of arrays and numbers.
+
+    Raises
+    ------
+    DTypeError
+        A leaf is none of these.
+    """
+    return rebuilt(tree, [_tensor(leaf, name + path) for path, leaf in leaves_of(tree)])
+
+
+def _tensor(leaf: object, name: str) -> Tensor:
+    if isinstance(leaf, Tensor):
+        found = leaf
+    else:
+        from kernelrt.tensor.creation import tensor
+
+        try:
+            found = tensor(leaf)
+        except (DTypeError, ShapeError) as error:
+            raise DTypeError(
+                f"{name}: expected a Tensor, an array or a number, or dicts, lists and tuples of "
+                f"these, not {type(leaf).__name__}"
+            ) from error
+    return found
+
+
+def node_of(tensor: Tensor) -> UOp:
+    """The node of a tensor, with its history where that is recorded."""
+    return tensor.uop
+
+
+def _nesting(tree: object) -> object:
+    """How data is nested, comparable."""
+    if isinstance(tree, dict):
+        return dict, tuple((key, _nesting(child)) for key, child in tree.items())
+    if isinstance(tree, list | tuple):
+        return type(tree), tuple(map(_nesting, tree))
+    return None if tree is None else "*"
+
+
+def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor]:
+    """The leaves of what a turn gives back, which are as those that it was given.
+
+    Raises
+    ------
+    ShapeError
+        They are nested otherwise, or one has another shape.
+    DTypeError
+        One has another type.
+    """
+    made = plain_tree(after, f"{name}: {what}")
+    if _nesting(before) != _nesting(made):
+        raise ShapeError(
+            f"{name}: {what}: the body gives back {_described(made)} for {_described(before)}; "
+            "it has to be nested alike in every turn"
+        )
+    out = []
+    for (path, old), (_, new) in zip(leaves_of(before), leaves_of(made), strict=True):
+        if not build.same_shape(old.dims, new.dims):
+            raise ShapeError(
+                f"{name}: {what}{path}: the body makes shape {format_shape(new.dims)} of "
+                f"{format_shape(old.dims)}; the shape has to stay the same in every turn"
+            )
+        if new.dtype is not old.dtype:
+            raise DTypeError(
+                f"{name}: {what}{path}: the body makes {new.dtype.name} of {old.dtype.name}; "
+                f"begin with that type, or cast what is given back, as in x.to({old.dtype.name!r})"
+            )
+        out.append(new)
+    return out
+
+
+def _described(tree: object) -> str:
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{k!r}: {_described(v)}" for k, v in tree.items()) + "}"
+    if isinstance(tree, list | tuple):
+        inner = ", ".join(map(_described, tree))
+        return f"[{inner}]" if isinstance(tree, list) else f"({inner})"
+    return "None" if tree is None else "a tensor"
+
+
+# ---- bodies
+
+
+@dataclass(slots=True, eq=False)
+class Traced:
+    """What a body makes.
+
+    Attributes
+    ----------
+    result : object
+        What it gave back, nested.
+    nodes : list of UOp
+        The nodes of the tensors that the caller asked for.
+    states : list of (Tensor, UOp)
+        Tensors that it assigned to, and the values that they had at the end.
+    """
+
+    result: Any = None
+    nodes: list[UOp] = field(default_factory=list)
+    states: list[tuple[Tensor, UOp]] = field(default_factory=list)
+    roots: list[UOp] = field(default_factory=list)
+
+
+class Body:
+    """A function whose calls become graphs.
+
+    Parameters
+    ----------
+    name : str
+        What the user called, for errors.
+    function : callable
+        What is called.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise DTypeError(f"{name}: expected a function, not {type(function).__name__}")
+        self._name = name
+        self._function = function
+        self._bare: dict[UOp, UOp] = {}
+
+    def tensor(self, made: Slot, first: UOp) -> Tensor:
+        """A tensor for a slot, which requires a gradient if what it stands for does."""
+        return Tensor._of(self.marked(made, Leaf() if has_history(first) else None))
+
+    def marked(self, made: Slot, leaf: Leaf | None) -> UOp:
+        """The node that a body sees of a slot: gradients are collected for it, or not."""
+        if leaf is None:
+            return made.node
+        node = mark(made.node, leaf)
+        self._bare[node] = made.node
+        return node
+
+    def call(
+        self,
+        trace: Trace,
+        args: Sequence[Any],
+        begin: Sequence[tuple[Tensor, UOp]],
+        taken: Callable[[Any], Sequence[Tensor]],
+    ) -> Traced:
+        """Call the function once.
+
+        Parameters
+        ----------
+        trace : Trace
+            The active one.
+        args : sequence
+            What it is given.
+        begin : sequence of (Tensor, UOp)
+            Tensors that have another value in it than outside.
+        taken : callable
+            Checks what it gives back, and gives the tensors whose nodes are wanted.
+
+        Raises
+        ------
+        GradientError
+            It leaves gradients that nobody has used, or adds to those that were there before.
+        """
+        made = Traced()
+        with trace.within(begin) as inner:
+            made.result = self._function(*args)
+            nodes = [node_of(t) for t in taken(made.result)]
+        if inner.found or inner.left:
+            raise GradientError(
+                f"{self._name}: the body "
+                + ("adds to gradients from before" if inner.found else "leaves gradients behind")
+                + ", which would be those of one turn; call zero_grad() of the optimizer in it, "
+                "before backward(), and step() behind, or give back what krt.func.grad gives"
+            )
+        values = [node for _, node in inner.assigned]
+        bare = rewritten([*nodes, *values, *inner.roots], self._bare)
+        made.nodes = bare[: len(nodes)]
+        made.states = [
+            (tensor, node)
+            for (tensor, _), node in zip(inner.assigned, bare[len(nodes) :], strict=False)
+        ]  # type: ignore[assignment]
+        made.roots = bare[len(nodes) + len(values) :]
+        return made
+
+
+def refuse_changes(name: str, made: Traced) -> None:
+    """Refuse a body that assigns to tensors from outside."""
+    if made.states:
+        tensor = made.states[0][0]
+        raise JitError(
+            f"{name}: it assigns to a tensor of shape {format_shape(tensor.dims)} from outside, "
+            "and is only asked for a value; return what is new instead"
+        )
+
+
+# ---- what is carried
+
+
+class Carry:
+    """What a loop carries from turn to turn: nested tensors, and state that its body assigns to."""
+
+    def __init__(self, name: str, body: Body, init: object) -> None:
+        self._body = body
+        self.tree = plain_tree(init, f"{name}: init")
+        self.tensors: list[Tensor] = [t for _, t in leaves_of(self.tree)]
+        self.first = [node_of(t) for t in self.tensors]
+        self.slots = [slot(t.dims, t.dtype) for t in self.tensors]
+        self.state: list[tuple[Tensor, Slot]] = []
+
+    def given(self, body: Body) -> Any:
+        """What stands for it in the active trace."""
+        pairs = zip(self.slots, self.first, strict=True)
+        return rebuilt(self.tree, [body.tensor(s, first) for s, first in pairs])
+
+    @property
+    def begin(self) -> list[tuple[Tensor, UOp]]:
+        """State with what stands for it in a turn."""
+        return [(t, self._body.marked(s, t._leaf)) for t, s in self.state]
+
+    def add_state(self, tensors: Sequence[Tensor]) -> None:
+        """Carry state, too."""
+        for t in tensors:
+            self.state.append((t, slot(t.dims, t.dtype)))
+
+    def triples(self, made: Traced) -> list[tuple[Slot, UOp, UOp]]:
+        """Slots, first values, and what a turn makes of them."""
+        count = len(self.slots)
+        own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
+        new = {id(t): node for t, node in made.states}
+        for t, s in self.state:
+            own.append((s, node_of(t), new.get(id(t), s.node)))
+        return own
+
+    def leave(self, finals: Sequence[UOp]) -> Any:
+        """Assign state; give the last values of the rest, nested."""
+        count = len(self.slots)
+        if self.state:
+            with state.no_grad():
+                pairs = zip((t for t, _ in self.state), finals[count:], strict=True)
+                assign_all([(t, Tensor._of(node)) for t, node in pairs])
+        return rebuilt(self.tree, [Tensor._of(n) for n in finals[:count]])
+
+    def note_roots(self, trace: Trace, made: Traced) -> None:
+        """Tell an outer trace what gradients were taken of, as of the first turn."""
+        pairs = [*zip(self.slots, self.first, strict=True)]
+        pairs += [(s, node_of(t)) for t, s in self.state]
+        put = {s.place: build.reshape(node, s.place.shape) for s, node in pairs}
+        trace.differentiated_within(rewritten(made.roots, put))
+
+
+def turn_of(
+    trace: Trace,
+    body: Body,
+    carry: Carry,
+    args: Sequence[Any],
+    taken: Callable[[Any], Sequence[Tensor]],
+) -> Traced:
+    """The graph of one turn; called again as long as it assigns to state that is not carried."""
+    while True:
+        made = body.call(trace, args, carry.begin, taken)
+        known = {id(t) for t, _ in carry.state}
+        new = [t for t, _ in made.states if id(t) not in known]
+        if not new:
+            carry.note_roots(trace, made)
+            return made
+        carry.add_state(new)
+
+
+def told(value: object) -> str:
+    """What a value is, for errors."""
+    if isinstance(value, Tensor):
+        return f"{value.dtype.name} of shape {format_shape(value.dims)}"
+    return type(value).__name__

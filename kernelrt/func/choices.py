@@ -1,0 +1,174 @@
+"""One of several functions, chosen when it is computed, as a value of a graph.
+
+The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.func.bodies import (
+    Body,
+    Carry,
+    check_carry,
+    leaves_of,
+    mode,
+    node_of,
+    plain_tree,
+    rebuilt,
+    told,
+)
+from kernelrt.ir import Op
+from kernelrt.tensor import Tensor, build, regions, state
+from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.assign import assign_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.func.bodies import Traced
+    from kernelrt.ir import UOp
+
+__all__ = ["cond", "switch"]
+
+
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
+) -> Any:
+    """Compute one of two functions, as a condition says when it is computed.
+
+    Parameters
+    ----------
+    pred : bool or Tensor
+        A bool, of shape ().
+    true_fn, false_fn : callable
+        Take `operands` and give nested tensors of equal shapes and types. Both are called, and
+        become graphs; one of them runs.
+    *operands : Tensor, or nested Tensors
+        What both are given.
+
+    Returns
+    -------
+    Tensor, or nested Tensors
+        What the function that was chosen gives.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        The condition is no bool or not of shape (), or what the functions give differs.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> x = krt.tensor(-3.0)
+    >>> krt.cond(x > 0, lambda x: x, lambda x: x * 10, x).item()
+    -30.0
+    """
+    if isinstance(pred, bool):
+        return (true_fn if pred else false_fn)(*operands)
+    if not isinstance(pred, Tensor) or not pred.dtype.is_bool or pred.dims:
+        raise DTypeError(
+            f"cond: pred: expected a bool or a bool Tensor of shape (), not {told(pred)}; compare, "
+            "as in x > 0; where() chooses element by element"
+        )
+    return _choose("cond", pred.uop.cast(dt.int64), (false_fn, true_fn), operands)
+
+
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """Compute one of several functions, as a number says when it is computed.
+
+    Parameters
+    ----------
+    index : int or Tensor
+        Which one: an integer of shape (). Below 0 the first is meant, past the end the last.
+    branches : sequence of callable
+        As of :func:`cond`.
+    *operands : Tensor, or nested Tensors
+        What all are given.
+
+    Returns
+    -------
+    Tensor, or nested Tensors
+        What the function that was chosen gives.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        As of :func:`cond`.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> fs = [lambda x: x, lambda x: x + 1, lambda x: x * x]
+    >>> [krt.switch(krt.tensor(i), fs, krt.tensor(5.0)).item() for i in range(3)]
+    [5.0, 6.0, 25.0]
+    """
+    branches = tuple(branches)
+    if not branches:
+        raise ShapeError("switch: branches: expected at least one function, not none")
+    number = whole(index)
+    if number is not None:
+        return branches[min(max(number, 0), len(branches) - 1)](*operands)
+    if not isinstance(index, Tensor) or not index.dtype.is_int or index.dims:
+        raise DTypeError(
+            f"switch: index: expected an int or an integer Tensor of shape (), not {told(index)}"
+        )
+    if len(branches) == 1:
+        return branches[0](*operands)
+    return _choose("switch", index.uop.cast(dt.int64), branches, operands)
+
+
+def _choose(
+    name: str, which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]
+) -> Any:
+    since = regions.newest()
+    graphs: list[Traced] = []
+    trees: list[Any] = []
+    carry: Carry | None = None
+    for function in branches:
+        made = Body(name, function)
+        if carry is None:
+            carry = Carry(name, made, tuple(operands))
+
+        def taken(result: Any) -> list[Tensor]:
+            tree = plain_tree(result, f"{name}: result")
+            trees.append(tree)
+            if len(trees) > 1:
+                return _like_first(name, trees[0], tree)
+            return [t for _, t in leaves_of(tree)]
+
+        with mode() as trace:
+            graph = made.call(trace, carry.given(made), (), taken)
+            carry.note_roots(trace, graph)
+        graphs.append(graph)
+    assert carry is not None
+    changed: dict[int, Tensor] = {id(t): t for g in graphs for t, _ in g.states}
+    values = []
+    for graph in graphs:
+        new = {id(t): node for t, node in graph.states}
+        with state.no_grad():
+            rest = [new[i] if i in new else node_of(t) for i, t in changed.items()]
+        values.append([*graph.nodes, *rest])
+    if which.op is Op.CONST:
+        which = build.reshape(which, ())
+    pairs = list(zip(carry.slots, carry.first, strict=True))
+    found = regions.choice(which, pairs, values, since=since)
+    count = len(graphs[0].nodes)
+    if changed:
+        with state.no_grad():
+            new = [Tensor._of(node) for node in found[count:]]
+            assign_all(list(zip(changed.values(), new, strict=True)))
+    return rebuilt(trees[0], [Tensor._of(node) for node in found[:count]])
+
+
+def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
+    """The leaves of what a branch gives, which are as those of the first."""
+    try:
+        return check_carry(name, "result", first, other)
+    except (ShapeError, DTypeError) as error:
+        raise type(error)(
+            f"{name}: the functions give different results, and have to give the same shapes and "
+            f"types: {str(error).removeprefix(name + ': ')}"
+        ) from None

@@ -1,0 +1,335 @@
+"""Loops as values of a graph: a plan holds them, and Python is not asked again.
+
+The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.func.bodies import (
+    Body,
+    Carry,
+    check_carry,
+    leaves_of,
+    mode,
+    node_of,
+    plain_tree,
+    rebuilt,
+    refuse_changes,
+    told,
+    turn_of,
+)
+from kernelrt.ir import UOp
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import Tensor, build, regions, state
+from kernelrt.tensor.adjoints import UNBOUNDED
+from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.regions import slot
+from kernelrt.tensor.rewriting import rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+__all__ = ["fori_loop", "scan", "while_loop"]
+
+
+def scan(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    checkpoint: bool = False,
+) -> tuple[Any, Any]:
+    """Run a function over the slices of arrays, one after the other, and carry something along.
+
+    It is called once or twice, whatever the length: what it computes becomes a loop of the plan.
+    Tensors from outside that it assigns to, such as parameters by an optimizer, are carried along,
+    too, and have their new values when the last turn is over.
+
+    Parameters
+    ----------
+    body : callable
+        ``body(carry, x)`` gives ``(carry, y)``: what is carried on, of the same nesting, shapes
+        and types, and what this turn adds to the result, nested tensors or None.
+    init : Tensor, or nested dicts, lists and tuples of Tensors
+        What is carried into the first turn.
+    xs : Tensor, or nested Tensors, optional
+        Arrays with one first axis in common; a turn is given one slice of each.
+    length : int, optional
+        How many turns there are; needed where there is no `xs`.
+    reverse : bool
+        Whether the last slice comes first. Results stand where their slices do.
+    checkpoint : bool
+        Whether gradients compute each turn again from what was carried into it, which takes longer
+        and keeps less.
+
+    Returns
+    -------
+    tuple
+        What the last turn carried on, and what the turns gave, along a new first axis.
+
+    Raises
+    ------
+    ShapeError
+        Lengths disagree, or the body changes the nesting or a shape of what is carried.
+    DTypeError
+        It changes a type, or gives back something else than pairs of nested tensors.
+    JitError
+        It reads a value, which no turn has yet.
+    IndexBoundsError
+        When it is computed: an index is out of range; it says in which turn. State is as before.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> total, sums = krt.scan(lambda c, x: (c + x, c + x), krt.tensor(0.0), krt.arange(4.0))
+    >>> total.item(), sums.tolist()
+    (6.0, [0.0, 1.0, 3.0, 6.0])
+    """
+    made = Body("scan", body)
+    arrays = plain_tree(xs, "scan: xs")
+    turns = _length(arrays, length)
+    carried = plain_tree(init, "scan: init")
+    both = [t for tree in (carried, arrays) for _, t in leaves_of(tree)]
+    if turns == 1 or not all(is_static(t.dims) for t in both):
+        return _unrolled(body, carried, arrays, turns, reverse=reverse)
+    carry = Carry("scan", made, carried)
+    wholes = [node_of(t) for _, t in leaves_of(arrays)]
+    slots = [slot(t.dims[1:], t.dtype) for _, t in leaves_of(arrays)]
+    nested: list[Any] = []
+
+    def taken(result: Any) -> list[Tensor]:
+        new, y = _turn(result, carry.tree)
+        nested[:] = [y]
+        return [*new, *(t for _, t in leaves_of(y))]
+
+    since = regions.newest()
+    with mode() as trace:
+        args = carry.given(made), rebuilt(arrays, [
+            made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
+        ])
+        graph = turn_of(trace, made, carry, args, taken)
+    triples = carry.triples(graph)
+    rows = graph.nodes[len(carry.slots) :]
+    if not turns:
+        finals = [first for _, first, _ in triples]
+        stacks = [build.full(0, r.dtype, (0, *r.shape)) for r in rows]
+    else:
+        slices = list(zip(slots, wholes, strict=True))
+        finals, stacks = regions.loop(
+            triples, slices, rows, turns, since=since, reverse=reverse, checkpoint=checkpoint
+        )
+    out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])
+    return carry.leave(finals), out
+
+
+def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
+    """What a turn of a scan carries on, and what it adds to the result."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise DTypeError(
+            f"scan: the body returns a pair (carry, y), where y may be None, not {_kind(result)}"
+        )
+    return check_carry("scan", "carry", before, result[0]), plain_tree(result[1], "scan: y")
+
+
+def _unrolled(
+    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: int, *, reverse: bool
+) -> tuple[Any, Any]:
+    """A scan as so many calls: of one turn, and of sizes that are known at run time only."""
+    from kernelrt.tensor.joining import stack
+
+    leaves = [t for _, t in leaves_of(arrays)]
+    found: list[Any] = []
+    for k in reversed(range(turns)) if reverse else range(turns):
+        new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
+        carry = rebuilt(carry, new)
+        found.append(y)
+    if reverse:
+        found.reverse()
+    columns = zip(*([t for _, t in leaves_of(y)] for y in found), strict=True)
+    return carry, rebuilt(found[0], [stack(list(parts)) for parts in columns])
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _length(arrays: Any, length: object) -> int:
+    found: int | None = None
+    if length is not None:
+        found = whole(length)
+        if found is None:
+            raise DTypeError(f"scan: length: expected an int, not {type(length).__name__}")
+        if found < 0:
+            raise ShapeError(f"scan: length: expected at least 0, not {found}")
+    for path, t in leaves_of(arrays):
+        if not t.dims:
+            raise ShapeError(f"scan: xs{path}: expected an array with a first axis, not shape ()")
+        if found is not None and t.dims[0] != found:
+            raise ShapeError(
+                f"scan: xs{path}: its first axis has {t.dims[0]}, and there are {found} turns by "
+                + ("length" if length is not None else "what comes before it")
+            )
+        found = int(t.dims[0])
+    if found is None:
+        raise ShapeError("scan: length: expected the number of turns, where there are no xs")
+    return found
+
+
+def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
+    """Run a function for each whole number from `lower` to before `upper`, with what it carries.
+
+    Parameters
+    ----------
+    lower, upper : int or Tensor
+        Integers; tensors of shape () where they are known when it is computed only.
+    body : callable
+        ``body(i, carry)`` gives what is carried on; `i` is a Tensor of int64.
+    init : Tensor, or nested Tensors
+        What is carried into the first turn.
+
+    Returns
+    -------
+    Tensor, or nested Tensors
+        What the last turn carried on; `init` where there is none.
+
+    Raises
+    ------
+    ShapeError, DTypeError, JitError, IndexBoundsError
+        As of :func:`scan`.
+    GradientError
+        A gradient is taken where the numbers are tensors.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.fori_loop(0, 5, lambda i, x: x + i, krt.tensor(0)).item()
+    10
+    """
+    made = Body("fori_loop", body)
+    carry = Carry("fori_loop", made, init)
+    first, last = _bound(lower, "lower"), _bound(upper, "upper")
+    number = slot((), dt.int64)
+    with state.no_grad():
+        start = first if isinstance(first, UOp) else build.scalar(first, dt.int64)
+    turn = build.add(number.node, start)
+
+    def taken(result: Any) -> list[Tensor]:
+        return check_carry("fori_loop", "carry", carry.tree, result)
+
+    since = regions.newest()
+    with mode() as trace:
+        args = Tensor._of(turn), carry.given(made)
+        graph = turn_of(trace, made, carry, args, taken)
+    triples = carry.triples(graph)
+    if isinstance(first, int) and isinstance(last, int):
+        turns, count = max(0, last - first), None
+    else:
+        stop = last if isinstance(last, UOp) else build.scalar(last, dt.int64)
+        turns, count = UNBOUNDED, build.sub(stop, start)
+    if not turns:
+        return carry.leave([value for _, value, _ in triples])
+    finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)
+    return carry.leave(finals)
+
+
+def _bound(value: object, name: str) -> int | UOp:
+    number = whole(value)
+    if number is not None:
+        return number
+    if isinstance(value, Tensor) and value.dtype.is_int and not value.dims:
+        with state.no_grad():
+            return value.uop.cast(dt.int64)
+    raise DTypeError(
+        f"fori_loop: {name}: expected an int or an integer Tensor of shape (), not {told(value)}"
+    )
+
+
+def while_loop(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
+    max_steps: int | None = None,
+) -> Any:  # fmt: skip
+    """Run a function as long as a condition holds, carrying something along.
+
+    Parameters
+    ----------
+    cond : callable
+        ``cond(carry)`` gives a bool Tensor of shape (): whether another turn follows. It is asked
+        before each.
+    body : callable
+        ``body(carry)`` gives what is carried on.
+    init : Tensor, or nested Tensors
+        What is carried into the first turn.
+    max_steps : int, optional
+        The most turns, after which it ends whatever the condition says. Gradients need it: what
+        turns keep for them is as large as so many turns make it.
+
+    Returns
+    -------
+    Tensor, or nested Tensors
+        What the last turn carried on; `init` where there is none.
+
+    Raises
+    ------
+    ShapeError, DTypeError, JitError, IndexBoundsError
+        As of :func:`scan`; also where the condition is no bool, or not of shape ().
+    GradientError
+        A gradient is taken and there is no `max_steps`.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.while_loop(lambda x: x < 100.0, lambda x: x * 2, krt.tensor(3.0)).item()
+    192.0
+    """
+    asked, made = Body("while_loop", cond), Body("while_loop", body)
+    carry = Carry("while_loop", made, init)
+    turns = UNBOUNDED
+    if max_steps is not None:
+        found = whole(max_steps)
+        if found is None:
+            raise DTypeError(f"while_loop: max_steps: expected an int, not {told(max_steps)}")
+        if found < 0:
+            raise ShapeError(f"while_loop: max_steps: expected at least 0, not {found}")
+        turns = found
+    count = slot((), dt.int64)
+    flag = slot((), dt.bool_)
+
+    def taken(result: Any) -> list[Tensor]:
+        return check_carry("while_loop", "carry", carry.tree, result)
+
+    since = regions.newest()
+    with mode() as trace:
+        graph = turn_of(trace, made, carry, (carry.given(made),), taken)
+        test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
+    refuse_changes("while_loop: cond", test)
+    triples = carry.triples(graph)
+    now = {s.place: build.reshape(first, s.place.shape) for s, first, _ in triples}
+    then = {s.place: build.reshape(new, s.place.shape) for s, _, new in triples}
+    before, after = rewritten(test.nodes, now)[0], rewritten(test.nodes, then)[0]
+    if not turns:
+        return carry.leave([value for _, value, _ in triples])
+    triples = [
+        (flag, before, after),
+        (count, build.scalar(0, dt.int64), build.add(count.node, 1)),
+        *triples,
+    ]
+    finals, _ = regions.loop(triples, (), (), turns, since=since, conditional=True)
+    return carry.leave(finals[2:])
+
+
+def _condition(result: Any) -> list[Tensor]:
+    if isinstance(result, Tensor) and result.dtype.is_bool and not result.dims:
+        return [result]
+    raise DTypeError(
+        f"while_loop: cond: expected a bool Tensor of shape (), not {told(result)}; compare, as in "
+        "x < 1, and take all() or any() of several"
+    )

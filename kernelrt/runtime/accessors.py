@@ -1,0 +1,177 @@
+"""What a plan is made of, and how to look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from kernelrt._dispatch import PlanCore
+from kernelrt.errors import PlanReleasedError
+from kernelrt.runtime.ops import PreparedKernel, PreparedOp, PreparedRegion
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.device.region import Region
+    from kernelrt.runtime.kernel import CachedKernel
+    from kernelrt.runtime.layout import Entry, Layout
+    from kernelrt.runtime.memory import PlanMemory
+    from kernelrt.runtime.ops import RuntimeVar
+    from kernelrt.runtime.plan import ExecutionPlan
+    from kernelrt.runtime.variables import VariableTable
+    from kernelrt.schedule.types import Decision, Intermediate
+
+__all__ = ["PlanAccessors", "PlanParts"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanParts:
+    """Everything a plan is made of, checked and in execution order."""
+
+    device: str
+    layout: Layout
+    ops: list[PreparedOp]
+    deps: list[tuple[int, ...]]
+    outputs: list[int]
+    ast_map: dict[Hashable, int]
+    places: dict[Intermediate, int]
+    arena_size: int
+    decisions: tuple[Decision, ...] = ()
+
+
+class PlanAccessors(PlanCore):
+    """The parts of a plan. They are set when it is made, and changed in its turns."""
+
+    _ops: list[PreparedOp]
+    _parts: PlanParts
+    _memory: PlanMemory
+    _table: VariableTable
+    _values: dict[str, int]
+
+    @property
+    def preparation(self) -> ExecutionPlan | None:
+        """Computes what stays the same from run to run: before the first, and when it changed."""
+        found, _ = self._prepared_by
+        return cast("ExecutionPlan | None", found)
+
+    @property
+    def device(self) -> str:
+        """Name of the device that runs the plan."""
+        return self._parts.device
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All buffers, by index. Raises PlanReleasedError where some were released."""
+        buffers = self._memory.buffers
+        if any(b is None for b in buffers):
+            raise PlanReleasedError("the plan's buffers were released")
+        return tuple(b for b in buffers if b is not None)
+
+    def buffer_at(self, index: int) -> Buffer | None:
+        """Give the buffer at `index`; None where there is none or it was released."""
+        buffers = self._memory.buffers
+        return buffers[index] if 0 <= index < len(buffers) else None
+
+    def buffer(self, ast_id: Hashable) -> Buffer | None:
+        """Give the buffer that stands for `ast_id`; None where there is none."""
+        index = self.buffer_index(ast_id)
+        return None if index is None else self.buffer_at(index)
+
+    def buffer_index(self, ast_id: Hashable) -> int | None:
+        """Give the index of the buffer that stands for `ast_id`; None where there is none."""
+        return self._parts.ast_map.get(ast_id)
+
+    @property
+    def ast_to_buffer_map(self) -> dict[Hashable, int]:
+        """From what a buffer stands for (a BUFFER node) to its index."""
+        return dict(self._parts.ast_map)
+
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs there are."""
+        return len(self._parts.outputs)
+
+    @property
+    def output_buffer_idx(self) -> int | None:
+        """Index of the first output; None where there is none."""
+        return self._parts.outputs[0] if self._parts.outputs else None
+
+    @property
+    def output_buffer(self) -> Buffer | None:
+        """The first output; None where there is none, or it was released."""
+        return self.output_buffer_at(0)
+
+    def output_buffer_at(self, i: int) -> Buffer | None:
+        """Give output `i`; None where there is none, or it was released."""
+        outputs = self._parts.outputs
+        return self.buffer_at(outputs[i]) if 0 <= i < len(outputs) else None
+
+    @property
+    def output_buffers(self) -> tuple[Buffer, ...]:
+        """All outputs that were not released, in order."""
+        found = (self.buffer_at(i) for i in self._parts.outputs)
+        return tuple(b for b in found if b is not None)
+
+    @property
+    def output_indices(self) -> tuple[int, ...]:
+        """Indices of the outputs, in order."""
+        return tuple(self._parts.outputs)
+
+    @property
+    def prepared_ops(self) -> tuple[PreparedOp, ...]:
+        """All operations in execution order, with all their dependencies."""
+        return tuple(self._ops)
+
+    @property
+    def prepared_kernels(self) -> tuple[PreparedKernel, ...]:
+        """The operations that launch kernels."""
+        return tuple(op for op in self._ops if isinstance(op, PreparedKernel))
+
+    @property
+    def kernels(self) -> tuple[CachedKernel, ...]:
+        """The compiled kernels, each once, in order of first launch, those of bodies behind."""
+        own = [op.kernel for op in self.prepared_kernels]
+        within = [kernel for body in self.bodies for kernel in body.kernels]
+        return tuple(dict.fromkeys(own + within))
+
+    @property
+    def bodies(self) -> tuple[ExecutionPlan, ...]:
+        """The plans that its regions run, in the order of these."""
+        regions = (op for op in self._ops if isinstance(op, PreparedRegion))
+        return tuple(body for op in regions for body in op.bodies)
+
+    # ---- As a body
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Indices of the buffers that lie where a region says whose body the plan is."""
+        return tuple(i for i, entry in enumerate(self._parts.layout.entries) if entry.port)
+
+    def port(self, index: int) -> Entry:
+        """Give size and type of a port."""
+        return self._parts.layout.entries[index]
+
+    def writes_to(self, index: int) -> bool:
+        """Whether the plan writes to a buffer, or to a part of it."""
+        return self._memory.writes(index)
+
+    def given(self) -> list[Region]:
+        """The bytes of the buffers that were given to it and to bodies of its regions."""
+        own = [self._memory.region(i) for i in self._memory.given()]
+        return own + [region for body in self.bodies for region in body.given()]
+
+    def owns(self, index: int) -> bool:
+        """Whether the buffer at `index` is the plan's own memory, and not what was given to it."""
+        root = self._parts.layout.root_of(index)
+        return root.buffer is None and not root.port
+
+    @property
+    def variables(self) -> dict[str, RuntimeVar]:
+        """The variables that an execution may set, by name."""
+        return dict(self._table.variables)
+
+    @property
+    def values(self) -> dict[str, int]:
+        """Current values of the variables."""
+        return dict(self._values)

@@ -1,0 +1,253 @@
+"""Runs of programs for many values at once: what :mod:`.batching` makes of REGION nodes.
+
+Of what is given to a run some has the new axis and some has not. What a loop carries has it where
+its first value has, or where a turn gives it one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import VariableError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.region import Choice, Loop
+from kernelrt.tensor import build, regions
+from kernelrt.tensor.regions import Slot, slot
+from kernelrt.tensor.rewriting import below, reads_of, rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.ir import Dim
+
+__all__ = ["batched_run"]
+
+
+def batched_run(
+    nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: Dim
+) -> dict[UOp, UOp | None]:
+    """The values of a run along the new axis.
+
+    Parameters
+    ----------
+    nodes : sequence of UOp
+        REGION nodes of one program over the same operands.
+    done : mapping
+        For each operand its values along the axis; None where it has none.
+    count : Dim
+        The size of the axis.
+
+    Raises
+    ------
+    VariableError
+        `count` is not fixed, or how many turns there are differs along the axis.
+    """
+    program, src = nodes[0].arg.program, nodes[0].src
+    if all(done[s] is None for s in src):
+        return dict.fromkeys(nodes)
+    if not isinstance(count, int):
+        raise VariableError(f"the number of values of a loop must be fixed, not {count}")
+    if isinstance(program, Choice):
+        return _chosen(program, nodes, done, count)
+    if program.counted and done[src[-1]] is not None:
+        raise VariableError(
+            "fori_loop: its bounds differ along the axis that is mapped, and one loop has so many "
+            "turns for all; use while_loop"
+        )
+    return _Mapped(program, nodes, done, count).values()
+
+
+def _flat(node: UOp, count: int) -> UOp:
+    size = build.volume(node.shape[1:])
+    return build.reshape(node, (count, size))
+
+
+def _chosen(
+    program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
+) -> dict[UOp, UOp | None]:
+    from kernelrt.tensor.batching import batched
+
+    which, operands = nodes[0].src[0], nodes[0].src[1:]
+    each = done[which]
+    if each is not None:
+        # Members take different branches: all are computed, and each keeps its own.
+        both = zip(program.ports, operands, strict=True)
+        inside = {p: build.reshape(s, p.shape) for p, s in both}
+        given: dict[UOp, UOp] = {}
+        for s in operands:
+            if (found := done[s]) is not None:
+                given[s] = found
+        out: dict[UOp, UOp | None] = {}
+        for node in nodes:
+            values = batched(rewritten(node.arg.values, inside), given, count)
+            shape = values[0].shape
+            at = build.reshape(each, (count, *(1 for _ in shape[1:])))
+            taken = values[-1]
+            for k in range(len(values) - 2, -1, -1):
+                limit = build.full(k, dt.int64, at.shape)
+                here = build.broadcast_to(at.alu(Op.LE, limit), shape)
+                taken = build.where(here, values[k], taken)
+            out[node] = taken
+        return out
+    since = regions.newest()
+    slots: list[tuple[Slot, UOp]] = []
+    put: dict[UOp, UOp] = {}
+    given = {}
+    for p, s in zip(program.ports, operands, strict=True):
+        found = done[s]
+        if found is None:
+            put[p] = build.reshape(s, p.shape)
+        else:
+            stands = slot((count, *p.shape), p.dtype)
+            slots.append((stands, _flat(found, count)))
+            given[p] = stands.node
+    branches = [
+        rewritten(batched([n.arg.values[b] for n in nodes], given, count), put)
+        for b in range(program.branches)
+    ]
+    return dict(zip(nodes, regions.choice(which, slots, branches, since=since), strict=True))
+
+
+class _Mapped:
+    def __init__(
+        self, program: Loop, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
+    ) -> None:
+        self._loop, self._nodes, self._done, self._count = program, nodes, done, count
+        self._src = nodes[0].src
+        self._carried = len(program.carries)
+        self._varies = self._find_varying()
+        #: Whether members end in different turns.
+        self._apart = program.conditional and program.ports[0] in self._varies
+
+    def _find_varying(self) -> set[UOp]:
+        """The ports that have the axis."""
+        loop = self._loop
+        known = zip(loop.ports, self._src, strict=False)
+        varies = {p for p, s in known if self._done[s] is not None}
+        while True:
+            seen: set[UOp] = set()
+            for node in below(loop.carries, loop.ports.__contains__):
+                if node in varies or any(r in seen for r in reads_of(node)):
+                    seen.add(node)
+            # Where members end apart, what they carry stays as it is at the end of each.
+            ends = loop.conditional and (loop.ports[0] in varies or loop.carries[0] in seen)
+            new = {p for p, c in zip(loop.ports, loop.carries, strict=False) if c in seen or ends}
+            if new <= varies:
+                return varies
+            varies |= new
+
+    def values(self) -> dict[UOp, UOp | None]:
+        """What the run gives, along the axis."""
+        from kernelrt.tensor.batching import batched
+
+        loop, count = self._loop, self._count
+        since = regions.newest()
+        given: dict[UOp, UOp] = {}
+        put: dict[UOp, UOp] = {}
+        carried = [self._slot(p) for p in loop.ports[: self._carried]]
+        behind = self._carried + loop.stacked
+        sliced = [self._slot(p) for p in loop.ports[self._carried : behind]]
+        for p, s in zip(loop.ports, (*carried, *sliced), strict=False):
+            if p in self._varies:
+                given[p] = s.node
+            else:
+                put[p] = s.place
+        for k in range(behind, len(loop.ports) - loop.numbered):
+            p, found = loop.ports[k], self._done[self._src[k]]
+            if found is None:
+                put[p] = build.reshape(self._src[k], p.shape)
+            else:
+                given[p] = _flat(found, count)
+        number = slot((1,), dt.int64) if loop.numbered else None
+        if number is not None:
+            put[loop.ports[-1]] = number.place
+        rows = [n for n in self._nodes if n.arg.carry < 0]
+        graphs = [*loop.carries, *(n.arg.each for n in rows)]
+        varied = set(self._with_axis(graphs))
+        made = iter(rewritten(batched([g for g in graphs if g in varied], given, count), put))
+        plain = iter(rewritten([g for g in graphs if g not in varied], put))
+        new = [next(made) if g in varied else next(plain) for g in graphs]
+        turns = self._turns(carried, new[: self._carried])
+        arrays = zip(loop.ports[self._carried : behind], self._src[self._carried :], strict=False)
+        wholes = [self._whole(p, s) for p, s in arrays]
+        operand = self._src[-1] if loop.counted else None
+        finals, stacks = regions.loop(
+            turns, list(zip(sliced, wholes, strict=True)), new[self._carried :], loop.turns,
+            since=since, number=number, count=operand, reverse=loop.reverse,
+            conditional=loop.conditional, checkpoint=loop.checkpoint,
+        )  # fmt: skip
+        finals = finals[2:] if self._apart else finals
+        out: dict[UOp, UOp | None] = {}
+        stack = iter(stacks)
+        for node in self._nodes:
+            k = node.arg.carry
+            if k < 0:
+                row = next(stack)
+                out[node] = _swapped(row) if node.arg.each in varied else self._spread(row)
+            elif loop.ports[k] in self._varies:
+                out[node] = build.reshape(finals[k], (count, *node.shape))
+            else:
+                out[node] = self._spread(build.reshape(finals[k], node.shape))
+        return out
+
+    def _spread(self, node: UOp) -> UOp:
+        return build.broadcast_to(node, (self._count, *node.shape))
+
+    def _with_axis(self, graphs: Sequence[UOp]) -> list[UOp]:
+        """Those of the graphs that have the axis."""
+        seen: set[UOp] = set()
+        for node in below(graphs, self._loop.ports.__contains__):
+            if node in self._varies or any(r in seen for r in reads_of(node)):
+                seen.add(node)
+        lifted = {c for p, c in zip(self._loop.ports, self._loop.carries, strict=False)
+                  if p in self._varies}  # fmt: skip
+        return [g for g in graphs if g in seen or g in lifted]
+
+    def _slot(self, p: UOp) -> Slot:
+        return slot((self._count, *p.shape) if p in self._varies else p.shape, p.dtype)
+
+    def _first(self, k: int) -> UOp:
+        p, s = self._loop.ports[k], self._src[k]
+        found = self._done[s]
+        if p not in self._varies:
+            return build.reshape(s, p.shape)
+        if found is None:
+            return self._spread(build.reshape(s, p.shape))
+        return _flat(found, self._count)
+
+    def _whole(self, p: UOp, s: UOp) -> UOp:
+        """What slices are of, turns first."""
+        found = self._done[s]
+        if found is None:
+            return build.reshape(s, (self._loop.turns, *p.shape))
+        shape = (self._count, self._loop.turns, *p.shape)
+        return _swapped(build.reshape(found, shape))
+
+    def _turns(
+        self, slots: Sequence[Slot], new: Sequence[UOp]
+    ) -> list[tuple[Slot, UOp, UOp]]:
+        """What is carried, with its first value and what a turn makes of it."""
+        new = [build.reshape(n, s.shape) for n, s in zip(new, slots, strict=True)]
+        firsts = [self._first(k) for k in range(self._carried)]
+        if not self._apart:
+            return list(zip(slots, firsts, new, strict=True))
+        goes = slots[0].node
+        kept = []
+        for s, n in zip(slots, new, strict=True):
+            here = build.reshape(goes, (self._count, *(1 for _ in s.shape[1:])))
+            kept.append(build.where(build.broadcast_to(here, s.shape), n, s.node))
+        # A member that has ended does not go on.
+        kept[0] = new[0].alu(Op.AND, goes)
+        flag, turn = slot((), dt.bool_), slot((), dt.int64)
+        some = [build.reduce(g, Op.MAX, range(len(g.shape))) for g in (firsts[0], kept[0])]
+        return [
+            (flag, some[0], some[1]),
+            (turn, build.scalar(0, dt.int64), build.add(turn.node, 1)),
+            *zip(slots, firsts, kept, strict=True),
+        ]
+
+
+def _swapped(node: UOp) -> UOp:
+    """With the first two axes exchanged."""
+    return build.permute(node, (1, 0, *range(2, len(node.shape))))

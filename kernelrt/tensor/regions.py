@@ -1,0 +1,235 @@
+"""Graphs of one turn, or of one branch, as programs: what they read of what is around them.
+
+What a body makes of values that do not change from turn to turn is computed once, before the first
+turn, and given to it; so are the values themselves. What is made of constants alone stays inside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.region import Choice, Loop, Outcome, port
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import build
+from kernelrt.tensor.marks import Custom
+from kernelrt.tensor.rewriting import below, reads_of, rewritten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from kernelrt.dtype import DType
+
+__all__ = ["MOVED", "Slot", "bare", "choice", "frontier", "loop", "newest", "slot"]
+
+#: Ops that only say which element is meant: what they are made of is given in their place.
+MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
+
+
+#: Ops at which a run may end.
+_FAILING = frozenset({Op.BOUND, Op.CALL, Op.REGION})
+
+
+class Slot(NamedTuple):
+    """What stands for something that a body is given, while its graph is made.
+
+    Attributes
+    ----------
+    place : UOp
+        A BUFFER node that nothing else has.
+    node : UOp
+        It, in the shape of what is given.
+    """
+
+    place: UOp
+    node: UOp
+
+    @property
+    def shape(self) -> build.Shape:
+        """Of what is given."""
+        return self.node.shape
+
+
+def slot(shape: build.Shape, dtype: DType) -> Slot:
+    """A new one."""
+    size = build.volume(shape)
+    assert isinstance(size, int)
+    place = build.memory(Buffer(size, dtype))
+    return Slot(place, build.reshape(place, shape))
+
+
+def newest() -> int:
+    """A number that nodes made from now on exceed."""
+    return slot((), dt.bool_).place.made
+
+
+def frontier(
+    roots: Iterable[UOp], inside: Collection[UOp], stays: Callable[[UOp], bool]
+) -> list[UOp]:
+    """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
+
+    Below ops that only say which element is meant stands what is read. Nodes for which `stays` is
+    true count as made of what is inside.
+    """
+    roots = list(roots)
+    varies: set[UOp] = set()
+    outside: set[UOp] = set()
+    found: dict[UOp, None] = {}
+
+    for node in below(roots, inside.__contains__):
+        if node in inside:
+            varies.add(node)
+            continue
+        reads = reads_of(node)
+        if any(r in varies for r in reads) or (stays(node) and any(r in outside for r in reads)):
+            varies.add(node)
+            for r in reads:
+                if r in outside:
+                    found[bare(r)] = None
+        elif _begins(node) or any(r in outside for r in reads):
+            outside.add(node)
+    for root in roots:
+        if root in outside:
+            found[bare(root)] = None
+    return list(found)
+
+
+def bare(node: UOp) -> UOp:
+    """What a node only says elements of."""
+    while node.op in MOVED:
+        node = node.src[0]
+    return node
+
+
+def _begins(node: UOp) -> bool:
+    """Whether a node is no constant, whatever it is made of."""
+    if node.op is Op.DETACH:
+        return node.arg is not None and not isinstance(node.arg, Custom)
+    return node.op in (Op.BUFFER, Op.VAR, Op.REGION)
+
+
+def loop(
+    carried: Sequence[tuple[Slot, UOp, UOp]],
+    sliced: Sequence[tuple[Slot, UOp]],
+    rows: Sequence[UOp],
+    turns: int,
+    *,
+    since: int,
+    number: Slot | None = None,
+    count: UOp | None = None,
+    reverse: bool = False,
+    conditional: bool = False,
+    checkpoint: bool = False,
+) -> tuple[list[UOp], list[UOp]]:
+    """Nodes of a run of a loop.
+
+    Parameters
+    ----------
+    carried : sequence of (Slot, UOp, UOp)
+        What is carried from turn to turn: what stands for it in the graph of one turn, its first
+        value, and what a turn makes of it.
+    sliced : sequence of (Slot, UOp)
+        What stands for a slice, and what it is one of, along the first axis.
+    rows : sequence of UOp
+        What else a turn makes.
+    turns : int
+        How many turns there are at most.
+    since : int
+        What :func:`newest` gave before the graph of a turn was made.
+    number : Slot, optional
+        What stands for the number of the turn.
+    count : UOp, optional
+        How many turns there are, int64.
+    reverse : bool
+        Whether the last slice comes first.
+    conditional : bool
+        Whether the first thing that is carried says if another turn follows.
+    checkpoint : bool
+        Whether its derivative computes each turn again.
+
+    Returns
+    -------
+    list of UOp
+        The last values of what is carried.
+    list of UOp
+        What the turns made, along a new first axis.
+    """
+    slots = [s for s, *_ in (*carried, *sliced)]
+    graphs = [*(new for *_, new in carried), *rows]
+    inside = {s.place for s in slots} | ({number.place} if number else set())
+    # A turn that may not come must not fail before it does.
+    may_not_come = conditional or count is not None
+    outer = frontier(
+        graphs, inside, lambda n: may_not_come and n.op in _FAILING and n.made > since
+    )
+    put, ports = _ports([s.place for s in slots], outer)
+    if number is not None:
+        put[number.place] = port(len(ports), 1, dt.int64)
+        ports.append(put[number.place])
+    made = rewritten(graphs, put)
+    program = Loop(
+        tuple(ports), tuple(made[: len(carried)]), len(sliced), turns, reverse, conditional,
+        count is not None, number is not None, checkpoint,
+    )  # fmt: skip
+    operands = [
+        *(first for _, first, _ in carried), *(whole for _, whole in sliced), *outer,
+        *([count] if count is not None else []),
+    ]  # fmt: skip
+    finals = [_node(Outcome(program, k), operands) for k in range(len(carried))]
+    return finals, [_node(Outcome(program, -1, (row,)), operands) for row in made[len(carried) :]]
+
+
+def choice(
+    which: UOp,
+    given: Sequence[tuple[Slot, UOp]],
+    branches: Sequence[Sequence[UOp]],
+    *,
+    since: int,
+) -> list[UOp]:
+    """Nodes of what one of several branches gives.
+
+    Parameters
+    ----------
+    which : UOp
+        The number of the branch, int64, of shape ().
+    given : sequence of (Slot, UOp)
+        What stands for an operand in the graphs of the branches, and the operand.
+    branches : sequence of sequence of UOp
+        The values of each, of equal shapes and types.
+    since : int
+        What :func:`newest` gave before the first of these graphs was made: what is older is
+        computed in any case, the rest where its branch is chosen.
+    """
+    graphs = [value for values in branches for value in values]
+    slots = [s for s, _ in given]
+    outer = frontier(graphs, {s.place for s in slots}, lambda n: n.made > since)
+    put, ports = _ports([s.place for s in slots], outer)
+    made = iter(rewritten(graphs, put))
+    columns = zip(*([next(made) for _ in values] for values in branches), strict=True)
+    program = Choice(tuple(ports), len(branches))
+    operands = [which, *(operand for _, operand in given), *outer]
+    return [_node(Outcome(program, -1, tuple(values)), operands) for values in columns]
+
+
+def _ports(
+    places: Sequence[UOp], outer: Sequence[UOp]
+) -> tuple[dict[UOp, UOp], list[UOp]]:
+    """What takes the place of slots, and of what is read from around; and the ports in order."""
+    put: dict[UOp, UOp] = {}
+    ports: list[UOp] = []
+    for place in places:
+        ports.append(port(len(ports), int(place.arg.size), place.dtype))
+        put[place] = ports[-1]
+    for node in outer:
+        size = build.volume(node.shape)
+        assert is_static(node.shape)
+        assert isinstance(size, int)
+        ports.append(port(len(ports), size, node.dtype))
+        put[node] = build.reshape(ports[-1], node.shape)
+    return put, ports
+
+
+def _node(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
+    return UOp(Op.REGION, outcome.dtype, tuple(operands), outcome)
