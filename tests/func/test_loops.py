@@ -213,6 +213,25 @@ def test_random_numbers_go_on():
         assert (found == np.stack([krt.rand(3).numpy() for _ in range(8)])).all()
 
 
+def test_draws_behind_a_loop_that_is_not_computed_yet():
+    def loop():
+        return krt.scan(lambda c, _: (c + krt.rand(()), None), krt.tensor(0.0), length=2)[0]
+
+    krt.manual_seed(3)
+    want = krt.rand(4).numpy()
+    krt.manual_seed(3)
+    y = loop()
+    rest = krt.rand(2).numpy()
+    assert (rest == want[2:]).all()
+    assert y.item() == pytest.approx(want[0] + want[1])
+    y = loop()
+    krt.manual_seed(3)
+    z = loop()
+    assert krt.get_rng_state().tolist()[8] == 2
+    assert z.item() == pytest.approx(want[0] + want[1])
+    assert y.item() != z.item()
+
+
 @pytest.mark.parametrize("jitted", [False, True])
 def test_training_steps_as_turns(jitted):
     def make():
