@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod
@@ -289,6 +290,8 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     if not isinstance(count, int):
         raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
+    if isinstance(u.arg, Foreign):
+        return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
     if not count:  # a routine has problems to solve
         return build.full(0, u.dtype, (0, *u.shape))
     # The problems of one value follow each other, as those of a batch do.

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kernelrt._late import load
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -13,7 +14,6 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
-from kernelrt.tensor.adjoints import Runs
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -27,6 +27,7 @@ from kernelrt.tensor.marks import (
     Custom,
     Hooked,
     Leaf,
+    RuleOfAll,
     Severed,
     Stale,
     detach,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
+    from kernelrt.tensor.adjoints import Runs
     from kernelrt.tensor.base import TensorBase
 
 
@@ -112,10 +114,15 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
-    runs = Runs(n for n in order if n in live)
+    runs: Runs | None = None
     for node in reversed(order):
         here = flowing.pop(node, None)
         if node.op is Op.REGION and node in live:
+            if runs is None:
+                load("kernelrt.tensor.adjoints")
+                from kernelrt.tensor.adjoints import Runs
+
+                runs = Runs(n for n in order if n in live)
             if here is not None and node in nodes:
                 found[node] = here
             for operand, share in runs.shares(node, here, live, name):
@@ -191,6 +198,8 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
+    if isinstance(rule, RuleOfAll):
+        rule = rule.at(node, g)
     shares = [(s, rule(node, g, i)) for i, s in enumerate(gradient_operands(node)) if s in live]
     return [(s, share) for s, share in shares if share is not None]
 

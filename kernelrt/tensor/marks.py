@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.hooking import Late
 
-__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
-           "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
-           "mark", "marked_anew", "origins", "strip"]  # fmt: skip
+__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
+           "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
+           "lineage", "mark", "marked_anew", "origins", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
+
+
+class RuleOfAll:
+    """A rule that finds the gradients of all inputs together, which it is asked for one by one."""
+
+    __slots__ = ()
+
+    def at(self, node: UOp, gradient: UOp) -> CustomRule:
+        """The rule for one gradient, which finds them once."""
+        raise NotImplementedError
 
 
 #: Functions that see a gradient.

@@ -36,6 +36,12 @@ WITHOUT = {
         retain_grad to_device zero_ zero_grad
         krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.vmap
     """,
+    "calls functions that become loops and choices: tests/func/test_loops.py": """
+        krt.cond krt.fori_loop krt.scan krt.switch krt.while_loop
+    """,
+    "calls what it is given: tests/ops/test_call.py and tests/jit/test_call.py": """
+        krt.call
+    """,
     "draws numbers: tests/ops/test_drawing.py and test_random.py look at their distributions": """
         bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_
         krt.binomial krt.poisson
