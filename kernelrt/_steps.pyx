@@ -33,6 +33,8 @@ cdef extern from *:
 
 # Numbers that are put in their places between two looks for signals.
 cdef Py_ssize_t PLACES = 1 << 20
+# So few are no reason to wait for the GIL again.
+cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 
 # Plans of a few microseconds run with the GIL; others get it once in so long.
 cdef int64_t GIL_SLICE_NS = 5_000_000
@@ -335,25 +337,34 @@ cdef uint64_t start_of(seed, epoch) except? 0:
     return mixed(x)
 
 
+cdef uint64_t place(int64_t *numbers, Py_ssize_t i, Py_ssize_t end, uint64_t x) noexcept nogil:
+    """Put the numbers from i on to places among those that are there; these go behind."""
+    cdef uint64_t j
+    while i < end:
+        x += STEP
+        j = below(mixed(x), <uint64_t> i + 1)
+        numbers[i] = numbers[j]
+        numbers[j] = i
+        i += 1
+    return x
+
+
 def order_of(Py_ssize_t n, seed, epoch):
     cdef cnp.npy_intp size = n
     cdef uint64_t x = start_of(seed, epoch)
     cdef Py_ssize_t i = 0, end
-    cdef uint64_t j
     cdef int64_t *numbers
     if n < 0:
         raise errors.ShapeError(f"n: expected at least 0, not {n}")
     cdef cnp.ndarray order = cnp.PyArray_SimpleNew(1, &size, cnp.NPY_INT64)
     numbers = <int64_t *> cnp.PyArray_DATA(order)
+    if n <= PLACES_WITH_GIL:
+        place(numbers, 0, n, x)
+        return order
     while i < n:
         end = min(n, i + PLACES)
         with nogil:
-            # Each number is put to a place among those that are there, whose number goes behind.
-            while i < end:
-                x += STEP
-                j = below(mixed(x), <uint64_t> i + 1)
-                numbers[i] = numbers[j]
-                numbers[j] = i
-                i += 1
+            x = place(numbers, i, end, x)
+        i = end
         PyErr_CheckSignals()
     return order
