@@ -113,7 +113,7 @@ class TraceMode:
 
     Attributes
     ----------
-    within : TraceMode or None
+    around : TraceMode or None
         The trace that this one is a part of: it is active before and after.
 
     Raises
@@ -122,7 +122,7 @@ class TraceMode:
         Another trace is active on this thread.
     """
 
-    within: Any
+    around: Trace | None
     def _begin(self) -> None:
         """Make ready; the trace is not active yet."""
     def __enter__(self) -> Self: ...

@@ -356,7 +356,7 @@ cdef class Limit:
 
 cdef class TraceMode:
     cdef list handlers  # those of signals that are kept out of this trace
-    cdef public object within  # the trace that this one is a part of
+    cdef public object around  # the trace that this one is a part of
 
     def __cinit__(self, *_, **__):
         self.handlers = []
@@ -365,7 +365,7 @@ cdef class TraceMode:
         """Make ready; the trace is not active yet."""
 
     def __enter__(self):
-        if get(KRT_TRACE) is not self.within:
+        if get(KRT_TRACE) is not self.around:
             raise errors.JitError(
                 "a trace is active already; call the traced function without jit inside"
             )
@@ -380,7 +380,7 @@ cdef class TraceMode:
         return self
 
     def __exit__(self, *_):
-        put(KRT_TRACE, self.within)
+        put(KRT_TRACE, self.around)
         self.leave()
 
     cdef int keep_out(self) except -1:
@@ -403,8 +403,8 @@ cdef class TraceMode:
     cdef int leave(self) except -1:
         """Give signals their handlers back, whatever handlers that run meanwhile raise."""
         cdef object raised = None
-        if self.within is not None:  # which they are kept out of, too
-            (<TraceMode> self.within).handlers += self.handlers
+        if self.around is not None:  # which they are kept out of, too
+            (<TraceMode> self.around).handlers += self.handlers
             self.handlers = []
         while self.handlers:
             apart = self.handlers[-1]

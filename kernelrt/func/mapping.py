@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, VariableError
 from kernelrt.func.trees import mapped
+from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.batching import along, lifted
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.batching import Along, along
 from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
 
 if TYPE_CHECKING:
@@ -200,24 +202,32 @@ class _Mapping:
                         "expected Tensors, or dicts, lists and tuples of them"
                     )
             roots = [leaf.uop for _, leaf, _ in results if leaf is not None]
-            changed = [(key, m.uop) for key, m in inside.items() if m._uop is not nodes[key]]
+            changed = [
+                (key, m.uop) for key, m in inside.items() if not _is_marked(m._uop, nodes[key])
+            ]
             written = trace.written()
         values = self._values([*roots, *(node for _, node in changed), *(n for _, n in written)])
         found = values[: len(roots)]
-        self._check_written(written, values[len(roots) + len(changed) :])
+        alike = self._alike(written, values[len(roots) + len(changed) :])
         trace.close()
-        leaves = iter(self._left(found, roots, [r for r in results if r[1] is not None]))
+        leaves = iter(self._left(found, [r for r in results if r[1] is not None]))
         given_back = mapped(lambda leaf: None if leaf is None else next(leaves), out)
         behind = values[len(roots) :]
-        for (key, node), value in zip(changed, behind, strict=False):
-            self._write_back(key, node, value)
-        for tensor, node in written:
-            with state.no_grad():
-                tensor._assign(Tensor._of(node))  # type: ignore[arg-type]
+        # Tensors before the first assignment: each keeps its value whatever comes later.
+        back = [
+            (self._given[key], self._put_back(key, made))
+            for (key, _), made in zip(changed, behind, strict=False)
+        ]
+        new = [(tensor, Tensor._of(node)) for tensor, node in alike]
+        for given, value in back:
+            path = f"{given.path}: assigned to by the function that vmap calls"
+            given.tensor._replace(value, path)
+        with state.no_grad():
+            assign_all(new)
         return given_back
 
-    def _values(self, roots: Sequence[UOp]) -> list[UOp | None]:
-        """The values for all members along a first axis; None where all share one."""
+    def _values(self, roots: Sequence[UOp]) -> list[Along]:
+        """The values for all members, along a first axis where they differ."""
         stacks, count, chunk = self._trace.stacks, self._count, self._chunk
         if chunk is None or not isinstance(count, int) or count <= chunk:
             return along(roots, stacks, count)
@@ -229,31 +239,32 @@ class _Mapping:
         return [_joined(part) for part in zip(*parts, strict=True)]
 
     def _left(
-        self, values: Sequence[UOp | None], roots: Sequence[UOp],
-        results: Sequence[tuple[str, Any, int | None]],
-    ) -> Iterator[Tensor]:  # fmt: skip
+        self, values: Sequence[Along], results: Sequence[tuple[str, Any, int | None]]
+    ) -> Iterator[Tensor]:
         """The results, with the axis of the members where it is wanted."""
-        for value, root, (path, leaf, axis) in zip(values, roots, results, strict=True):
+        for made, (path, leaf, axis) in zip(values, results, strict=True):
             if axis is None:
-                if value is not None:
+                if made.apart:
                     raise ShapeError(
                         f"out_axes: {path} depends on the members, so that there is one for each; "
                         "give it an axis for them"
                     )
-                yield Tensor._of(root)
+                yield Tensor._of(made.value)
                 continue
-            (node,) = lifted([root], [value], self._count)
+            node = made.lifted(self._count)
             rank = len(node.shape)
             place = _axis(axis, rank, leaf.dims, path, "out_axes", more=1)
             order = [*range(1, rank)]
             order.insert(place, 0)
             yield Tensor._of(build.permute(node, order) if place else node)
 
-    def _check_written(
-        self, written: Sequence[tuple[Any, UOp]], values: Sequence[UOp | None]
-    ) -> None:
-        for (tensor, _), value in zip(written, values, strict=True):
-            if value is not None:
+    def _alike(
+        self, written: Sequence[tuple[Any, UOp]], values: Sequence[Along]
+    ) -> list[tuple[Any, UOp]]:
+        """What was assigned to tensors from outside, which has to be the same for all members."""
+        found = []
+        for (tensor, _), made in zip(written, values, strict=True):
+            if made.apart:
                 raise JitError(
                     f"{_name_of(tensor, self._f, self._args)} of shape "
                     f"{format_shape(tensor.dims)}: the function that vmap calls assigns a value to "
@@ -261,25 +272,32 @@ class _Mapping:
                     "argument with an axis for the members, as kernelrt.func.functional_call does "
                     "with the running statistics of a module"
                 )
+            found.append((tensor, made.value))
+        return found
 
-    def _write_back(self, key: tuple[int, int], node: UOp, value: UOp | None) -> None:
-        """Give an argument the values that the function assigned to it."""
-        given = self._given[key]
-        (stack,) = lifted([node], [value], self._count)
+    def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
+        """The values that the function assigned to an argument, with its axes."""
+        stack, place = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
-        order.insert(given.axis, 0)
-        new = Tensor._of(build.permute(stack, order) if given.axis else stack)
-        given.tensor._replace(new, f"{given.path}: assigned to by the function that vmap calls")
+        order.insert(place, 0)
+        return Tensor._of(build.permute(stack, order) if place else stack)
+
+
+def _is_marked(node: UOp, before: UOp) -> bool:
+    """Whether a node is another one, or is it under marks, as of hooks: no value was assigned."""
+    while node is not before and node.op is Op.DETACH:
+        node = node.src[0]
+    return node is before
 
 
 def _slice(stack: UOp, low: int, high: int) -> UOp:
     return build.shrink(stack, [(low, high), *((0, d) for d in stack.shape[1:])])
 
 
-def _joined(parts: Sequence[UOp | None]) -> UOp | None:
+def _joined(parts: Sequence[Along]) -> Along:
     """Chunks of members one behind the other."""
-    found = [p for p in parts if p is not None]
-    return build.cat(found, 0) if found else None
+    first = parts[0]
+    return Along(build.cat([p.value for p in parts], 0), True) if first.apart else first
 
 
 def _axis(

@@ -39,6 +39,8 @@ class Population(Module):
     :func:`kernelrt.vmap`. Its parameters are trained like any other's: what optimizers do with each
     element alone is what they would do with each member alone. Made by :func:`stack_modules`.
 
+    While it is called without jit, its tensors stand for one member: one thread at a time calls it.
+
     Parameters
     ----------
     modules : sequence of Module
@@ -220,7 +222,7 @@ def stack_modules(
     """
     if callable(modules) and not isinstance(modules, Module):
         n = integer(count, "count", 1)
-        made = [modules() for _ in range(n)]
+        made = [_begun(modules()) for _ in range(n)]
     elif isinstance(modules, Module) or not isinstance(modules, Iterable):
         raise DTypeError(
             f"modules: expected several modules, or a function that makes one, and count=, not "
@@ -231,6 +233,12 @@ def stack_modules(
     else:
         made = list(modules)
     return Population(made, in_axes, out_axes, randomness)
+
+
+def _begun(module: Module) -> Module:
+    """A new module with its values computed: what waits is looked at with each draw."""
+    realize(*(t for _, t in named_tensors(module)))
+    return module
 
 
 def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:

@@ -134,7 +134,7 @@ def gradients(
         if node.op is Op.DETACH and isinstance(node.arg, Leaf):
             _accumulate(found, node.arg, here)
             continue
-        for operand, share in _shares(node, here, live, name) if node.op is not Op.REGION else ():
+        for operand, share in _shares(node, here, live, name):
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
             _accumulate(flowing, operand, share)
@@ -148,7 +148,6 @@ def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
         return None
     load("kernelrt.tensor.adjoints")
     from kernelrt.tensor.adjoints import Runs
-
     return Runs(nodes)
 
 
@@ -162,7 +161,7 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
         arg = node.arg if node.op is Op.DETACH else None
         ends = (
             (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
-            or (isinstance(arg, Stale) and wanted.marks is None)
+            or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
             or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
             or node in wanted.nodes
         )

@@ -12,14 +12,16 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, NoReturn
 
+from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError, JitError
+from kernelrt.ir import Op
 from kernelrt.ir.shape import dim_max
-from kernelrt.tensor import grads, state
+from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.base import storage_node
-from kernelrt.tensor.batching import along, lifted
+from kernelrt.tensor.batching import Along, along
 from kernelrt.tensor.marks import custom
-from kernelrt.tensor.trace import Trace
+from kernelrt.tensor.trace import Inner, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,18 +51,20 @@ class MemberTrace(Trace):
 
     def __init__(self, count: Dim, randomness: str, kind: type[TensorBase]) -> None:
         super().__init__()
-        self.within = state.local.trace
+        self.around = state.local.trace
         self.count = count
         #: Placeholders, and the values of all members along a first axis.
         self.stacks: dict[UOp, UOp] = {}
         self._randomness = randomness
         self._kind = kind
-        self._taken: list[tuple[UOp, bool]] = []
-        if self.within is not None:
-            self.numbers = self.within.numbers
+        #: How many bodies of loops and choices it is in.
+        self._bodies = 0
+        self._number: UOp | None = None
+        if self.around is not None:
+            self.numbers = self.around.numbers
 
     def _begin(self) -> None:
-        if self.within is None:
+        if self.around is None:
             super()._begin()
 
     # ---- members
@@ -77,50 +81,80 @@ class MemberTrace(Trace):
         made._plain = False
         return made
 
-    def spread(self, nodes: Sequence[UOp]) -> list[UOp | None]:
-        """The values of nodes for all members along a first axis; None where all share one."""
+    def spread(self, nodes: Sequence[UOp]) -> list[Along]:
+        """The values of nodes for all members, along a first axis where they differ."""
         return along(nodes, self.stacks, self.count)
 
     def stacked(self, nodes: Sequence[UOp]) -> list[UOp]:
         """The values of nodes for all members along a first axis."""
-        return lifted(nodes, self.spread(nodes), self.count)
+        return [found.lifted(self.count) for found in self.spread(nodes)]
 
     def close(self) -> None:
         """Tell the trace that this one is a part of what it depends on. Its time is over."""
-        outer = self.within
+        outer = self.around
         if outer is None:
             return
         outer.asked = outer.asked or self.asked
         outer.asked_values += self.stacked(self.asked_values)
-        roots = self.stacked([root for root, _ in self._taken])
-        for root, (_, for_all) in zip(roots, self._taken, strict=True):
-            outer.differentiate(root, for_all=for_all)
+        outer.differentiated_within(self.stacked(self._roots))
 
     @contextlib.contextmanager
     def _outside(self) -> Iterator[None]:
         """Do something as it is done around the function."""
-        state.local.trace = self.within
+        state.local.trace = self.around
         try:
             yield
         finally:
             state.local.trace = self
 
-    def drawn(
-        self, size: tuple[Dim, ...], draw: Callable[[tuple[Dim, ...]], TensorBase]
-    ) -> TensorBase:
-        """Random numbers of shape `size`, drawn for all members at once."""
-        if self._randomness == ERROR:
-            raise JitError(
-                "randomness: the function draws random numbers, and vmap was told that this is an "
-                "error; pass randomness='different' for numbers of each member's own, or "
-                "randomness='same' for numbers that all share"
-            )
+    @contextlib.contextmanager
+    def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
+        """Enter a body of a loop or of a choice."""
+        self._bodies += 1
+        try:
+            with super().within(begin) as inner:
+                yield inner
+        finally:
+            self._bodies -= 1
+
+    def drawn(self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]) -> TensorBase:
+        """Random numbers of shape `size`, drawn for all members at once.
+
+        In a body each turn draws, so there each member takes its share of the stream where the
+        turn has come to.
+        """
+        if self._bodies:
+            return draw(size, share=self._share())
+        self._check_draws()
         with self._outside():
             found = draw(size if self._randomness == SAME else (self.count, *size))
             if self._randomness == SAME:
                 return found
             node = found.uop
         return self.member(node)
+
+    def _share(self) -> tuple[UOp, UOp]:
+        """The number of a member, with those of the traces around, and how many there are."""
+        self._check_draws()
+        outer = self.around
+        if isinstance(outer, MemberTrace):
+            place, count = outer._share()
+        else:
+            place, count = build.scalar(0, dt.uint64), build.scalar(1, dt.uint64)
+        if self._randomness == SAME:
+            return place, count
+        if self._number is None:
+            self._number = self.member(build.iota(self.count).cast(dt.uint64)).uop
+        own = build.scalar(self.count, dt.uint64)
+        return build.add(place.alu(Op.MUL, own), self._number), count.alu(Op.MUL, own)
+
+    def _check_draws(self) -> None:
+        if self._randomness == ERROR:
+            raise JitError(
+                "randomness: the function draws random numbers, and vmap was told that this is an "
+                "error; pass randomness='different' for numbers of each member's own, or "
+                "randomness='same' for numbers that all share"
+            )
 
     def refuse_reading(self, what: str) -> NoReturn:
         """Raise JitError: `what` needs a value where there are as many as members."""
@@ -134,12 +168,12 @@ class MemberTrace(Trace):
 
     def holds(self, trace: Trace | None) -> bool:
         """Whether `trace` is around this one."""
-        outer = self.within
+        outer = self.around
         return outer is not None and (outer is trace or outer.holds(trace))
 
     def admit(self, tensor: TensorBase) -> None:
         """Let a lazy tensor from outside in. It is no state of a plan, so its graph is read."""
-        outer = self.within
+        outer = self.around
         if outer is not None and tensor._born is not outer:
             with self._outside():
                 outer.admit(tensor)
@@ -147,7 +181,7 @@ class MemberTrace(Trace):
     def assigned_to(self, tensor: TensorBase) -> UOp | None:
         """What was assigned to `tensor` last, here or around; None if nothing was."""
         found = super().assigned_to(tensor)
-        return self.within.assigned_to(tensor) if found is None and self.within else found
+        return self.around.assigned_to(tensor) if found is None and self.around else found
 
     def record(self, tensor: TensorBase, node: UOp) -> None:
         """Note that `node` is assigned to `tensor`, which was there before."""
@@ -163,45 +197,46 @@ class MemberTrace(Trace):
     def check_alone(self, tensor: TensorBase, does: str) -> None:
         """Raise JitError if `tensor` shares memory with another that was assigned to."""
         super().check_alone(tensor, does)
-        if self.within is not None:
-            self.within.check_alone(tensor, does)
+        if self.around is not None:
+            self.around.check_alone(tensor, does)
 
     # ---- gradients
 
     def requires_grad(self, tensor: TensorBase) -> bool:
         """Whether `tensor` requires a gradient."""
         answer = tensor._lineage is True
-        if self.within is None:
+        if self.around is None:
             return answer
         if tensor._born is not self:
             with self._outside():
-                return self.within.requires_grad(tensor)
+                return self.around.requires_grad(tensor)
         if not tensor.dtype.is_float or tensor._plain:
             return False
         return self.asks(tensor.uop) or answer
 
     def met(self, node: UOp) -> bool:
         """Whether an argument that gradients of `node` come to has a gradient."""
-        return self.within is not None and self.within.met(node)
+        return self.around is not None and self.around.met(node)
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is a parameter."""
-        if self.within is None or tensor._born is self:
+        if self.around is None or tensor._born is self:
             return tensor._is_parameter
-        return self.within.is_parameter(tensor)
+        return self.around.is_parameter(tensor)
 
     def tell(self, tensor: TensorBase) -> None:
         """Note that `tensor` is told whether it requires a gradient."""
-        if self.within is not None and tensor._born is not self:
-            self.within.tell(tensor)
+        if self.around is not None and tensor._born is not self:
+            self.around.tell(tensor)
 
     def is_leaf_given(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is an argument that gradients are collected for."""
-        return self.within is not None and self.within.is_leaf_given(tensor)
+        return self.around is not None and self.around.is_leaf_given(tensor)
 
-    def differentiate(self, root: UOp, *, for_all: bool) -> None:
-        """Note that gradients of `root` are taken."""
-        self._taken.append((root, for_all))
+    def reach(self, root: UOp) -> None:
+        """Note that gradients of `root` flow into all that it is made of."""
+        if self.around is not None:
+            self.around.reach(root)
 
     def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
         """The ``grad`` of `tensor` as the function finds it here."""

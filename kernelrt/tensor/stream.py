@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["Generator", "Transform", "default_generator", "source_of", "threefry"]
+__all__ = ["Generator", "Share", "Transform", "default_generator", "source_of", "threefry"]
 
 #: ``transform(x, y, scale, shift, dtype)`` makes a number of two words, elementwise. Outside a
 #: trace it tells kinds of numbers apart, so it is a function of a module and no closure.
 Transform = Callable[[UOp, UOp, UOp, UOp, "DType"], UOp]
+
+#: Which of several who draw from a stream at once one is, and how many they are: uint64 scalars.
+Share = tuple[UOp, UOp]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -195,16 +198,25 @@ class Generator:
         return twin
 
     def node(
-        self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float
-    ) -> UOp:
-        """Give the next `n` numbers as a node, and count them as drawn, within a trace."""
+        self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float,
+        share: Share | None = None,
+    ) -> UOp:  # fmt: skip
+        """Give the next `n` numbers as a node, and count them as drawn, within a trace.
+
+        Of a `share` those of one of several who draw as many each.
+        """
         line = _line_type(dtype)
         with state.no_grad():
             key, counter = self._parts()
-            x, y = _words(key.uop, counter.uop, n)
+            first, drawn = counter.uop, build.scalar(n, dt.uint64)
+            if share is not None:
+                place, count = share
+                first = build.add(first, build.reshape(place.alu(Op.MUL, drawn), first.shape))
+                drawn = drawn.alu(Op.MUL, count)
+            x, y = _words(key.uop, first, n)
             factor, offset = (build.full(v, line, x.shape) for v in (scale, shift))
             out = transform(x, y, factor, offset, dtype)
-            counter.assign(counter + counter._of(build.scalar(n, dt.uint64)))
+            counter.assign(counter + counter._of(drawn))
         return out
 
     def fill(

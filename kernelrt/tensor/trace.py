@@ -44,28 +44,6 @@ def was_parameter(value: object) -> bool:
     return isinstance(value, ArrayHandle) and cast("TensorBase", value)._is_parameter
 
 
-class _GradUse:
-    """What a trace does with the ``grad`` of one tensor."""
-
-    __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
-
-    def __init__(self, tensor: TensorBase, read: bool) -> None:
-        self.tensor = tensor
-        self.before = tensor._grad
-        self.read = read
-        #: What the function finds, over the home of the gradient.
-        self.start: TensorBase | None = None
-        #: The gradient itself, if there is a tensor of it, and its memory, if that is not the home.
-        self.gradient: TensorBase | None = None
-        self.beside: Buffer | None = None
-        #: The first tensor with the same gradient that was looked at, where there is another.
-        self.same: TensorBase | None = None
-        #: What it is here in the function.
-        self.now: TensorBase | Spent | None = None
-        #: The value that an optimizer took.
-        self.used: UOp | None = None
-
-
 class Inner:
     """What a part of a trace assigned.
 
@@ -89,7 +67,7 @@ class Inner:
         self.roots: list[UOp] = []
 
     def note(
-        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[_GradUse]
+        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[grads.Use]
     ) -> None:
         """Look at what there is at the end."""
         for key, (tensor, node) in states.items():
@@ -102,7 +80,7 @@ class Inner:
             elif use.now is not None and use.used is None:
                 self.left.append(use.tensor)
 
-    def cleared(self, use: _GradUse) -> bool:
+    def cleared(self, use: grads.Use) -> bool:
         """Whether a gradient is not there any more: an optimizer has used it, or it was dropped."""
         return not any(tensor is use.tensor for tensor in self.found)
 
@@ -124,11 +102,11 @@ class Trace(TraceMode):
     def __init__(self) -> None:
         self._states: dict[int, tuple[TensorBase, UOp]] = {}
         self._written: RegionMap[TensorBase] = RegionMap()
-        self._grads: dict[int, _GradUse] = {}
+        self._grads: dict[int, grads.Use] = {}
         #: The first use of each gradient that was found, by the tensor it is.
-        self._shared: dict[int, _GradUse] = {}
+        self._shared: dict[int, grads.Use] = {}
         #: The same uses, and those without such a tensor, by what the function sees of it.
-        self._starts: dict[int, _GradUse] = {}
+        self._starts: dict[int, grads.Use] = {}
         self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
@@ -324,7 +302,11 @@ class Trace(TraceMode):
         """Note that gradients of `root` are taken: with respect to all leaves, or to some."""
         self._roots.append(root)
         if for_all:
-            self._given |= origins(root)[1]
+            self.reach(root)
+
+    def reach(self, root: UOp) -> None:
+        """Note that gradients of `root` flow into all that it is made of."""
+        self._given |= origins(root)[1]
 
     def differentiated_within(self, roots: Iterable[UOp]) -> None:
         """Note of what gradients were taken in a part that is over."""
@@ -348,10 +330,10 @@ class Trace(TraceMode):
         """Note that the ``grad`` of `tensor` is set."""
         self._use(tensor, read=False).now = value
 
-    def _use(self, tensor: TensorBase, *, read: bool) -> _GradUse:
+    def _use(self, tensor: TensorBase, *, read: bool) -> grads.Use:
         use = self._grads.get(id(tensor))
         if use is None:
-            self._grads[id(tensor)] = use = _GradUse(tensor, read)
+            self._grads[id(tensor)] = use = grads.Use(tensor, read)
             before = use.before
             if isinstance(before, grads.Spent):
                 use.now = before
@@ -359,7 +341,7 @@ class Trace(TraceMode):
                 self._begin_with(use)
         return use
 
-    def _begin_with(self, use: _GradUse) -> None:
+    def _begin_with(self, use: grads.Use) -> None:
         """Let `use` begin with the gradient that is there.
 
         The function sees a tensor of the trace over the home of the gradient, so the gradient
@@ -402,7 +384,7 @@ class Trace(TraceMode):
         assigned = self._states.get(id(tensor))
         return tensor._uop if assigned is None else assigned[1]
 
-    def _apart(self, use: _GradUse) -> Buffer:
+    def _apart(self, use: grads.Use) -> Buffer:
         """Other storage for what was assigned to the gradient that the function found."""
         buffer = grads.home_of(use.tensor).buffer
         other = self._elsewhere[id(use.start)] = Buffer(buffer.size, buffer.dtype)
@@ -429,7 +411,7 @@ class Trace(TraceMode):
         ]
         storages = {id(t._buffer) for t in arguments}
         effects: list[Effect] = []
-        written: dict[int, tuple[_GradUse, TensorBase]] = {}
+        written: dict[int, tuple[grads.Use, TensorBase]] = {}
         for use in kept:
             now = use.now
             leaves: TensorBase | Spent | grads.Home | None = now
@@ -474,7 +456,7 @@ class Trace(TraceMode):
         return False
 
     def drawn(
-        self, size: tuple[Dim, ...], draw: Callable[[tuple[Dim, ...]], TensorBase]
+        self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]
     ) -> TensorBase | None:
         """Random numbers of shape `size`, where there is more to them than to draw so many."""
         del size, draw

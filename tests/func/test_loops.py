@@ -428,6 +428,46 @@ def test_assignments_in_a_branch():
         assert n.tolist() == want
 
 
+def test_a_branch_may_give_what_was_there_before():
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    v = x * 2
+    for take, want in ((True, [2.0, 4.0]), (False, [6.0, 12.0])):
+        assert krt.cond(krt.tensor(take), lambda: v, lambda: v * 3).tolist() == want
+        assert krt.cond(krt.tensor(take), lambda: v[0], lambda: v[1] * 3).item() in (2.0, 12.0)
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_gradients_pass_bodies_that_assign(draws):
+    s = krt.zeros(())
+
+    def f(a):
+        def turn(c, _):
+            if draws:
+                return c * a + krt.rand(()) * 0, None
+            s.add_(1.0)
+            return c * a + s * 0, None
+
+        return krt.scan(turn, a, length=2)[0]
+
+    assert func.grad(f)(krt.tensor(2.0)).item() == 12
+    x = krt.tensor(2.0, requires_grad=True)
+    assert krt.grad(f(x), [x])[0].item() == 12
+    assert krt.jit(func.grad(f))(krt.tensor(2.0)).item() == 12
+    assert draws or s.item() == 6
+
+
+def test_gradients_of_what_was_overwritten_are_refused():
+    s = krt.tensor([3.0, 4.0])
+
+    def f(a):
+        y = a * s
+        s.add_(1)
+        return y.sum()
+
+    with pytest.raises(errors.GradientError, match="assigned since"):
+        func.grad(f)(krt.tensor(2.0))
+
+
 # ---- over many values at once
 
 

@@ -338,6 +338,63 @@ def test_a_dynamic_number_of_members():
     assert len(jitted.plans) == 1
 
 
+def test_members_of_a_dynamic_size():
+    axes = {"t": {1: krt.Variable("length", 1, 64)}}
+    jitted = krt.jit(vmap(lambda t: (t.softmax(0), t.sum())), dynamic=axes)
+    for n in (3, 1, 17):
+        x = RNG.standard_normal((2, n))
+        out, total = jitted(krt.tensor(x))
+        close(out, np.exp(x) / np.exp(x).sum(1, keepdims=True))
+        close(total, x.sum(1))
+    assert len(jitted.plans) == 1
+
+
+def test_marks_on_what_stands_for_a_member_are_no_assignments():
+    x = krt.tensor(X).realize()
+    address = x.data_ptr()
+
+    def f(t):
+        t.requires_grad_()
+        return krt.grad((t**3).sum(), t)
+
+    close(vmap(f)(x), 3 * X**2)
+    assert not x.requires_grad
+    assert x.data_ptr() == address
+
+
+def test_loops_of_members():
+    def f(w, x):
+        def body(c, t):
+            noise = krt.rand(4, dtype=krt.float64)
+            return (c * w + t).tanh(), (c, noise)
+
+        return krt.scan(body, krt.zeros(4, dtype=krt.float64), x)
+
+    w, x = krt.tensor(Y), krt.tensor(RNG.standard_normal((3, 5, 4)))
+    before = krt.get_rng_state()
+    for call in (vmap(f, (None, 0)), krt.jit(vmap(f, (None, 0)))):
+        krt.set_rng_state(before)
+        last, (rows, noise) = call(w, x)
+        for k in range(3):
+            one, (own, _) = f(w, x[k])
+            close(last[k], one.numpy())
+            close(rows[k], own.numpy())
+        krt.set_rng_state(before)
+        turns = np.stack([krt.rand(3, 4, dtype=krt.float64).numpy() for _ in range(5)], 1)
+        np.testing.assert_array_equal(noise.numpy(), turns)
+    same = vmap(f, (None, 0), randomness="same")(w, x)[1][1].numpy()
+    assert (same == same[0]).all()
+    assert len(np.unique(same)) == 20
+    nested = vmap(vmap(f, (None, 0)), (None, 0))(w, krt.zeros(2, 3, 5, 4).double())[1][1]
+    assert len(np.unique(nested.numpy())) == 120
+
+    def inner(xs):
+        turn = lambda c, t: (c, vmap(lambda q: q + krt.rand(2))(t))  # noqa: E731
+        return krt.scan(turn, krt.zeros(()), xs)[1]
+
+    assert len(np.unique(vmap(inner)(krt.zeros(2, 4, 3)).numpy())) == 48
+
+
 def test_jit_sees_whether_a_captured_tensor_requires_a_gradient():
     w = krt.tensor(Y)
     asked = []
@@ -433,6 +490,18 @@ def test_assignments_to_arguments_reach_them():
         close(call(state, krt.tensor(X).float()), [2 * X.sum(1), np.zeros(3)], rtol=1e-5)
         assert state["n"].tolist() == [k + 1] * 3
     close(state["sum"], [X.sum(1), np.zeros(3)], rtol=1e-5)
+    a, b = krt.tensor(X).realize(), krt.tensor(X * 2).realize()
+
+    def exchange(a, b):
+        old = a.clone()
+        a.copy_(b)
+        b.copy_(old)
+        return a + 1
+
+    for k in range(3):
+        close(vmap(exchange)(a, b), X * (1 + (k % 2 == 0)) + 1)
+        close(a, X * (1 + (k % 2 == 0)))
+        close(b, X * (1 + (k % 2 == 1)))
     twice = krt.tensor(X)
     vmap(lambda a, b: a.mul_(b))(twice, twice)
     close(twice, X * X)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -301,6 +304,18 @@ def test_each_member_has_its_own_numbers(name, jit):
     check_members(pop, members, rtol=1e-4, atol=1e-5)
 
 
+def test_products_of_matrices_are_those_of_each_member():
+    members = [nn.Linear(5, 3, bias=False) for _ in range(N)]
+    pop = nn.stack_modules(members)
+    opt = optim.Muon(pop.parameters(), lr=RATES)
+    x, y = RNG.standard_normal((N, 6, 5)).astype(np.float32), X[..., :3]
+    together(pop, opt, x, y, steps=2)
+    alone(members, lambda m, k: optim.Muon(m.parameters(), lr=float(RATES[k])), x, y, steps=2)
+    check_members(pop, members, rtol=1e-3, atol=1e-4)
+    with pytest.raises(krt.ShapeError, match="Muon updates matrices only"):
+        optim.Muon(pop.parameters(), lr=0.1)
+
+
 def test_setting_them_makes_no_new_plan():
     members = [mlp() for _ in range(N)]
     pop = nn.stack_modules(members)
@@ -395,3 +410,10 @@ def test_what_all_members_count_together_is_refused():
     opt = optim.Adafactor(pop.parameters(), lr=np.full(N, 0.1))
     with pytest.raises(krt.ShapeError, match="Adafactor: its state 'row_var'"):
         opt.step()
+
+
+def test_examples_of_the_page():
+    page = Path(__file__).parents[2] / "docs" / "populations.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False, verbose=False)
+    assert tried > 20
+    assert failed == 0

@@ -292,8 +292,8 @@ class Group(MutableMapping[str, Any]):
         if self._births != births[0]:  # a tensor that came since may read what is to change
             self._births = before_writes([_storage(self.rate)])
         if self.rate.dtype is dt.bfloat16:
-            given = tensor(np.broadcast_to(value, self.rate.shape).astype(np.float32))
-            state.overwrite([(self.rate, given.cast(dt.bfloat16))])
+            given = tensor(np.asarray(value, np.float32)).cast(dt.bfloat16)
+            state.overwrite([(self.rate, given.expand(*self.rate.shape))])
         else:
             _storage(self.rate).numpy()[...] = value
 

@@ -115,7 +115,6 @@ def changes(
         The attributes of the group that have a number for each member; pairs of numbers with a dot.
     """
     load("kernelrt.tensor.members")
-    from kernelrt.tensor.batching import lifted
     from kernelrt.tensor.members import ERROR, MemberTrace
 
     count = group.members
@@ -139,12 +138,12 @@ def changes(
         nodes = [value.uop for _, value in pairs]
     targets = {id(inside[id(t)]): t for t in (*group.params, *states)}
     found = []
-    for (target, _), node, value in zip(pairs, nodes, trace.spread(nodes), strict=True):
+    for (target, _), made in zip(pairs, trace.spread(nodes), strict=True):
         if id(target) in targets:
-            (stack,) = lifted([node], [value], count)
-            found.append((targets[id(target)], Tensor._of(stack)))  # noqa: SLF001 - the batched graph
-        elif value is None:
-            found.append((target, Tensor._of(node)))  # noqa: SLF001
+            new = Tensor._of(made.lifted(count))  # noqa: SLF001 - a tensor of what was batched
+            found.append((targets[id(target)], new))
+        elif not made.apart:
+            found.append((target, Tensor._of(made.value)))  # noqa: SLF001
         else:
             raise ShapeError(
                 f"{group.called}: a number that all members share is computed of "
