@@ -15,7 +15,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
 from kernelrt.ir.foreign import ForeignFunction
-from kernelrt.ir.nest import LEAF, Nest
+from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
@@ -201,7 +201,7 @@ class _Made:
     ) -> None:  # fmt: skip
         self._fn = fn
         self.address = _address(fn)
-        self._nest = LEAF if self.address else nest
+        self._nest = None if self.address else nest
         self._results = results
         self._rule = None if vjp is None else _Vjp(vjp, nest, results)
         self.vectorized = self.fails = False
