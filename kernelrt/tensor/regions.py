@@ -160,7 +160,7 @@ def loop(
     list of UOp
         What the turns made, along a new first axis.
     """
-    slots = [s for s, *_ in (*carried, *sliced)]
+    slots = [s for s, _, _ in carried] + [s for s, _ in sliced]
     graphs = [*(new for *_, new in carried), *rows]
     inside = {s.place for s in slots} | ({number.place} if number else set())
     # A turn that may not come must not fail before it does.
