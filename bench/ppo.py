@@ -272,7 +272,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=0, help="measure so many agents at once, too")
     parser.add_argument("--arrays", action="store_true", help="environments of the peer in NumPy")
+    parser.add_argument("--threads", type=int, help="of both sides; else what each takes itself")
     given = parser.parse_args()
+    if given.threads:
+        import torch
+
+        import kernelrt as krt
+
+        torch.set_num_threads(given.threads)
+        krt.set_num_threads(given.threads)
     p = example()
     sides: list[tuple[str, int, Callable[[float], list[NDArray[Any]]]]] = [
         ("kernelrt", 1, ours()), ("torch", 1, torch_side(arrays=given.arrays)),
