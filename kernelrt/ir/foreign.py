@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Foreign", "ForeignFunction", "is_host_call", "size_of"]
 
-#: What it means where a Python function fails.
+#: What it means where a function fails, of Python or of C.
 _RAISED: Final = "the function raised"
+_REPORTED: Final = "the function reported failure"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,6 +50,8 @@ class ForeignFunction:
         Axes that operands and results have before these: it is called for each place along them.
     vectorized : bool
         Whether it takes operands with more axes in front in one call.
+    fails : bool
+        Whether a C function is given a status word, behind its operands.
     ordered : bool
         Whether the last operand only says what comes before; Python functions do not get it.
     """
@@ -61,6 +64,7 @@ class ForeignFunction:
     nest: Nest = LEAF
     rows: tuple[int, ...] = ()
     vectorized: bool = False
+    fails: bool = False
     ordered: bool = False
     _key: tuple[object, ...] = field(init=False)
     _hash: int = field(init=False)
@@ -73,7 +77,7 @@ class ForeignFunction:
         elif isinstance(f, MethodType):
             same = id(f.__self__), id(f.__func__)
         forms = self.operands, self.results, self.nest
-        key = same, self.name, *forms, self.rows, self.vectorized, self.ordered
+        key = same, self.name, *forms, self.rows, self.vectorized, self.fails, self.ordered
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -111,12 +115,14 @@ class ForeignFunction:
     @property
     def failure(self) -> str:
         """What it means if it fails; empty if it cannot say so."""
-        return "" if self.address else _RAISED
+        if self.address:
+            return _REPORTED if self.fails else ""
+        return _RAISED
 
     @property
     def takes_status(self) -> bool:
         """Whether a kernel of it is given a status word."""
-        return False
+        return self.fails
 
     def mapped(self, count: int) -> ForeignFunction:
         """The function for `count` values of each operand, along an axis before the others."""

@@ -10,8 +10,16 @@ import numpy as np
 
 from kernelrt._jitcore import JitCore
 from kernelrt._late import load
+from kernelrt._steps import Course, find, hand_out, order_of
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DTypeError, JitError, KernelrtError, ShapeError
+from kernelrt.errors import (
+    DTypeError,
+    IndexBoundsError,
+    JitError,
+    KernelrtError,
+    LinAlgError,
+    ShapeError,
+)
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
 from kernelrt.tensor import Tensor, state
@@ -22,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kernelrt._replay import Replay
-    from kernelrt._steps import Course
     from kernelrt.jit.parameters import Parameters
+    from kernelrt.jit.signature import Template
     from kernelrt.jit.variants import Variant
 
 __all__ = ["Epochs"]
@@ -129,8 +137,7 @@ class Epochs(JitCore, Generic[R]):
         forbid(what)
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")
-        load("kernelrt._steps", "kernelrt.data.rows")
-        from kernelrt._steps import order_of
+        load("kernelrt.data.rows")
         from kernelrt.data.rows import fresh_seed, seed_of, size_option
 
         size = size_option(batch_size, "batch_size")
@@ -143,13 +150,13 @@ class Epochs(JitCore, Generic[R]):
         parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
         if shuffled and seed is None and epochs:
             seed = fresh_seed()
-        course = run.begin(epochs * sum(part.count for part in parts), size, parts)
-        calls.begin(sum(part.count for part in parts))
+        course = run.begin(epochs * sum(part.steps for part in parts), size, parts)
+        calls.begin(sum(part.steps for part in parts))
         for epoch in range(first_epoch, first_epoch + epochs):
             if shuffled and seed is not None:
                 course.follow(order_of(run.rows, seed, epoch))
             for part in parts:
-                left = part.count
+                left = part.steps
                 first = part.first
                 while left:
                     count = calls.until_next(course.done, left)
@@ -163,12 +170,15 @@ class Epochs(JitCore, Generic[R]):
         return run.results(apart=True)  # type: ignore[no-any-return]
 
 
+_CONTAINERS: Final = (list, tuple, dict)
+
+
 class _Part(NamedTuple):
     """Batches of one size: that, where the first of them begins, and how many there are."""
 
     size: int
     first: int
-    count: int
+    steps: int
 
 
 class _Calls:
@@ -222,13 +232,16 @@ class _Run:
                 function._name, args, {**kwargs, **const}
             )
         self._positional, self._keywords = len(args), tuple(kwargs)
-        names = [*function._parameters.names(len(args)), *kwargs]
-        self._template, named = flatten_arguments(
-            list(zip(names, (*args, *kwargs.values()), strict=True))
-        )
-        self._direct = self._template.flat and not kwargs
-        self._names = [name for name, _ in named]
-        self._given = [leaf for _, leaf in named]
+        self._names = [*function._parameters.names(len(args)), *kwargs]
+        self._given = [*args, *kwargs.values()]
+        self._template: Template | None = None
+        if any(isinstance(value, _CONTAINERS) for value in self._given):
+            self._template, named = flatten_arguments(
+                list(zip(self._names, self._given, strict=True))
+            )
+            self._names = [name for name, _ in named]
+            self._given = [leaf for _, leaf in named]
+        self._direct = self._template is None and not kwargs
         self._whole = {i for i, name in enumerate(self._names) if _belongs(name, const)}
         self._course: Course | None = None
         self._replays: dict[int, Replay] = {}
@@ -280,8 +293,6 @@ class _Run:
 
     def begin(self, steps: int, size: int, parts: tuple[_Part, ...]) -> Course:
         """Have plans for batches of all sizes, and room for what they give, before any runs."""
-        from kernelrt._steps import Course
-
         course = Course(steps)
         course.read(self._rows, self.rows)
         self._course = course
@@ -291,8 +302,6 @@ class _Run:
 
     def results(self, *, apart: bool) -> Any:
         """What the function returns, for the steps that were run."""
-        from kernelrt._steps import hand_out
-
         assert self._course is not None
         assert self._form is not None
         return hand_out(self._form, self._course.so_far(self._form, apart))
@@ -340,13 +349,11 @@ class _Run:
 
     def _find(self, rows: int, *, known: bool = False) -> tuple[Variant | None, Replay]:
         """Give what runs batches of so many rows, traced if need be; `known` makes that quick."""
-        from kernelrt._steps import find
-
         leaves = self._batch(rows)
         variant = None
         replay = find(self._function._replays, leaves) if known and self._direct else None
         if replay is None:
-            values = self._template.fill(leaves)
+            values = leaves if self._template is None else self._template.fill(leaves)
             by_name = dict(zip(self._keywords, values[self._positional :], strict=True))
             variant, _, replay = self._function._variant_for(values[: self._positional], by_name)
         self._check(replay, rows)
@@ -356,8 +363,6 @@ class _Run:
 
     def _check(self, replay: Replay, rows: int) -> None:
         """Raise where the results of a plan are not like those of the first."""
-        from kernelrt._steps import hand_out
-
         assert self._course is not None
         if self._form is None:
             self._form = replay
@@ -411,4 +416,5 @@ def _tell(error: KernelrtError, step: int) -> None:
     """Have an error say in which step it came up."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
-    error.step = step  # type: ignore[attr-defined]
+    if isinstance(error, IndexBoundsError | LinAlgError):
+        error.step = step

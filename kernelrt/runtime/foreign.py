@@ -59,12 +59,13 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     (call,) = ast.src
     callee: ForeignFunction = call.arg
     slots = tuple(range(len(call.src)))
-    n = callee.n_results
-    address = EACH if callee.rows else callee.address
+    n, last = callee.n_results, len(slots) - callee.fails
+    address = EACH if _in_rows(callee) else callee.address
     return CachedKernel(
         FunctionProgram(callee.name, address, callee), device.spec.name, "", callee.name, ast,
-        (), tuple(told(callee)), slots, slots[:n], slots[n:], len(slots),
-        host_parallel_safe=False, target=device.spec, stack_bytes=_STACK_BYTES,
+        (), tuple(told(callee)), slots, slots[:n] + slots[last:], slots[n:last], len(slots),
+        host_parallel_safe=False, may_fail=callee.fails, target=device.spec,
+        stack_bytes=_STACK_BYTES,
     )  # fmt: skip
 
 
@@ -77,17 +78,29 @@ def told(callee: ForeignFunction) -> dict[str, int]:
         It has too many operands and results to be called for each of several rows.
     """
     forms = (*callee.results, *callee.operands)
-    sizes = {f"#size{k}": size_of(form) for k, form in enumerate(forms)}
-    if not callee.rows:
+    # What is there for the order alone the function does not see.
+    seen = [(k, size_of(form), form[1].itemsize) for k, form in enumerate(forms)]
+    if callee.ordered:
+        seen.pop()
+    if callee.fails:  # one word for all rows
+        seen.append((len(forms), 1, 0))
+    sizes = {f"#size{k}": n for k, n, _ in seen}
+    if not _in_rows(callee):
         return sizes
-    if len(forms) > EACH_MOST:
+    if len(seen) > EACH_MOST:
         raise ShapeError(
-            f"{callee.name}: {len(forms)} operands and results; a C function that is mapped has at "
-            f"most {EACH_MOST}, unless it is vectorized"
+            f"{callee.name}: {len(seen)} operands and results; a C function that is mapped, or not "
+            f"pure, has at most {EACH_MOST}"
         )
-    widths = {f"#bytes{k}": size_of(form) * form[1].itemsize for k, form in enumerate(forms)}
-    head = {"#rows": callee.calls, "#bufs": len(forms), "#function": callee.address}
-    return head | widths | sizes
+    head = {"#rows": callee.calls, "#bufs": len(seen), "#function": callee.address}
+    slots = {f"#slot{k}": k for k, _, _ in seen}
+    widths = {f"#bytes{k}": n * itemsize for k, n, itemsize in seen}
+    return head | slots | widths | sizes
+
+
+def _in_rows(callee: ForeignFunction) -> bool:
+    """Whether it is not called by the plan itself."""
+    return bool(callee.rows) or callee.ordered
 
 
 # ---- Python functions

@@ -31,6 +31,7 @@ from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.margins import store_margins
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.regions import RegionDraft, run_of
+from kernelrt.schedule.relaid import relay_matrices
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.split import split_reductions
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
@@ -83,7 +84,8 @@ def schedule(
     for place, value in commits:
         _check_commit(place, value)
     advance()
-    values = simplify_graph([*outputs, *(value for _, value in commits)])
+    values = relay_matrices([*outputs, *(value for _, value in commits)])
+    values = simplify_graph(values)
     cropped = crop_graph(values)
     if cropped != values:
         values = simplify_graph(cropped)

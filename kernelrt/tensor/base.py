@@ -224,7 +224,7 @@ class TensorBase(ArrayHandle):
         if self._leaf is not None:
             new = mark(storage, self._leaf)
         elif stale and not plain:
-            new = mark(storage, Stale())
+            new = mark(storage, Stale(node))
         elif severed is not None:
             new = mark(storage, severed)
         elif not plain:

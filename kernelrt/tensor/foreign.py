@@ -42,6 +42,7 @@ def call(
     out: Any,
     vjp: Callable[..., Any] | None = None,
     pure: bool = True,
+    fails: bool = False,
     vectorized: bool = False,
     name: str | None = None,
 ) -> Any:
@@ -78,6 +79,9 @@ def call(
         With False it is called exactly once: without jit here, at once; in each call of a jitted
         function, in the order of all such calls in it, whether its results are used or not. What it
         has done by then stays done where the run fails later.
+    fails : bool
+        Of a C function: whether it gets, behind the operands, the address of an int64 that is 0.
+        Where it stores another number, the run ends in an error that tells it.
     vectorized : bool
         Whether ``func.vmap`` may call the function once, with operands that have one more axis
         before the others, and expect results that have it, too. Else it is called for each place
@@ -101,8 +105,8 @@ def call(
     PlanBuildError
         `fn` has no address.
     CustomFunctionError
-        When it is computed: a Python function raised, or returned something else than `out` says.
-        All state is as before.
+        When it is computed: a Python function raised, or returned something else than `out` says,
+        or a C function said that it failed. All state is as before.
 
     Examples
     --------
@@ -126,7 +130,10 @@ def call(
         raise DTypeError(f"name: expected a str, not {type(name).__name__}")
     if vjp is not None and not callable(vjp):
         raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
-    made = _Made(fn, nest, results or (_DUMMY,), vjp, flag(vectorized, "vectorized"), name)
+    made = _Made(fn, nest, results or (_DUMMY,), vjp, name)
+    made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
+    if made.fails and not made.address:
+        raise DTypeError("fails: it is for C functions; a Python function raises where it fails")
     from kernelrt.tensor.tensor import Tensor
 
     kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), Tensor)
@@ -181,14 +188,14 @@ class _Made:
 
     def __init__(
         self, fn: Any, nest: Nest, results: tuple[Form, ...], vjp: Callable[..., Any] | None,
-        vectorized: bool, name: str | None,
+        name: str | None,
     ) -> None:  # fmt: skip
         self._fn = fn
-        self._address = _address(fn)
-        self._nest = LEAF if self._address else nest
+        self.address = _address(fn)
+        self._nest = LEAF if self.address else nest
         self._results = results
         self._rule = None if vjp is None else _Vjp(vjp, nest, results)
-        self._vectorized = vectorized
+        self.vectorized = self.fails = False
         self._name = _name(fn) if name is None else name
         #: Whether the last operand is what comes before.
         self.ordered = False
@@ -196,9 +203,9 @@ class _Made:
     def nodes(self, *operands: UOp) -> list[UOp]:
         """The results for some operands."""
         callee = ForeignFunction(
-            self._name, self._fn, self._address,
+            self._name, self._fn, self.address,
             tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
-            self._results, self._nest, (), self._vectorized, self.ordered,
+            self._results, self._nest, (), self.vectorized, self.fails, self.ordered,
         )  # fmt: skip
         nodes = [build.foreign(callee, k, *operands) for k in range(len(self._results))]
         inputs = operands[:-1] if self.ordered else operands

@@ -114,20 +114,12 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
-    runs: Runs | None = None
+    runs = _runs(order, live)
     for node in reversed(order):
         here = flowing.pop(node, None)
-        if node.op is Op.REGION and node in live:
-            if runs is None:
-                load("kernelrt.tensor.adjoints")
-                from kernelrt.tensor.adjoints import Runs
-
-                runs = Runs(n for n in order if n in live)
-            if here is not None and node in nodes:
-                found[node] = here
+        if runs is not None and node in runs:
             for operand, share in runs.shares(node, here, live, name):
                 _accumulate(flowing, operand, share)
-            continue
         if here is None:
             continue
         if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
@@ -149,6 +141,16 @@ def gradients(
     return found
 
 
+def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
+    """The runs of programs that gradients flow through, if there are any."""
+    nodes = [n for n in order if n.op is Op.REGION and n in live]
+    if not nodes:
+        return None
+    load("kernelrt.tensor.adjoints")
+    from kernelrt.tensor.adjoints import Runs
+    return Runs(nodes)
+
+
 def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
     """The nodes that a wanted value flows into, or may have flowed into."""
     live: set[UOp] = set()
@@ -159,7 +161,7 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
         arg = node.arg if node.op is Op.DETACH else None
         ends = (
             (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
-            or (isinstance(arg, Stale) and wanted.marks is None)
+            or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
             or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
             or node in wanted.nodes
         )

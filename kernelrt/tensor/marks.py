@@ -126,9 +126,25 @@ class Severed:
 
 
 class Stale:
-    """Marks a value whose history was overwritten by an assignment."""
+    """Marks a value whose history was overwritten by an assignment.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    node : UOp
+        The value with that history.
+    """
+
+    __slots__ = ("_leaves",)
+
+    def __init__(self, node: UOp) -> None:
+        self._leaves = weakref.WeakSet(origins(node)[0])
+        for n in history(node):
+            if n.op is Op.DETACH and isinstance(n.arg, Stale):
+                self._leaves |= n.arg._leaves
+
+    def concerns(self, marks: Iterable[Leaf]) -> bool:
+        """Whether a gradient that comes here would go on to one of these."""
+        return any(leaf in self._leaves for leaf in marks)
 
 
 class Kept:

@@ -118,6 +118,15 @@ class Generator:
                 found = self._state.setdefault("state", (key, counter))
             return found
 
+    def _settled(self) -> tuple[Tensor, Tensor]:
+        """Key and counter, with what was assigned to them, as by a loop that draws, in memory."""
+        parts = self._parts()
+        if any(id(t) in state.pending for t in parts):
+            from kernelrt.tensor.realize import flush
+
+            flush()
+        return parts
+
     def manual_seed(self, seed: int) -> Self:
         """Start anew, in place: plans that were made before follow it, too.
 
@@ -137,7 +146,7 @@ class Generator:
             raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
         _outside("manual_seed()")
         with state.lock:
-            _write(*self._parts(), number)
+            _write(*self._settled(), number)
         return self
 
     def seed(self) -> int:
@@ -149,7 +158,7 @@ class Generator:
     def initial_seed(self) -> int:
         """The number that the stream was started from; one below 0 plus 2**64."""
         _outside("initial_seed()")
-        low, high = (int(word) for word in self._parts()[0]._memory.numpy())
+        low, high = (int(word) for word in self._settled()[0]._memory.numpy())
         return high << 32 | low
 
     def get_state(self) -> Tensor:
@@ -158,7 +167,7 @@ class Generator:
 
         _outside("get_state()")
         with state.lock:
-            words = [t._memory.numpy().view(np.uint8) for t in self._parts()]
+            words = [t._memory.numpy().view(np.uint8) for t in self._settled()]
             return tensor(np.concatenate(words))
 
     def set_state(self, new_state: Tensor) -> Self:
@@ -182,7 +191,7 @@ class Generator:
         _outside("set_state()")
         data = new_state.numpy()
         with state.lock:
-            key, counter = (t._memory.numpy() for t in self._parts())
+            key, counter = (t._memory.numpy() for t in self._settled())
             key[:], counter[:] = data[:8].view(np.uint32), data[8:].view(np.uint64)
         return self
 
@@ -230,7 +239,7 @@ class Generator:
         target = out.content()
         taken: list[tuple[int, int, int]] = []
         with state.lock:
-            parts = self._parts()
+            parts = self._settled()
             free = _blocks.setdefault((transform, dtype), [])
             try:
                 block = free.pop()

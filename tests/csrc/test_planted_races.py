@@ -35,8 +35,10 @@ SHARED = {
     ),
     "krt_plan_run_serial": (
         "csrc/plan.c",
-        "krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_t *failed_op)"
-        "\n{\n",
+        (
+            "krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, "
+            "size_t *failed_op)\n{\n"
+        ),
         '    planted_race("krt_plan_run_serial");\n',
         ["test_two_plans_without_the_gil"],
     ),

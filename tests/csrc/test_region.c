@@ -208,6 +208,7 @@ static void test_samples(void)
     destroy(&made);
 }
 
+#ifndef KRT_NO_THREADS
 static void *on_small_stack(void *unused)
 {
     plans made;
@@ -239,6 +240,7 @@ static void test_small_stack(void)
     CHECK(!pthread_join(thread, NULL));
     pthread_attr_destroy(&attributes);
 }
+#endif
 
 static void test_allocations(void)
 {

@@ -216,7 +216,8 @@ def test_the_page_about_data_runs(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert float(lines[0].split()[1]) > 0.9
     assert int(lines[1].split()[1]) <= 1  # for the cycle of betas
-    assert lines[2:] == ["True", "1.0 0.0", "5 20"]
+    assert lines[2].startswith("losses of 44 steps, the last one 0.")
+    assert lines[3:] == ["True", "1.0 0.0", "5 20"]
     assert not math.isnan(names["loss"].item())
 
 

@@ -203,6 +203,25 @@ def test_gradients_flow_through_calls_while_training():
 
 
 @pytest.mark.parametrize("jitted", [False, True])
+def test_a_c_function_that_is_not_pure_sees_its_own_buffers_alone(jitted):
+    state = krt.ones(3, dtype=krt.float64).realize()
+
+    def step(x):
+        halves = krt.call(library().halves, x, out=x, pure=False, fails=True)
+        state.assign(krt.call(library().halves, halves, out=x, pure=False, fails=True))
+        return halves
+
+    run = krt.jit(step) if jitted else step
+    x = krt.tensor([4.0, 8.0, 2.0], dtype=krt.float64)
+    for _ in range(2):
+        assert run(x).tolist() == [2.0, 4.0, 1.0]
+        assert state.tolist() == [1.0, 2.0, 0.5]
+    with pytest.raises(CustomFunctionError, match="it reported failure 3"):
+        run(krt.tensor([8.0, 2.0, -1.0], dtype=krt.float64) * 1)
+    assert state.tolist() == [1.0, 2.0, 0.5]
+
+
+@pytest.mark.parametrize("jitted", [False, True])
 def test_what_is_not_pure_has_gradients(jitted):
     calls = []
 

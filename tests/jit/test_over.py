@@ -697,3 +697,79 @@ def test_daemon_threads_do_not_hold_up_the_end():
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+def test_a_problem_without_a_solution_names_the_step():
+    a = np.stack([np.eye(3, dtype=np.float32) * (k != 4) for k in range(8)])
+    count = krt.zeros((), dtype="int64")
+
+    @krt.jit
+    def step(a):
+        count.assign(count + 1)
+        return krt.linalg.inv(a).sum()
+
+    with pytest.raises(krt.LinAlgError, match=r"^step 2: ") as caught:
+        step.over(a, batch_size=2)
+    assert caught.value.step == 2
+    assert count.item() == 2
+
+
+def test_steps_that_change_what_they_read_are_traced_as_calls_are():
+    """A function may set attributes while it is traced; then each plan serves one call."""
+
+    class Turns:
+        def __init__(self):
+            self.model = nn.Linear(2, 1)
+            self.step = krt.jit(self._step)
+
+        def _step(self, x):
+            was = self.model.training
+            self.model.train(not was)
+            return x.sum() * (1.0 if was else 2.0)
+
+    x = np.ones((5, 2), np.float32)
+    one, other = Turns(), Turns()
+    got = one.step.over(x, batch_size=2).numpy()
+    want = [other.step(b).numpy() for b in batches(x, batch_size=2)]
+    same([got], [np.stack(want)])
+
+
+def test_another_function_that_is_being_traced_does_not_disturb():
+    begun, go = threading.Event(), threading.Event()
+
+    @krt.jit
+    def slow(x):
+        begun.set()
+        go.wait(20)
+        return x + 1
+
+    worker = threading.Thread(target=lambda: slow(X))
+    worker.start()
+    begun.wait(20)
+    net = Net()
+    ours = [net.step.over(X, Y, batch_size=8).numpy(), *net.values()]
+    go.set()
+    worker.join()
+    other = Net()
+    theirs = np.stack([v.numpy() for v in loop(other.step, X, Y, batch_size=8)])
+    same(ours, [theirs, *other.values()])
+
+
+def test_rates_of_schedules():
+
+    def make():
+        net = Net()
+        net.schedule = nn.optim.lr_scheduler.StepLR(net.opt, 1, gamma=0.5)
+        return net
+
+    one = make()
+    got = one.step.over(
+        X, Y, batch_size=8, epochs=2, every=1, callback=lambda k, r: one.schedule.step()
+    ).numpy()
+    ours = [got, *one.values()]
+    other, want = make(), []
+    for _ in range(2):
+        for batch in batches(X, Y, batch_size=8):
+            want.append(other.step(*batch).numpy())
+            other.schedule.step()
+    same(ours, [np.stack(want), *other.values()])

@@ -196,6 +196,22 @@ def test_a_c_function_runs_without_the_gil():
     assert seen.item() == 1
 
 
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_c_function_says_that_it_failed(rows):
+    state = krt.zeros(2, 3, dtype=krt.float64).realize()
+
+    def halves(x):
+        one = lambda row: krt.call(library().halves, row, out=row, fails=True)  # noqa: E731
+        return over_rows(one, x.realize()) if rows else one(x)
+
+    state.assign(halves(krt.ones(2, 3, dtype=krt.float64)))
+    assert state.tolist() == [[0.5] * 3] * 2
+    bad = krt.tensor([[1.0, 4.0, -1.0], [1.0, 1.0, 1.0]], dtype=krt.float64)
+    with pytest.raises(CustomFunctionError, match=r"'halves' \(op .*it reported failure 3"):
+        state.assign(halves(bad)).realize()
+    assert state.tolist() == [[0.5] * 3] * 2
+
+
 # ---- plans
 
 
@@ -369,6 +385,7 @@ def test_a_call_that_fails_leaves_state_and_can_be_made_again():
         (lambda: krt.call(sum, out=((), "f4"), pure=1), DTypeError, "pure: expected a bool"),
         (lambda: krt.call(sum, out=((), "f4"), vectorized=0), DTypeError, "vectorized"),
         (lambda: krt.call(sum, out=((), "f4"), name=3), DTypeError, "name: expected a str"),
+        (lambda: krt.call(sum, out=((), "f4"), fails=True), DTypeError, "fails: it is for C func"),
     ],
 )
 def test_bad_arguments_are_named(make, error, message):

@@ -48,6 +48,19 @@ void wait_for(void *const *bufs, const int64_t *vals)
     *seen = *flag;
 }
 
+/* Halves; fails where a number is negative, and tells where. */
+void halves(void *const *bufs, const int64_t *vals)
+{
+    double *out = bufs[0];
+    const double *x = bufs[1];
+    int64_t *status = bufs[2];
+    for (int64_t i = 0; i < vals[1]; ++i) {
+        if (x[i] < 0)
+            *status = vals[2] + i;
+        out[i] = x[i] / 2;
+    }
+}
+
 /* A pendulum: its next state, of angle and speed, and a reward, for a torque. */
 void swing(void *const *bufs, const int64_t *vals)
 {
