@@ -548,6 +548,8 @@ def check(case: Case) -> tuple[list[list[np.ndarray]], list[list[float]]]:
                     raise Invalid("hangs on the last digit")
                 bounds[-1].append(0.0)
                 continue
+            if not np.isfinite(y).all():
+                raise Invalid("not finite")
             moved = np.abs(x.astype(np.float64) - y).max(initial=0)
             bound = LOOSE[kinds] * max(top, wide.top) + 50 * float(moved)
             if bound > 0.02 * max(top, wide.top):
