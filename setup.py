@@ -32,7 +32,7 @@ CORE = [
     f"csrc/{name}.c"
     for name in ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform")
 ]
-ROUTINES = ["csrc/sort.c", "csrc/linalg.c"]
+ROUTINES = ["csrc/sort.c", "csrc/linalg.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 
 TO_INSTALL = """
@@ -172,6 +172,7 @@ def extensions() -> list[Extension]:
         Extension("kernelrt._specs", ["kernelrt/_specs.pyx"], **settings),
         Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
         Extension("kernelrt._jitcore", ["kernelrt/_jitcore.pyx"], **settings),
+        Extension("kernelrt._steps", ["kernelrt/_steps.pyx"], **settings),
     ]
     return cythonize(modules, language_level=3, include_path=["."])
 

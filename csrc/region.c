@@ -20,6 +20,7 @@ typedef struct krt_place {
     void **target;
     size_t slot;
     int64_t offset, stride;
+    int64_t step; /* from turn to turn: the stride, or its negative */
 } krt_place;
 
 typedef struct krt_body {
@@ -121,6 +122,7 @@ static size_t lay_places(krt_loop *loop, const krt_region *region, size_t body, 
             .slot = binding->slot,
             .offset = binding->offset,
             .stride = binding->stride,
+            .step = loop->reverse ? -binding->stride : binding->stride,
         };
     }
     return next;
@@ -239,15 +241,10 @@ static void bind(krt_loop *loop, const krt_body *body, void *const *bufs)
 /* The next turn, whose number is higher or lower by one. */
 static inline void move_on(krt_loop *loop, const krt_body *body)
 {
-    const krt_place *place = loop->places + body->moving, *end = loop->places + body->end;
-    if (loop->reverse) {
-        --loop->turn;
-        for (; place != end; ++place)
-            *place->target = behind(*place->target, -place->stride);
-    } else {
-        ++loop->turn;
-        for (; place != end; ++place)
-            *place->target = behind(*place->target, place->stride);
+    loop->turn += loop->reverse ? -1 : 1;
+    for (size_t i = body->moving; i < body->end; ++i) {
+        const krt_place *place = loop->places + i;
+        *place->target = behind(*place->target, place->step);
     }
 }
 
@@ -257,6 +254,7 @@ typedef struct execution {
     krt_body *body;
     const krt_context *context;
     int threads;
+    int64_t turn_ns; /* estimated */
     size_t failed_op;
 } execution;
 
@@ -292,21 +290,54 @@ static krt_status run_turn(execution *self)
     return krt_plan_run_serial(self->body->plan, self->context, &self->failed_op);
 }
 
-/* Up to `n` turns, of which the first is bound. */
-static krt_status run_turns(krt_loop *loop, execution *self, int64_t n, const unsigned char *condition)
+static bool holds(const unsigned char *condition) { return !condition || *condition; }
+
+/* Whether a turn is nothing but calls of kernels, on this thread. */
+static bool is_plain(const execution *self)
 {
-    int64_t cost = krt_plan_cost_ns(self->body->plan);
-    if (cost < LEAST_TURN_NS)
-        cost = LEAST_TURN_NS;
-    if (cost > POLL_COST_NS)
-        cost = POLL_COST_NS;
-    while (!condition || *condition) {
-        krt_status status = run_turn(self);
-        if (status)
+    return self->threads == 1 && !self->context->origin_ns && !self->context->aside &&
+           self->body->plan->stops->action == STOP_END;
+}
+
+/* Up to `n` such turns, of which the first is bound and begins. Gives how many began. */
+static int64_t run_plain(krt_loop *loop, const krt_body *body, int64_t n,
+                         const unsigned char *condition)
+{
+    const krt_step *begin = body->plan->steps, *end = body->plan->stops->end;
+    for (int64_t i = 1;; ++i) {
+        for (const krt_step *step = begin; step != end; ++step)
+            step->fn(step->bufs, step->vals);
+        if (i == n || !holds(condition))
+            return i;
+        move_on(loop, body);
+    }
+}
+
+/* How many turns begin before the host is asked whether to go on. */
+static int64_t turns_until_poll(const execution *self)
+{
+    int64_t left = POLL_COST_NS - self->root->unpolled_ns;
+    return left > self->turn_ns ? left / self->turn_ns : 1;
+}
+
+/* Up to `n` turns, of which the first is bound. */
+static krt_status run_turns(krt_loop *loop, execution *self, int64_t n,
+                            const unsigned char *condition)
+{
+    bool plain = is_plain(self);
+    while (holds(condition)) {
+        int64_t begun = 1;
+        krt_status status = KRT_OK;
+        if (plain) {
+            int64_t most = turns_until_poll(self);
+            begun = run_plain(loop, self->body, n < most ? n : most, condition);
+        } else {
+            status = run_turn(self);
+        }
+        n -= begun;
+        if (status || !n)
             return status;
-        if (!--n)
-            break;
-        self->root->unpolled_ns += cost;
+        self->root->unpolled_ns += begun * self->turn_ns;
         if (self->root->unpolled_ns >= POLL_COST_NS) {
             self->root->unpolled_ns = 0;
             status = krt_plan_poll(self->body->plan);
@@ -316,6 +347,13 @@ static krt_status run_turns(krt_loop *loop, execution *self, int64_t n, const un
         move_on(loop, self->body);
     }
     return KRT_OK;
+}
+
+/* What a turn counts for, by estimate. */
+static int64_t turn_cost(krt_plan *body)
+{
+    int64_t cost = krt_plan_cost_ns(body);
+    return cost < LEAST_TURN_NS ? LEAST_TURN_NS : cost > POLL_COST_NS ? POLL_COST_NS : cost;
 }
 
 krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context *context)
@@ -342,6 +380,7 @@ krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context
     krt_plan_begin(self.body->plan);
     self.body->plan->quiet = quiet;
     self.threads = krt_plan_threads(self.body->plan, context);
+    self.turn_ns = turn_cost(self.body->plan);
     const unsigned char *condition =
         loop->condition_slot >= 0 ? bufs[loop->condition_slot] : NULL;
     krt_status status = run_turns(loop, &self, n, condition);

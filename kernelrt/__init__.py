@@ -209,6 +209,7 @@ __all__ = [
     "bool_",
     "broadcast_shapes",
     "broadcast_tensors",
+    "call",
     "can_cast",
     "cartesian_prod",
     "cat",
@@ -319,6 +320,7 @@ __all__ = [
     "unravel_index",
     "vander",
     "var_mean",
+    "vmap",
     "vstack",
     "where",
     "while_loop",
@@ -340,14 +342,20 @@ if TYPE_CHECKING:
     from kernelrt.dtype import int16 as short  # noqa: F401
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
     from kernelrt.dtype import int64 as long  # noqa: F401
-    from kernelrt.func import cond, fori_loop, scan, switch, while_loop
+    from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
+    from kernelrt.tensor.foreign import call
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
             "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
-            dict.fromkeys(("cond", "fori_loop", "scan", "switch", "while_loop"), "kernelrt.func"),
+            {
+                "call": "kernelrt.tensor.foreign",
+                **dict.fromkeys(
+                    ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
+                ),
+            },
         ),
         _DTYPES,
     )  # fmt: skip

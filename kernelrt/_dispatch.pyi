@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from kernelrt._memory import Storage
-from kernelrt.errors import IndexBoundsError, LinAlgError
+from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
 
 KERNEL: Final = 0
 """``fn`` is the address of ``void (*)(void *const *bufs, const int64_t *vals)``."""
@@ -148,7 +148,9 @@ class PlanCore:
         """What errors call a turn of the region `op`; None where that tells nothing."""
     def _op_name(self, op: int) -> str:
         """What errors call an op; a subclass may know better than its index."""
-    def _index_error(self, op: int, status_word: int) -> IndexBoundsError | LinAlgError:
+    def _index_error(
+        self, op: int, status_word: int
+    ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
         """The error for what a kernel met, such as an index out of range, from what it stored."""
     def set_threads(self, n: int) -> None:
         """Run on at most `n` threads, beside the limit of the process.

@@ -10,7 +10,7 @@ from posix.unistd cimport usleep
 
 from kernelrt._krt cimport *
 from kernelrt._memory cimport Storage, writes
-from kernelrt._ops cimport Edits, Exchange, Ops, Region, address_of, integer
+from kernelrt._ops cimport Edits, Exchange, Ops, Region, address_of, call, integer
 from kernelrt._status cimport raise_status
 
 import atexit
@@ -122,7 +122,7 @@ if hasattr(os, "register_at_fork"):
 cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
     try:
-        plan.customs[op]()
+        call(plan.customs[op], plan.plan, op, krt_plan_get_pointer)
         return KRT_OK
     except BaseException as error:
         plan.error = error

@@ -94,7 +94,6 @@ INIT: Final[dict[str, str]] = {}
 TOP: Final = _pairs("""
 compile = kernelrt.jit
 autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input; for a Function of one's own see docs/porting.md
-vmap = a leading axis, over which operations broadcast
 save = kernelrt.nn.save, for tensors, or pickle
 load = kernelrt.nn.load, for tensors, or pickle
 cuda mps xpu accelerator = no device: kernelrt computes on CPUs

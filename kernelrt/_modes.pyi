@@ -111,12 +111,18 @@ class TraceMode:
     Handlers of signals run as if it were not: what they compute is no part of it. The collector of
     cycles rests meanwhile, so that finalizers do not run at any odd place of it.
 
+    Attributes
+    ----------
+    around : TraceMode or None
+        The trace that this one is a part of: it is active before and after.
+
     Raises
     ------
     JitError
-        A trace is active on this thread already.
+        Another trace is active on this thread.
     """
 
+    around: Trace | None
     def _begin(self) -> None:
         """Make ready; the trace is not active yet."""
     def __enter__(self) -> Self: ...

@@ -356,6 +356,7 @@ cdef class Limit:
 
 cdef class TraceMode:
     cdef list handlers  # those of signals that are kept out of this trace
+    cdef public object around  # the trace that this one is a part of
 
     def __cinit__(self, *_, **__):
         self.handlers = []
@@ -364,7 +365,7 @@ cdef class TraceMode:
         """Make ready; the trace is not active yet."""
 
     def __enter__(self):
-        if krt_modes[<int> KRT_TRACE] not in (NULL, <PyObject *> None):
+        if get(KRT_TRACE) is not self.around:
             raise errors.JitError(
                 "a trace is active already; call the traced function without jit inside"
             )
@@ -379,7 +380,7 @@ cdef class TraceMode:
         return self
 
     def __exit__(self, *_):
-        put(KRT_TRACE, None)
+        put(KRT_TRACE, self.around)
         self.leave()
 
     cdef int keep_out(self) except -1:
@@ -402,6 +403,9 @@ cdef class TraceMode:
     cdef int leave(self) except -1:
         """Give signals their handlers back, whatever handlers that run meanwhile raise."""
         cdef object raised = None
+        if self.around is not None:  # which they are kept out of, too
+            (<TraceMode> self.around).handlers += self.handlers
+            self.handlers = []
         while self.handlers:
             apart = self.handlers[-1]
             try:

@@ -4,7 +4,8 @@
 from libc.stdint cimport int64_t
 
 from kernelrt._krt cimport (
-    krt_binding, krt_edit, krt_edit_kind, krt_initial, krt_op, krt_plan, krt_region,
+    krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_op, krt_plan, krt_region,
+    krt_status,
 )
 
 
@@ -49,5 +50,18 @@ cdef class Exchange:
     cdef Ops ops
 
 
+cdef class Addressed:
+    """A function that is told where its op's buffers lie."""
+
+    cdef object function
+    cdef tuple nbytes
+    cdef Py_ssize_t n_results
+
+
+# Finds the address of a slot of an op: krt_plan_get_pointer, which other modules are not linked to.
+ctypedef krt_status (*krt_finder)(
+    const krt_plan *plan, size_t op, size_t slot, void **out, krt_fault *fault) noexcept nogil
+
+cdef int call(object function, krt_plan *plan, size_t op, krt_finder find) except -1
 cdef int64_t integer(size_t op, str field, value) except? -7
 cdef void *address_of(size_t op, str field, value) except? NULL

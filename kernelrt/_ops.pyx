@@ -1,13 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """Takes op tuples, and changes of them, apart into the C structures that the core reads."""
 
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 
 from kernelrt._krt cimport (
     KRT_CUSTOM, KRT_KERNEL, KRT_REGION, KRT_SET_CHUNKS, KRT_SET_POINTER, KRT_SET_VALUE, KRT_TURN,
-    krt_binding, krt_edit, krt_edit_kind, krt_initial, krt_kernel, krt_kind, krt_op, krt_plan,
+    krt_binding, krt_edit, krt_edit_kind, krt_fault, krt_initial, krt_kernel, krt_kind,
+    krt_op, krt_plan,
 )
 
 from kernelrt import errors
@@ -234,3 +237,39 @@ cdef class Exchange:
 
     def __dealloc__(self):
         PyMem_Free(self.where)
+
+
+cdef class Addressed:
+    """A function that is called with views of its op's buffers, where they lie in this run.
+
+    The first `n_results` may be written. It must keep none of them.
+    """
+
+    def __init__(self, function, nbytes, Py_ssize_t n_results):
+        self.function = function
+        self.nbytes = tuple(nbytes)
+        self.n_results = n_results
+
+    def __call__(self):
+        raise TypeError("it is called by the plan that it belongs to")
+
+
+cdef int call(object function, krt_plan *plan, size_t op, krt_finder find) except -1:
+    """Call a custom function of a plan."""
+    cdef Addressed own
+    cdef krt_fault fault
+    cdef void *address = NULL
+    cdef Py_ssize_t slot
+    cdef list views
+    if type(function) is not Addressed:
+        function()
+        return 0
+    own = <Addressed> function
+    views = []
+    for slot in range(len(own.nbytes)):
+        find(plan, op, <size_t> slot, &address, &fault)
+        views.append(PyMemoryView_FromMemory(
+            <char *> address, <Py_ssize_t> own.nbytes[slot],
+            PyBUF_WRITE if slot < own.n_results else PyBUF_READ))
+    own.function(views)
+    return 0

@@ -7,27 +7,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt._handle cimport ArrayHandle
+from kernelrt._feed cimport Feed, Source
 from kernelrt._krt cimport krt_sample
 from kernelrt._memory cimport BlockCache
 from kernelrt._names cimport Names
-from kernelrt._specs cimport Input, Site
-
-
-cdef struct Output:
-    const char *source
-    int code
-    Py_ssize_t nbytes
-    Site *sites
-    Py_ssize_t n_sites
-    PyObject *shape  # borrowed from Replay.held
-    PyObject *severed  # what the result is marked with; borrowed from there, or NULL
-    uint64_t given  # the flags of arguments whose lineage it continues
-
-
-cdef struct Guard:
-    PyObject *handle  # borrowed from Replay.held
-    char *data
+from kernelrt._specs cimport Guard, Input, Output, Site
 
 
 cdef struct Range:
@@ -41,8 +25,8 @@ cdef class Replay:
     cdef Py_ssize_t n_args  # -1 until everything is in place
     cdef Py_ssize_t n_calls
     cdef type result_type
-    cdef object build
-    cdef tuple structure
+    cdef readonly object build
+    cdef readonly tuple structure
     cdef tuple registers
     cdef object make_way
     cdef list births  # grows with each lazy tensor; or None
@@ -70,30 +54,30 @@ cdef class Replay:
 
     # The results for arguments as they were passed, or `mismatch`.
     cdef object attempt(self, tuple args)
-    cdef int add_output(self, Output *entry, size_t address, code, tuple shape,
-                        tuple sites) except -1
     cdef int sever(self, Py_ssize_t i, mark, given) except -1
-    cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1
     cdef object with_leaves(self, tuple args)
     cdef bint takes(self, tuple args) except -1
-    cdef tuple results_of(self, tuple args, krt_sample *samples)
-    cdef tuple watched(self, tuple args, krt_sample *samples)
+    cdef tuple results_of(self, tuple args, krt_sample *samples, const Feed *feed, tuple into)
+    cdef tuple watched(self, tuple args, krt_sample *samples, const Feed *feed, tuple into)
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples)
+                   krt_sample *samples, const Feed *feed, tuple into)
     cdef bint overtaken(self, births) except -1
     cdef int settle(self, tuple handover, list dropped) except -1
     cdef bint settled(self) except -1
     cdef bint guarded(self) noexcept
-    cdef bint copy_in(self, tuple args, bint bind) except -1
+    cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1
     cdef int take_array(self, Input *spec, object arg, bint bind) except -1
+    cdef int take_rows(self, Input *spec, const Source *source, const Feed *feed,
+                       PyObject *arg) except -1
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept
-    cdef void bind_results(self, tuple results) noexcept
+    cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept
+    cdef void bind_results(self, tuple results, const Feed *feed) noexcept
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept
     cdef list unbind(self)
-    cdef tuple make_results(self)
+    cdef tuple make_results(self, Py_ssize_t steps)
     cdef void mark(self, tuple results) noexcept
-    cdef void copy_out(self, tuple results) noexcept
+    cdef void copy_out(self, tuple results, const Feed *feed) noexcept
 
 
 # What a replay gives where the arguments are not those that it was made for.

@@ -12,17 +12,17 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
+from kernelrt._feed cimport Feed, Source, first_row, follows, gather
 from kernelrt._handle cimport (
-    FLOAT32, ArrayHandle, all_empty, check_code, check_registers, count_bytes, hand_over,
-    has_lineage, world,
+    FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, has_lineage, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_sample, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory, share_bytes
 from kernelrt._modes cimport records_gradients
 from kernelrt._names cimport Names
 from kernelrt._specs cimport (
-    KIND_ARRAY, KIND_FLOAT, Input, Site, calloc_for, check_structure, collect, fill_input,
-    fill_sites, is_array, matches,
+    KIND_ARRAY, KIND_FLOAT, Guard, Input, Output, Site, calloc_for, check_structure, collect,
+    fill_guard, fill_input, fill_output, is_array, is_strided, matches,
 )
 
 from kernelrt import errors
@@ -56,11 +56,6 @@ class Mismatch:
 
 MISMATCH = Mismatch()
 cdef object mismatch = MISMATCH
-
-
-cdef bint is_strided(PyObject *arg) noexcept:
-    return (cnp.PyArray_CheckExact(<object> arg)
-            and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg))
 
 
 @cython.final
@@ -105,14 +100,16 @@ cdef class Replay:
             self.n_inputs += 1
             fill_input(self.inputs + self.n_inputs - 1, spec, plan, self.held)
             self.binds |= self.inputs[self.n_inputs - 1].n_sites > 0
-        for address, code, shape, *sites in outputs:
-            self.add_output(self.outputs + self.n_outputs, address, code, shape,
-                            tuple(sites[0]) if sites else ())
+        for spec in outputs:
+            self.n_outputs += 1
+            fill_output(self.outputs + self.n_outputs - 1, tuple(spec), plan, self.held)
+            self.binds |= self.outputs[self.n_outputs - 1].n_sites > 0
         self.by_argument = by_argument
         for i, (mark, given) in enumerate(severed):
             self.sever(i, mark, given)
         for handle, address in guards:
-            self.add_guard(self.guards + self.n_guards, handle, address)
+            fill_guard(self.guards + self.n_guards, handle, address, self.held)
+            self.n_guards += 1
         for begin, end in writes:
             self.writes[self.n_writes].begin = <char *> <size_t> begin
             self.writes[self.n_writes].end = <char *> <size_t> end
@@ -129,20 +126,6 @@ cdef class Replay:
         PyMem_Free(self.outputs)
         PyMem_Free(self.guards)
         PyMem_Free(self.writes)
-    cdef int add_output(self, Output *entry, size_t address, code, tuple shape,
-                        tuple sites) except -1:
-        self.n_outputs += 1
-        entry.source = <const char *> address
-        entry.code = check_code(code)
-        entry.nbytes = count_bytes(shape, entry.code)
-        entry.shape = <PyObject *> shape
-        self.held.append(shape)
-        if address == 0:
-            raise errors.ShapeError("the address of an output must not be 0")
-        entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
-        entry.n_sites = fill_sites(entry.sites, sites, entry.nbytes, self.plan)
-        self.binds |= entry.n_sites > 0
-        return 0
 
     cdef int sever(self, Py_ssize_t i, mark, given) except -1:
         cdef Py_ssize_t place
@@ -157,15 +140,6 @@ cdef class Replay:
                 raise errors.JitError(f"there is no array argument {place}")
             self.inputs[place].flag = <uint64_t> 1 << min(place, 63)
             self.outputs[i].given |= self.inputs[place].flag
-        return 0
-
-    cdef int add_guard(self, Guard *entry, ArrayHandle handle, size_t address) except -1:
-        if handle is None or address == 0:
-            raise errors.ShapeError("a guard is a handle and the address of its data")
-        self.held.append(handle)
-        entry.handle = <PyObject *> handle
-        entry.data = <char *> address
-        self.n_guards += 1
         return 0
 
     @property
@@ -197,7 +171,7 @@ cdef class Replay:
             self.make_way()
         self.plan.acquire()
         try:
-            held = self.settled() and self.copy_in(args, False)
+            held = self.settled() and self.copy_in(args, False, NULL)
         finally:
             self.plan.leave()
         return None if held else mismatch
@@ -206,7 +180,7 @@ cdef class Replay:
         """Run as a call does, without results; MISMATCH, or the samples of the kernels."""
         cdef krt_sample *samples = new_samples(self.plan.samples)
         try:
-            if self.results_of(args, samples) is None:
+            if self.results_of(args, samples, NULL, None) is None:
                 return mismatch
             return list_of_samples(samples, self.plan.samples)
         finally:
@@ -214,7 +188,7 @@ cdef class Replay:
 
     cdef object with_leaves(self, tuple args):
         """MISMATCH or the results."""
-        results = self.results_of(args, NULL)
+        results = self.results_of(args, NULL, NULL, None)
         if results is None:
             return mismatch
         if self.build is not None:
@@ -233,21 +207,24 @@ cdef class Replay:
             return False
         return self.names is None or self.names.hold()
 
-    cdef tuple results_of(self, tuple args, krt_sample *samples):
-        """The results, or None where it was made for something else."""
+    cdef tuple results_of(self, tuple args, krt_sample *samples, const Feed *feed, tuple into):
+        """The results, or None where it was made for something else.
+
+        With a `feed` it is one of many steps, whose results are stacked in `into`.
+        """
         cdef bint late = False
         if not self.takes(args):
             return None
         if self.watch is None or self.seen == world:
-            results = self.run(args, None, self.seen, &late, samples)
+            results = self.run(args, None, self.seen, &late, samples, feed, into)
             if not late:
                 return results
         if self.entry is None:
-            return self.watched(args, samples)
+            return self.watched(args, samples, feed, into)
         with self.entry:
-            return self.watched(args, samples)
+            return self.watched(args, samples, feed, into)
 
-    cdef tuple watched(self, tuple args, krt_sample *samples):
+    cdef tuple watched(self, tuple args, krt_sample *samples, const Feed *feed, tuple into):
         """The results after a look at the Python objects that the plan depends on and changes."""
         cdef bint late = True
         cdef unsigned long long now
@@ -260,7 +237,7 @@ cdef class Replay:
                 self.make_way()
             busy, handover, settings = self.watch.before()
             late = False
-            results = self.run(args, handover, world, &late, samples)
+            results = self.run(args, handover, world, &late, samples, feed, into)
         if results is not None and not busy:
             self.seen = now  # what changed a gradient let `world` grow beyond
         if results is not None:
@@ -269,7 +246,7 @@ cdef class Replay:
         return results
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples):
+                   krt_sample *samples, const Feed *feed, tuple into):
         """The results; None, and nothing done, where something is not as it was traced.
 
         It is `late` where the world has changed since it was `known`, up to the plan's turn: then
@@ -292,9 +269,11 @@ cdef class Replay:
                 self.plan.leave()
                 return None
             try:
-                results = self.make_results() if self.settled() else None
+                results = None
+                if self.settled():
+                    results = self.make_results(-1) if into is None else into
                 # Whatever can fail comes before the run, which may commit to state.
-                if results is None or not self.copy_in(args, True):
+                if results is None or not self.copy_in(args, True, feed):
                     owners = self.unbind()
                     self.plan.leave()
                     return None
@@ -302,7 +281,7 @@ cdef class Replay:
                     owners = self.unbind()
                     self.plan.leave()
                     continue
-                self.bind_results(results)
+                self.bind_results(results, feed)
             except BaseException:
                 owners = self.unbind()
                 self.plan.leave()
@@ -310,7 +289,7 @@ cdef class Replay:
             break
         status = self.plan.run(samples, &op)
         if status == KRT_OK:
-            self.copy_out(results)
+            self.copy_out(results, feed)
             self.n_calls += 1
             if handover is not None:
                 self.settle(handover, dropped)
@@ -349,7 +328,7 @@ cdef class Replay:
                 return False
         return True
 
-    cdef bint copy_in(self, tuple args, bint bind) except -1:
+    cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1:
         """Put the arguments in place; False where one of them is not any more what it was.
 
         Where that can be done, and `bind` is true, the plan reads them where they are.
@@ -369,7 +348,9 @@ cdef class Replay:
             if spec.kind == KIND_ARRAY:
                 if not is_array(spec, arg):
                     return False
-                if not is_strided(arg):
+                if feed != NULL and feed.sources[i].data != NULL:
+                    self.take_rows(spec, feed.sources + i, feed, arg)
+                elif not is_strided(arg):
                     self.take_array(spec, <object> arg, bind)
                 elif spec.copied != self.turn:
                     spec.copied = self.turn
@@ -407,6 +388,21 @@ cdef class Replay:
             memmove(spec.home, data, <size_t> spec.nbytes)
         return 0
 
+    cdef int take_rows(self, Input *spec, const Source *source, const Feed *feed,
+                       PyObject *arg) except -1:
+        """As `take_array`, from rows that whoever runs the steps holds."""
+        cdef char *data
+        if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
+            if has_lineage(<ArrayHandle> arg):
+                self.given |= spec.flag
+        if follows(source, feed) and spec.n_sites and source.aligned:
+            data = <char *> first_row(source, feed)
+            if not self.overlaps(data, spec.nbytes):
+                self.point(spec.sites, spec.n_sites, data)
+                return 0
+        gather(spec.home, source, feed)
+        return 0
+
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
         target = self.strided.get(index)
         if target is None:
@@ -422,12 +418,17 @@ cdef class Replay:
                 return True
         return False
 
-    cdef void bind_results(self, tuple results) noexcept:
+    cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
+        """Where a result goes."""
+        cdef char *data = (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data
+        return data if feed == NULL else data + feed.step * self.outputs[i].nbytes
+
+    cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
         """Let the plan write results where the caller will find them, and mark these."""
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
-                       (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data)
+                       self.place_of(results, i, feed))
         if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
             self.mark(results)
 
@@ -451,39 +452,46 @@ cdef class Replay:
         self.owners = None
         return owners
 
-    cdef tuple make_results(self):
-        """Bare handles over fresh memory."""
+    cdef tuple make_results(self, Py_ssize_t steps):
+        """Bare handles over fresh memory, for the results of so many steps; -1: for those of one."""
         cdef Py_ssize_t i
         cdef ArrayHandle handle
         cdef Memory memory
+        cdef tuple shape
+        cdef Py_ssize_t nbytes
         cdef tuple results = PyTuple_New(self.n_outputs)
         for i in range(self.n_outputs):
-            memory = new_memory(self.results_from, self.outputs[i].nbytes)
+            shape, nbytes = <tuple> self.outputs[i].shape, self.outputs[i].nbytes
+            if steps >= 0:
+                shape = (steps, *shape)
+                nbytes = count_bytes(shape, self.outputs[i].code)
+            memory = new_memory(self.results_from, nbytes)
             handle = <ArrayHandle?> bare_instance(self.result_type, NO_ARGS)
             handle.memory = memory
             handle.data = memory.data
             handle.code = self.outputs[i].code
-            handle.shape = <tuple> self.outputs[i].shape
-            handle.nbytes = self.outputs[i].nbytes
+            handle.shape = shape
+            handle.nbytes = nbytes
             Py_INCREF(handle)
             PyTuple_SET_ITEM(results, i, handle)
         return results
 
     cdef void mark(self, tuple results) noexcept:
         cdef Py_ssize_t i
+        cdef ArrayHandle handle
         cdef PyObject *severed
         for i in range(self.n_outputs):
             severed = self.outputs[i].severed
             if self.outputs[i].given & self.given:
                 severed = <PyObject *> self.by_argument
-            if severed != NULL:
-                Py_INCREF(<object> severed)
-                (<ArrayHandle> PyTuple_GET_ITEM(results, i)).severed = severed
-
-    cdef void copy_out(self, tuple results) noexcept:
-        cdef Py_ssize_t i
-        cdef ArrayHandle handle
-        for i in range(self.n_outputs):
             handle = <ArrayHandle> PyTuple_GET_ITEM(results, i)
-            if handle.nbytes and self.outputs[i].n_sites == 0:
-                memcpy(handle.data, self.outputs[i].source, <size_t> handle.nbytes)
+            if severed != NULL and handle.severed == NULL:
+                Py_INCREF(<object> severed)
+                handle.severed = severed
+
+    cdef void copy_out(self, tuple results, const Feed *feed) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            if self.outputs[i].nbytes and self.outputs[i].n_sites == 0:
+                memcpy(self.place_of(results, i, feed), self.outputs[i].source,
+                       <size_t> self.outputs[i].nbytes)

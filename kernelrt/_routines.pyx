@@ -7,6 +7,10 @@ cdef extern from "routines.h":
 cdef extern from "sort.h":
     krt_routine krt_argsort_u32, krt_argsort_u64
 
+cdef extern from "foreign.h":
+    krt_routine krt_each
+    enum: KRT_EACH_MOST
+
 cdef extern from "linalg.h":
     ctypedef struct krt_named:
         const char *name
@@ -28,4 +32,6 @@ ORDER = {
     "argsort_u32": <size_t> &krt_argsort_u32,
     "argsort_u64": <size_t> &krt_argsort_u64,
 }
+EACH = <size_t> &krt_each
+EACH_MOST = <int> KRT_EACH_MOST
 ADDRESSES = {bits: ORDER | found for bits in (128, 256, 512) if (found := linalg(bits))}

@@ -43,12 +43,34 @@ cdef struct Input:
     cnp.npy_intp dims[DIMS]
 
 
+cdef struct Output:
+    const char *source
+    int code
+    Py_ssize_t nbytes
+    Site *sites
+    Py_ssize_t n_sites
+    PyObject *shape  # borrowed from Replay.held
+    PyObject *severed  # what the result is marked with; borrowed from there, or NULL
+    uint64_t given  # the flags of arguments whose lineage it continues
+
+
+cdef struct Guard:
+    PyObject *handle  # borrowed from Replay.held
+    char *data
+
+
 # Zeroed memory for so many entries, and one more. Free it with PyMem_Free.
 cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL
 
 # Fill a zeroed entry from a spec. What it borrows is appended to `held`; its sites are the caller's
 # to free, also where this raises.
 cdef int fill_input(Input *entry, tuple spec, PlanCore plan, list held) except -1
+
+# The same for where a result lies.
+cdef int fill_output(Output *entry, tuple spec, PlanCore plan, list held) except -1
+
+# The same for state and where it was.
+cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held) except -1
 
 # Fill entries with the places where `plan` takes an address within `nbytes`; how many there are.
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1
@@ -76,6 +98,12 @@ cdef inline bint same_shape(PyObject *a, PyObject *b) noexcept:
                 != PyLong_AsSsize_t(<object> PyTuple_GET_ITEM(<tuple> b, i))):
             return False
     return True
+
+
+cdef inline bint is_strided(PyObject *arg) noexcept:
+    """Whether NumPy has to copy it."""
+    return (cnp.PyArray_CheckExact(<object> arg)
+            and not cnp.PyArray_IS_C_CONTIGUOUS(<cnp.ndarray> arg))
 
 
 cdef inline int is_array(const Input *spec, PyObject *arg) except -1:

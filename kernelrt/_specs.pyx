@@ -73,6 +73,32 @@ cdef int fill_array(Input *entry, int code, tuple shape, size_t address, tuple s
     return 0
 
 
+cdef int fill_output(Output *entry, tuple spec, PlanCore plan, list held) except -1:
+    cdef size_t address
+    cdef tuple shape
+    address, code, shape, *given = spec
+    cdef tuple sites = tuple(given[0]) if given else ()
+    entry.source = <const char *> address
+    entry.code = check_code(code)
+    entry.nbytes = count_bytes(shape, entry.code)
+    entry.shape = <PyObject *> shape
+    held.append(shape)
+    if address == 0:
+        raise errors.ShapeError("the address of an output must not be 0")
+    entry.sites = <Site *> calloc_for(len(sites), sizeof(Site))
+    entry.n_sites = fill_sites(entry.sites, sites, entry.nbytes, plan)
+    return 0
+
+
+cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held) except -1:
+    if handle is None or address == 0:
+        raise errors.ShapeError("a guard is a handle and the address of its data")
+    held.append(handle)
+    entry.handle = <PyObject *> handle
+    entry.data = <char *> address
+    return 0
+
+
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1:
     for op, slot, offset in sites:
         if nbytes == 0:

@@ -83,6 +83,8 @@ class IndexBoundsError(KernelrtError, IndexError):
         The first index that was found out of range, as the user gave it.
     size : int or None
         The size of the axis.
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it was met.
     turn : int or None
         The turn of the loop that met it, from 0; None outside of loops.
     """
@@ -90,6 +92,7 @@ class IndexBoundsError(KernelrtError, IndexError):
     op: int | None = None
     index: int | None = None
     size: int | None = None
+    step: int | None = None
     turn: int | None = None
 
 
@@ -98,10 +101,13 @@ class LinAlgError(KernelrtError, RuntimeError, ValueError):
 
     Attributes
     ----------
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it came up.
     turn : int or None
         The turn of the loop that met it, from 0; None outside of loops.
     """
 
+    step: int | None = None
     turn: int | None = None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, size_option, take
+from kernelrt._steps import order_of
+from kernelrt.data.rows import count_of, fresh_seed, held, seed_of, size_option, take
 from kernelrt.errors import ShapeError
 from kernelrt.tensor.arguments import flag
 
@@ -47,7 +48,7 @@ class Batches:
     def _order(self, epoch: int) -> np.ndarray[Any, Any]:
         if self._seed is None:
             self._seed = fresh_seed()
-        return generator_of(self._seed, epoch).permutation(self._rows)
+        return order_of(self._rows, self._seed, epoch)
 
     def _run(self, order: np.ndarray[Any, Any] | None) -> Iterator[Any]:
         data = held(self._data)

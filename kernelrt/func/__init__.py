@@ -6,7 +6,8 @@ The names and meanings are those of ``torch.func``. See docs/func.md.
 from kernelrt.func.choices import cond, switch
 from kernelrt.func.jacobians import hessian, jacfwd, jacobian, jacrev
 from kernelrt.func.loops import fori_loop, scan, while_loop
-from kernelrt.func.modules import functional_call
+from kernelrt.func.mapping import vmap
+from kernelrt.func.modules import functional_call, stack_module_state
 from kernelrt.func.transforms import grad, grad_and_value, jvp, linearize, value_and_grad, vjp
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "jvp",
     "linearize",
     "scan",
+    "stack_module_state",
     "switch",
     "value_and_grad",
     "vjp",
+    "vmap",
     "while_loop",
 ]

@@ -285,13 +285,23 @@ class Carry:
         for t in tensors:
             self.state.append((t, slot(t.dims, t.dtype)))
 
-    def triples(self, made: Traced) -> list[tuple[Slot, UOp, UOp]]:
-        """Slots, first values, and what a turn makes of them."""
+    def triples(
+        self, made: Traced, others: Sequence[UOp] = ()
+    ) -> list[tuple[Slot, UOp, UOp]]:
+        """Slots, first values, and what a turn makes of them.
+
+        Gradients compute turns again, from what state was before. Without a trace its memory is
+        written when the loop has run, so it is copied where gradients may come, as through any of
+        the `others` that the loop is given.
+        """
         count = len(self.slots)
         own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
         new = {id(t): node for t, node in made.states}
+        known = (*self.first, *made.nodes, *others)
+        copied = state.local.trace is None and any(map(has_history, known))
         for t, s in self.state:
-            own.append((s, node_of(t), new.get(id(t), s.node)))
+            first = node_of(t.detach().clone().realize()) if copied else node_of(t)
+            own.append((s, first, new.get(id(t), s.node)))
         return own
 
     def leave(self, finals: Sequence[UOp]) -> Any:

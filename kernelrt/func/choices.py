@@ -115,6 +115,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise DTypeError(
             f"switch: index: expected an int or an integer Tensor of shape (), not {told(index)}"
         )
+    if len(branches) == 1:
+        return branches[0](*operands)
     return _choose("switch", index.uop.cast(dt.int64), branches, operands)
 
 

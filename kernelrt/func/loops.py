@@ -115,7 +115,7 @@ def scan(
             made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
         ])
         graph = turn_of(trace, made, carry, args, taken)
-    triples = carry.triples(graph)
+    triples = carry.triples(graph, wholes)
     rows = graph.nodes[len(carry.slots) :]
     if not turns:
         finals = [first for _, first, _ in triples]

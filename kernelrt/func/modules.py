@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import modes
+from kernelrt.nn.populations import stacked_tensors
 from kernelrt.nn.tree import children, named_tensors
 from kernelrt.tensor import Tensor, build
 from kernelrt.tensor.arguments import tensor_of
+from kernelrt.tensor.base import is_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["functional_call"]
+    from kernelrt.nn.module import Module
+
+__all__ = ["exchanged", "functional_call", "stack_module_state"]
 
 
 def functional_call(
@@ -67,13 +71,43 @@ def functional_call(
                 f"not {type(part).__name__}"
             )
         given.update(part)
-    with _replaced(module, given):
+    with exchanged(module, _by_tensor(module, given)):
         return module(*(args if isinstance(args, tuple) else (args,)), **(kwargs or {}))
 
 
+def stack_module_state(
+    models: Sequence[Module],
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of modules that are alike, with the modules along a new first axis.
+
+    With :func:`functional_call` under :func:`kernelrt.vmap` they are all called at once; see
+    :func:`kernelrt.nn.stack_modules`, which makes one module of them.
+
+    Parameters
+    ----------
+    models : sequence of Module
+        Modules with tensors of the same names, shapes and types.
+
+    Returns
+    -------
+    tuple
+        Parameters and other tensors by their names, copies that are leaves.
+
+    Raises
+    ------
+    ShapeError
+        There are none.
+    StateError
+        They are not alike.
+    """
+    found = stacked_tensors(models)
+    parameters = {name: t for name, t in found.items() if is_parameter(t)}
+    return parameters, {name: t for name, t in found.items() if name not in parameters}
+
+
 @contextlib.contextmanager
-def _replaced(module: object, given: Mapping[str, Tensor]) -> Iterator[None]:
-    new = _by_tensor(module, given)
+def exchanged(module: object, new: Mapping[int, Tensor]) -> Iterator[None]:
+    """Have other tensors in the place of those of a module, by the identities of these."""
     slots = [(put, t, new[id(t)]) for put, t in _slots(module) if id(t) in new]
     try:
         for put, _, other in slots:

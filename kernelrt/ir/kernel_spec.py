@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
+from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
@@ -163,16 +164,14 @@ def _sink(u: UOp) -> str | None:
 
 
 def _call(u: UOp) -> str | None:
-    if not isinstance(u.arg, Routine):
-        return f"its arg {u.arg!r} must be a Routine"
+    if not isinstance(u.arg, Routine | ForeignFunction):
+        return f"its arg {u.arg!r} must be a Routine or a ForeignFunction"
     if any(s.op is not Op.PARAM for s in u.src):
         return "takes PARAMs"
-    known = u.arg.signature
-    rows, width = u.arg.shape
-    slots = [(known.gives, rows * width), *((known.reads, size) for size in u.arg.operands)]
-    if u.arg.failure:
+    slots = [*u.arg.slots]
+    if u.arg.takes_status:
         slots.append((dt.int64, 1))  # the status word
-    if u.dtype is not known.gives or [(s.dtype, s.arg[1]) for s in u.src] != slots:
+    if u.dtype is not slots[0][0] or [(s.dtype, s.arg[1]) for s in u.src] != slots:
         return f"its PARAMs must be {', '.join(f'{dtype.name} x {size}' for dtype, size in slots)}"
     return None
 
@@ -191,7 +190,7 @@ KERNEL: Mapping[Op, tuple[Check, ...]] = {
     Op.LOCAL: (at_least(2), keeps_type, _closes),
     Op.BOUND: (operands(3, 4), _bound),
     Op.STORE: (at_least(3), _address, _stores_type, _store_mode),
-    Op.CALL: (at_least(2), _call),
+    Op.CALL: (at_least(1), _call),
     Op.SINK: (at_least(1), _sink),
 }
 

@@ -90,6 +90,28 @@ class Routine:
             )
 
     @property
+    def callee(self) -> Routine:
+        """What a kernel calls: the `arg` of its CALL."""
+        return self
+
+    @property
+    def n_results(self) -> int:
+        """How many of the slots of a kernel are results."""
+        return 1
+
+    @property
+    def slots(self) -> tuple[tuple[DType, int], ...]:
+        """Type and number of elements of the result and of each operand."""
+        known = self.signature
+        rows, width = self.shape
+        return (known.gives, rows * width), *((known.reads, size) for size in self.operands)
+
+    @property
+    def takes_status(self) -> bool:
+        """Whether a kernel of it is given a status word."""
+        return bool(self.failure)
+
+    @property
     def signature(self) -> Signature:
         """What it reads and writes."""
         return SIGNATURES[self.name]

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
     Check,
@@ -188,9 +189,23 @@ def _cat(u: UOp) -> str | None:
     return None
 
 
+def _foreign(u: UOp) -> str | None:
+    callee = u.arg.callee
+    if not 0 <= u.arg.index < callee.n_results or u.dtype is not u.arg.dtype:
+        return f"is {u.dtype.name}; {callee!r} has no such result {u.arg.index}"
+    expected = [((*callee.rows, *shape), dtype) for shape, dtype in callee.operands]
+    if [(s.shape, s.dtype) for s in u.src] != expected:
+        return f"its operands must be those of {callee!r}"
+    return None
+
+
 def _call(u: UOp) -> str | None:
+    if isinstance(u.arg, Foreign):
+        return _foreign(u)
     if not isinstance(u.arg, Routine):
-        return f"its arg {u.arg!r} must be a Routine"
+        return f"its arg {u.arg!r} must be a Routine or a Foreign"
+    if not u.src:
+        return "has no operands"
     known = u.arg.signature
     if u.dtype is not known.gives or any(s.dtype is not known.reads for s in u.src):
         return f"reads {known.reads.name} and gives {known.gives.name}"
@@ -221,7 +236,7 @@ TENSOR: Mapping[Op, tuple[Check, ...]] = {
     Op.GATHER: (at_least(1), keeps_type, _index_shapes_agree),
     Op.SCATTER: (at_least(2), keeps_type, _scatter_values, _index_shapes_agree),
     Op.CAT: (at_least(1), _cat),
-    Op.CALL: (at_least(1), _call),
+    Op.CALL: (_call,),
     Op.REGION: (region_fault,),
     Op.CONTIGUOUS: (operands(1), keeps_type),
     Op.DETACH: (operands(1), keeps_type),

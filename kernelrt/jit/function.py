@@ -7,14 +7,14 @@ import itertools
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
-from kernelrt._jitcore import JitCore
 from kernelrt._replay import MISMATCH, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
+from kernelrt.jit.epochs import Epochs
 from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
 from kernelrt.jit.tracing import Call, trace
@@ -41,7 +41,7 @@ MOST_REPLAYS: Final = 1024
 """Replays that are tried in turn before they are collected anew."""
 
 
-class JitFunction(JitCore, Generic[R]):
+class JitFunction(Epochs[R]):
     """A function that is traced once for each kind of arguments and replayed from then on.
 
     Made by :func:`jit`. Calls are thread-safe; two threads that run the same plan take turns.
@@ -441,7 +441,7 @@ def jit(
     Returns
     -------
     JitFunction
-        Called like `fn`. Has `plan`, `profile`, `explain`, `retraces` and `clear`.
+        Called like `fn`. Has `over`, `plan`, `profile`, `explain`, `retraces` and `clear`.
 
     Raises
     ------

@@ -29,7 +29,9 @@ def items(holder: object) -> dict[Any, Any]:
         return {id(item): item for item in holder}
     slots = (n for base in type(holder).__mro__ for n in _slots(base))
     found = {n: getattr(holder, n) for n in slots if hasattr(holder, n)}
-    return found | getattr(holder, "__dict__", {})
+    attributes = getattr(holder, "__dict__", {})
+    # What answers to any name, as wrappers of libraries do, has anything under this one.
+    return found | attributes if isinstance(attributes, dict) else found
 
 
 def _slots(base: type) -> tuple[str, ...]:

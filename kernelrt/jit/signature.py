@@ -237,6 +237,8 @@ class Static:
 
 
 Spec: TypeAlias = Array | Float | Static
+_PLAIN: Final = frozenset("?bBhHiIlLqQefd")
+"""NumPy's letters for the types that are held as they are."""
 _BY_VALUE = (int, str, bytes, type(None), DType, enum.Enum)
 
 
@@ -261,6 +263,8 @@ def normalize(name: str, leaf: object) -> Any:
             return float(leaf)
         return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
     if isinstance(leaf, np.ndarray):
+        if type(leaf) is np.ndarray and leaf.dtype.char in _PLAIN and leaf.dtype.isnative:
+            return leaf
         return _plain_array(name, leaf)
     if isinstance(leaf, float):
         return float(leaf)

@@ -41,7 +41,9 @@ MOST_NUMBERS: Final = 8
 """How many numbers that became part of the program are told."""
 
 _NUMBERS = (bool, int, float, complex, np.generic)
-_STANDARD = sys.stdlib_module_names | {"numpy", "torch", "jax", "kernelrt"}
+_STANDARD = sys.stdlib_module_names | {
+    "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",
+}
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
 _GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
 

@@ -98,6 +98,11 @@ class Watch:
             or self._parameters
         )
 
+    @property
+    def once(self) -> bool:
+        """Whether the plan fits one call alone, the one that it was traced for."""
+        return bool(self._once)
+
     def _live_leaves(self) -> frozenset[tuple[Buffer, Hooks]]:
         """Those of the sources whose tensors collect gradients, with what sees these."""
         if not self._sources:

@@ -179,6 +179,7 @@ from kernelrt.tensor import Tensor as _Tensor
 
 if TYPE_CHECKING:
     from kernelrt.nn import utils
+    from kernelrt.nn.populations import Population, stack_modules
 
 __all__ = [
     "CELU",
@@ -298,6 +299,7 @@ __all__ = [
     "PixelShuffle",
     "PixelUnshuffle",
     "PoissonNLLLoss",
+    "Population",
     "RMSNorm",
     "RNNCell",
     "RReLU",
@@ -346,11 +348,13 @@ __all__ = [
     "optim",
     "parameters",
     "save",
+    "stack_modules",
     "state_dict",
     "utils",
 ]
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
     __getattr__ = submodules(
-        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor)
-    )
+        "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor),
+        dict.fromkeys(("Population", "stack_modules"), "kernelrt.nn.populations"),
+    )  # fmt: skip

@@ -415,7 +415,7 @@ def _opaque(name: str) -> UOp:
     return UOp(Op.SINK, dt.int64, (), name)
 
 
-def address_of(function: object) -> int:
+def address_of(function: object, argument: str = "function") -> int:
     """Find the address of a C function. Raises PlanBuildError where there is none."""
     address = 0
     if isinstance(function, int):
@@ -428,7 +428,7 @@ def address_of(function: object) -> int:
         address = getattr(function, "address", 0)  # numba.cfunc
     if type(address) is not int or not 0 < address <= _LAST_ADDRESS:
         raise PlanBuildError(
-            f"function: {function!r} has no address; expected an int of at most 64 bits above 0, "
+            f"{argument}: {function!r} has no address; expected an int of at most 64 bits above 0, "
             "a ctypes function pointer, a numba cfunc or a capsule"
         )
     return address

@@ -11,6 +11,7 @@ from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer, whole
 from kernelrt.device.region import Region, RegionMap, islands, region_of
 from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
+from kernelrt.runtime.foreign import PreparedForeignCall
 from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, written
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PlanMemory:
             if entry.base is not None:
                 self._parts.setdefault(entry.base, []).append(i)
         self._seen_by_functions = sorted(
-            {i for op in ops if isinstance(op, PreparedCustomFunction) for i in op.buffer_indices}
+            {i for op in ops if _is_told_arrays(op) for i in op.buffer_indices}
         )
         self.buffers: list[Buffer | None] = []
         self._allocate(parts)
@@ -271,7 +272,7 @@ class PlanMemory:
         op = self._ops[index]
         if not isinstance(op, PreparedCustomFunction):
             raise PlanBuildError(f"{op.label} calls no custom function")
-        arrays = []
+        arrays: list[Any] = []
         for position, b in enumerate(op.buffer_indices):
             if self._layout.root_of(b).port:
                 arrays.append(None)
@@ -312,6 +313,11 @@ class PlanMemory:
 
     def _written(self) -> set[int]:
         return {b for op in self._ops for b in written(op)}
+
+
+def _is_told_arrays(op: PreparedOp) -> bool:
+    """Whether an op is given arrays that were made before it runs."""
+    return isinstance(op, PreparedCustomFunction) and not isinstance(op, PreparedForeignCall)
 
 
 class _Window:

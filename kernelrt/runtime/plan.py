@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt._dispatch import Bindings, Exchanges, OpTuple, PlanCore
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
-    from kernelrt.errors import IndexBoundsError, LinAlgError
+    from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import PreparedOp
@@ -433,7 +433,9 @@ class ExecutionPlan(PlanAccessors):
         is_loop = isinstance(region, PreparedRegion) and not region.is_choice
         return f"turn {turn} of the {region.label}" if is_loop else None
 
-    def _index_error(self, op: int, status_word: int) -> IndexBoundsError | LinAlgError:
+    def _index_error(
+        self, op: int, status_word: int
+    ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)

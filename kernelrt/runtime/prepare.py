@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
+from kernelrt.ir.foreign import is_host_call
 from kernelrt.ir.region import Port
 from kernelrt.runtime.builder import ExecutionPlanBuilder
+from kernelrt.runtime.foreign import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import PortBinding, PreparedKernel, PreparedRegion
 from kernelrt.runtime.routines import numbers_of
@@ -62,7 +64,7 @@ def prepare(
     OutOfMemoryError
         Buffers do not fit memory.
     """
-    asts = list(dict.fromkeys(item.ast for item in schedule.kernels))
+    asts = list(dict.fromkeys(k.ast for k in schedule.kernels if not is_host_call(k.ast)))
     compiled = dict(zip(asts, cache.get_many(asts, device), strict=True))
     return _assembled(schedule, device, compiled, fixedvars or {}, values or {})
 
@@ -76,7 +78,9 @@ def _assembled(
 ) -> ExecutionPlan:
     builder = _Assembler(device)
     for item in schedule.items:
-        if isinstance(item, KernelItem):
+        if isinstance(item, KernelItem) and is_host_call(item.ast):
+            builder.call(item)
+        elif isinstance(item, KernelItem):
             kernel = compiled[item.ast]
             names = {*kernel.var_names, *(v.arg[0] for v in kernel.vars)}
             builder.launch(
@@ -128,6 +132,10 @@ class _Assembler(ExecutionPlanBuilder):
             item.origins,
         )  # fmt: skip
         self.add_op(run)
+
+    def call(self, item: KernelItem) -> None:
+        """Add the call of a Python function."""
+        self.add_op(host_call(self._new_id(), item, [self.index(b) for b in item.buffers]))
 
     def index(self, node: UOp) -> int:
         """Give the plan's buffer for a BUFFER node."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kernelrt.errors import IndexBoundsError, LinAlgError
+from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
@@ -102,7 +103,7 @@ def index_error(
     status_word: int,
     values: Mapping[str, int],
     buffers: Sequence[Buffer],
-) -> IndexBoundsError | LinAlgError:
+) -> IndexBoundsError | LinAlgError | CustomFunctionError:
     """The error for an index out of range that `launch` met.
 
     Parameters
@@ -120,6 +121,8 @@ def index_error(
     checks = [n for n in toposort([launch.ast]) if n.op is Op.BOUND and n.arg[0] == number]
     if is_call(launch.ast):
         who = launch.title
+        if isinstance(launch.ast.src[0].arg, ForeignFunction):
+            return CustomFunctionError(f"{launch.label}, {who}: it reported failure {status_word}")
         return LinAlgError(f"{who}: {launch.ast.src[0].arg.failure} (problem {index} of the batch)")
     if not checks:  # a kernel of the user's own
         return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")

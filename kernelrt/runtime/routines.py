@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Final
 from kernelrt._routines import ADDRESSES
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
+from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.routine import is_call
+from kernelrt.runtime.foreign import foreign_kernel, told
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _STACK_BYTES: Final = 1 << 16
 
 
 def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
-    """The kernel that calls a routine.
+    """The kernel that calls a routine, or a C function of the user's.
 
     Parameters
     ----------
@@ -39,6 +41,8 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     SpecError
         The AST breaks a rule.
     """
+    if isinstance(ast.src[0].arg, ForeignFunction):
+        return foreign_kernel(ast, device)
     verify_kernel(ast)
     (call,) = ast.src
     routine: Routine = call.arg
@@ -61,7 +65,9 @@ def numbers_of(kernel: CachedKernel) -> dict[str, int]:
     """What a routine is told in each call, by name; nothing for kernels that are none."""
     if not is_call(kernel.ast):
         return {}
-    routine: Routine = kernel.ast.src[0].arg
+    routine: Routine | ForeignFunction = kernel.ast.src[0].arg
+    if isinstance(routine, ForeignFunction):
+        return told(routine)
     chunks = kernel.global_size[0]
     assert isinstance(chunks, int)
     values = (routine.rows, chunks, *routine.numbers)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import _dispatch
 from kernelrt.ir import UOp
 from kernelrt.runtime.cost import estimate_ns, largest
+from kernelrt.runtime.foreign import PreparedForeignCall
 from kernelrt.runtime.ops import (
     PreparedCopy,
     PreparedCustomFunction,
@@ -70,6 +71,8 @@ def rows(
             n = chunks.get(i, n)
         elif isinstance(op, PreparedCopy):
             kind, vals = _dispatch.COPY, [numbers.get((i, 0), _fixed(op.nbytes))]
+        elif isinstance(op, PreparedForeignCall):
+            kind, call = _dispatch.CUSTOM, op.at_addresses()
         elif isinstance(op, PreparedCustomFunction):
             kind, call = _dispatch.CUSTOM, _caller(op, partial(memory.arrays, i, place), values)
         elif isinstance(op, PreparedRegion):

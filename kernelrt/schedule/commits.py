@@ -196,7 +196,8 @@ class _Settling:
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
         if not isinstance(draft, KernelDraft):
-            return not any(self._meet(b, commit.target) for b in draft.reads)
+            # What fails has written nothing by then that outlives the plan.
+            return not draft.fails and not any(self._meet(b, commit.target) for b in draft.reads)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
         if any(b is not commit.target and self._meet(b, commit.target) for b in draft.loads):

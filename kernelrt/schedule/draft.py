@@ -131,16 +131,16 @@ class CopyDraft:
 
 @dataclass(eq=False, slots=True)
 class CallDraft:
-    """A call of a routine.
+    """A call of a routine, or of a function of the user's.
 
     Attributes
     ----------
     group : Group
         What it was made from.
     node : UOp
-        The CALL (tensor stage).
+        The CALL (tensor stage); one of several where there are several results.
     places : list of UOp
-        The BUFFER of the result, and those of the operands.
+        The BUFFERs of the results, and those of the operands.
     renewed : set of UOp
         BUFFERs that are read for what a commit has put there.
     """
@@ -152,35 +152,39 @@ class CallDraft:
 
     @property
     def fails(self) -> bool:
-        """Whether the routine may fail."""
+        """Whether the function may fail."""
         return bool(self.node.arg.failure)
 
     @property
     def reads(self) -> list[UOp]:
         """BUFFERs of the operands."""
-        return list(dict.fromkeys(self.places[1:]))
+        return list(dict.fromkeys(self.places[self._n :]))
 
     @property
     def writes(self) -> list[UOp]:
-        """The BUFFER of the result."""
-        return self.places[:1]
+        """The BUFFERs of the results."""
+        return self.places[: self._n]
+
+    @property
+    def _n(self) -> int:
+        return int(self.node.arg.callee.n_results)
 
     def redirect(self, old: UOp, new: UOp) -> None:
         """Read and write `new` where it was `old`."""
-        if old in self.places[1:]:
+        if old in self.places[self._n :]:
             self.renewed.add(new)
         self.places = [new if place is old else place for place in self.places]
 
     def finish(self, _forms: Forms) -> KernelItem:
         """The call as the only thing that a kernel does."""
-        slots = [*self.places]
+        slots, callee, n = [*self.places], self.node.arg.callee, self._n
         params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
-        if self.fails:
+        if callee.takes_status:
             params.append(UOp(Op.PARAM, dt.int64, (), (len(slots), 1)))
-        call = UOp(Op.CALL, self.node.dtype, tuple(params), self.node.arg)
-        renewed = tuple(k for k, b in enumerate(slots) if k and root(b) in self.renewed)
+        call = UOp(Op.CALL, params[0].dtype, tuple(params), callee)
+        renewed = tuple(k for k, b in enumerate(slots) if k >= n and root(b) in self.renewed)
         return KernelItem(
-            UOp(Op.SINK, call.dtype, (call,)), tuple(slots), (0,), self.fails, renewed,
+            UOp(Op.SINK, call.dtype, (call,)), tuple(slots), tuple(range(n)), self.fails, renewed,
             tuple(reversed(self.group.origins)),
         )  # fmt: skip
 

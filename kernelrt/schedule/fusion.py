@@ -390,18 +390,18 @@ class _Walk:
             self._descend(node, group, group.natural, None)
 
     def _start_given(self, node: UOp) -> None:
-        """A call of a routine, or the run of a region, which gives all that is wanted of it."""
-        run = (node.arg.program, node.src) if node.op is Op.REGION else node
-        group = self._runs.get(run)
-        if group is not None:
-            group.roots[node] = (ZERO,) * len(node.shape)
-            self._home[node] = group
-            self._credit(node, group)
-            return
-        group = self._open(node, "region" if node.op is Op.REGION else "call", node.shape)
-        if group is not None:
-            self._runs[run] = group
-            group.checks = node.op is Op.REGION or bool(node.arg.failure)
+        """A call or the run of a region, or one that is there for another value that it gives."""
+        run = node.op is Op.REGION
+        key = node.arg.program if run else node.arg.callee, node.src
+        known = self._runs.get(key)
+        if known is not None:
+            known.roots[node] = (ZERO,) * len(node.shape)
+            known.targets |= frozenset(self._committed.get(node, ()))
+            self._credit(node, known)
+            self._home[node] = known
+        elif (group := self._open(node, "region" if run else "call", node.shape)) is not None:
+            self._runs[key] = group
+            group.checks = run or bool(node.arg.failure)
             for operand in map(strip, node.src):
                 self._wish(operand, (group, (ZERO,) * len(operand.shape)))
 

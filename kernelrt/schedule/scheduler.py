@@ -9,6 +9,7 @@ from kernelrt.device.region import RegionMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
@@ -30,6 +31,7 @@ from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.margins import store_margins
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.regions import RegionDraft, run_of
+from kernelrt.schedule.relaid import relay_matrices
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.split import split_reductions
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
     from kernelrt.schedule.groups import Group
     from kernelrt.schedule.types import Decision
 
@@ -81,7 +84,8 @@ def schedule(
     for place, value in commits:
         _check_commit(place, value)
     advance()
-    values = simplify_graph([*outputs, *(value for _, value in commits)])
+    values = relay_matrices([*outputs, *(value for _, value in commits)])
+    values = simplify_graph(values)
     cropped = crop_graph(values)
     if cropped != values:
         values = simplify_graph(cropped)
@@ -161,10 +165,18 @@ class _Scheduling:
         return made
 
     def _called(self, group: Group) -> CallDraft:
-        (node,) = group.roots
+        node = next(iter(group.roots))
         operands = [strip(s) for s in node.src]
         places = [n if n.op is Op.BUFFER else self._places[n] for n in operands]
-        return CallDraft(group, node, [self._places[node], *places])
+        results = [self._places[node]]
+        if isinstance(node.arg, Foreign):
+            wanted = {root.arg.index: self._places[root] for root in group.roots}
+            slots = node.arg.callee.slots[: node.arg.callee.n_results]
+            results = [
+                wanted[k] if k in wanted else _fresh(size, dtype)
+                for k, (dtype, size) in enumerate(slots)
+            ]
+        return CallDraft(group, node, [*results, *places])
 
     def _run(self, group: Group) -> RegionDraft:
         nodes = list(group.roots)
@@ -222,7 +234,11 @@ class _Scheduling:
 
 
 def _intermediate(size: int, node: UOp) -> UOp:
-    return UOp(Op.BUFFER, node.dtype, (), Intermediate(size, node.dtype))
+    return _fresh(size, node.dtype)
+
+
+def _fresh(size: int, dtype: DType) -> UOp:
+    return UOp(Op.BUFFER, dtype, (), Intermediate(size, dtype))
 
 
 def _decisions(items: Sequence[Item]) -> Iterator[Decision]:

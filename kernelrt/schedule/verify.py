@@ -134,11 +134,11 @@ def _slots_of(ast: UOp) -> _Slots:
 
 
 def _slots_of_call(call: UOp) -> _Slots:
-    fails = bool(call.arg.failure)
-    params = call.src[:-1] if fails else call.src
+    params = call.src[:-1] if call.arg.takes_status else call.src
+    n = call.arg.n_results
     return _Slots(
         tuple((p.dtype, p.arg[1]) for p in params),
-        frozenset({0}), frozenset(range(1, len(params))), fails, None,
+        frozenset(range(n)), frozenset(range(n, len(params))), bool(call.arg.failure), None,
     )  # fmt: skip
 
 

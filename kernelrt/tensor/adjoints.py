@@ -44,16 +44,19 @@ class Runs:
     Parameters
     ----------
     order : sequence of UOp
-        The nodes that gradients flow through, operands first.
+        The REGION nodes that gradients flow through, operands first.
     """
 
     def __init__(self, order: Iterable[UOp]) -> None:
         self._left: dict[tuple[object, tuple[UOp, ...]], int] = {}
         self._known: dict[tuple[object, tuple[UOp, ...]], Cotangents] = {}
-        for node in order:
-            if node.op is Op.REGION:
-                run = node.arg.program, node.src
-                self._left[run] = self._left.get(run, 0) + 1
+        self._nodes = frozenset(order)
+        for node in self._nodes:
+            run = node.arg.program, node.src
+            self._left[run] = self._left.get(run, 0) + 1
+
+    def __contains__(self, node: UOp) -> bool:
+        return node in self._nodes
 
     def shares(
         self, node: UOp, g: UOp | None, live: Collection[UOp], name: str

@@ -182,7 +182,7 @@ class TensorBase(ArrayHandle):
     def _cross(self) -> None:
         """Let a lazy tensor from outside into the trace that is active; none may leave one."""
         trace = state.local.trace
-        if self._born is not None:
+        if self._born is not None and not (trace is not None and trace.holds(self._born)):
             raise JitError(
                 "this tensor was made while a function was traced and has no value outside of "
                 "that call; return it from the function, or assign it to a tensor that it reaches"
@@ -224,7 +224,7 @@ class TensorBase(ArrayHandle):
         if self._leaf is not None:
             new = mark(storage, self._leaf)
         elif stale and not plain:
-            new = mark(storage, Stale())
+            new = mark(storage, Stale(node))
         elif severed is not None:
             new = mark(storage, severed)
         elif not plain:

@@ -25,7 +25,7 @@ __all__ = ["batched_run"]
 
 
 def batched_run(
-    nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: Dim
+    nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: Dim, alike: dict[UOp, UOp]
 ) -> dict[UOp, UOp | None]:
     """The values of a run along the new axis.
 
@@ -37,6 +37,8 @@ def batched_run(
         For each operand its values along the axis; None where it has none.
     count : Dim
         The size of the axis.
+    alike : dict
+        Here come the values of nodes that are the same along the axis.
 
     Raises
     ------
@@ -55,7 +57,10 @@ def batched_run(
             "fori_loop: its bounds differ along the axis that is mapped, and one loop has so many "
             "turns for all; use while_loop"
         )
-    return _Mapped(program, nodes, done, count).values()
+    mapped = _Mapped(program, nodes, done, count)
+    values = mapped.values()
+    alike.update(mapped.alike)
+    return values
 
 
 def _flat(node: UOp, count: int) -> UOp:
@@ -115,6 +120,8 @@ class _Mapped:
     ) -> None:
         self._loop, self._nodes, self._done, self._count = program, nodes, done, count
         self._src = nodes[0].src
+        #: What is the same along the axis.
+        self.alike: dict[UOp, UOp] = {}
         self._carried = len(program.carries)
         self._varies = self._find_varying()
         #: Whether members end in different turns.
@@ -184,15 +191,18 @@ class _Mapped:
             k = node.arg.carry
             if k < 0:
                 row = next(stack)
-                out[node] = _swapped(row) if node.arg.each in varied else self._spread(row)
+                own = node.arg.each in varied
+                out[node] = _swapped(row) if own else self._spread(node, row)
             elif loop.ports[k] in self._varies:
                 out[node] = build.reshape(finals[k], (count, *node.shape))
             else:
-                out[node] = self._spread(build.reshape(finals[k], node.shape))
+                out[node] = self._spread(node, build.reshape(finals[k], node.shape))
         return out
 
-    def _spread(self, node: UOp) -> UOp:
-        return build.broadcast_to(node, (self._count, *node.shape))
+    def _spread(self, node: UOp, value: UOp) -> UOp:
+        """The value of a node that is the same along the axis."""
+        self.alike[node] = value
+        return build.broadcast_to(value, (self._count, *value.shape))
 
     def _with_axis(self, graphs: Sequence[UOp]) -> list[UOp]:
         """Those of the graphs that have the axis."""
@@ -213,7 +223,7 @@ class _Mapped:
         if p not in self._varies:
             return build.reshape(s, p.shape)
         if found is None:
-            return self._spread(build.reshape(s, p.shape))
+            return build.broadcast_to(build.reshape(s, p.shape), (self._count, *p.shape))
         return _flat(found, self._count)
 
     def _whole(self, p: UOp, s: UOp) -> UOp:

@@ -6,22 +6,26 @@ derivative of its own keeps it: the rule makes the graph of one, which then is b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import dim_max, is_static, prod
 from kernelrt.tensor import build
 from kernelrt.tensor.batched_runs import batched_run
-from kernelrt.tensor.marks import Custom, Kept, Leaf, mark
-from kernelrt.tensor.rewriting import below
+from kernelrt.tensor.marks import Custom, Kept, mark
+from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["batched"]
+__all__ = ["Along", "along", "batched"]
 
 
 def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
@@ -46,18 +50,67 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
     VariableError
         A routine of C stands between, and `count` is not fixed.
     """
+    return [found.lifted(count) for found in along(roots, given, count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What became of a node.
+
+    Attributes
+    ----------
+    value : UOp
+        Its values along the new first axis, or the one that is the same for all.
+    apart : bool
+        Whether it has that axis.
+    """
+
+    value: UOp
+    apart: bool
+
+    def lifted(self, count: Dim) -> UOp:
+        """The values along the axis in either case."""
+        if self.apart:
+            return self.value
+        return build.broadcast_to(self.value, (count, *self.value.shape))
+
+
+def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Along]:
+    """As :func:`batched`, without the axis where it does not depend on the nodes that are `given`.
+
+    What a loop carries may not depend on them while something else that it carries does.
+    """
     done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
+    alike: dict[UOp, UOp] = {}  # the same for all, but another node: that of another loop
     order = list(below(roots, given.__contains__))
     runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
     for node in order:
         if node.op is Op.REGION:
             runs.setdefault((node.arg.program, node.src), []).append(node)
     for node in order:
-        if node not in done and node.op is Op.REGION:
-            done.update(batched_run(runs[node.arg.program, node.src], done, count))
-        elif node not in done:
+        if node in done:
+            continue
+        if node.op is Op.REGION:
+            done.update(batched_run(runs[node.arg.program, node.src], done, count, alike))
+        else:
             done[node] = _along(node, done, count)
-    return [_lifted(root, done, count) for root in roots]
+            if done[node] is not None and _is_alike(node, done, alike):
+                alike[node] = one = rewritten([node], alike)[0]
+                done[node] = build.broadcast_to(one, (count, *one.shape))
+        if (found := done[node]) is not None:
+            inherit(found, node)
+    return [_found(root, done[root], alike.get(root)) for root in roots]
+
+
+def _is_alike(node: UOp, done: Mapping[UOp, UOp | None], alike: Mapping[UOp, UOp]) -> bool:
+    """Whether a node with values along the axis has but one, as all that it is made of."""
+    return bool(alike) and all(done[s] is None or s in alike for s in reads_of(node))
+
+
+def _found(root: UOp, value: UOp | None, alike: UOp | None) -> Along:
+    if value is None or alike is not None:
+        return Along(root if alike is None else alike, False)
+    return Along(value, True)
 
 
 def _lifted(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp:
@@ -90,8 +143,51 @@ def _marked(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp | None
         return None
     value, *rest = (_lifted(s, done, count) for s in reads)
     n = len(known.inputs)
-    rule = _Batched(node, count)
+    rule = _Batched(_apart(node), count)
     return mark(value, Custom(rule, tuple(rest[:n]), tuple(rest[n:]), known.arg))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The `arg` of a BUFFER, and of its mark, that stands for what a rule is told of.
+
+    Attributes
+    ----------
+    number : int
+        Which it is.
+    size : int
+        Elements.
+    """
+
+    number: int
+    size: int
+
+
+def _stand_in(node: UOp, number: int) -> UOp:
+    """A node that nothing is known of but its shape and type.
+
+    Under its mark no other node is it, and none is made of what is below: of a transpose that is
+    transposed again nothing would be left to be given a value.
+    """
+    place = _Place(number, math.prod(map(dim_max, node.shape)))
+    memory = UOp(Op.BUFFER, node.dtype, (), place)
+    if not is_static(node.shape):
+        memory = build.shrink(memory, [(0, prod(node.shape))])
+    return mark(build.reshape(memory, node.shape), place)
+
+
+def _apart(one: UOp) -> UOp:
+    """A value with a rule of its own, of stand-ins: it reads nothing of the graph that it is of.
+
+    Numbers stay what they are: rules may look at them.
+    """
+    known: Custom = one.arg
+    value, *reads = (
+        node if build.const_value(node) is not None else _stand_in(node, k)
+        for k, node in enumerate((*one.src, *known.inputs, *known.parts))
+    )
+    n = len(known.inputs)
+    return mark(value, replace(known, inputs=tuple(reads[:n]), parts=tuple(reads[n:])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +197,7 @@ class _Batched:
     Attributes
     ----------
     one : UOp
-        The value for one.
+        The value for one, of stand-ins.
     count : Dim
         How many there are.
     """
@@ -109,25 +205,18 @@ class _Batched:
     one: UOp
     count: Dim
 
-    @property
-    def nodes(self) -> tuple[UOp, ...]:
-        return (self.one,)
-
-    def put(self, of: Callable[[UOp], UOp]) -> _Batched:
-        return _Batched(of(self.one), self.count)
-
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
         one = self.one
         before: Custom = one.arg
         now: Custom = node.arg
-        # A mark of its own: no other node is this one.
-        seed = mark(build.zeros_like(one), Leaf())
+        seed = _stand_in(one, -1)
         share = before.rule(one, seed, i)
         if share is None:
             return None
-        pairs = zip((*before.inputs, *before.parts), (*now.inputs, *now.parts), strict=True)
-        given = {**dict(pairs), one.src[0]: node.src[0], one: node, seed: g}
-        return batched([share], given, self.count)[0]
+        old = (*one.src, *before.inputs, *before.parts)
+        new = (*node.src, *now.inputs, *now.parts)
+        known = {o: n for o, n in zip(old, new, strict=True) if build.const_value(o) is None}
+        return batched([share], {**known, one: node, seed: g}, self.count)[0]
 
 
 # ---- operations with axes of their own
@@ -201,6 +290,10 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     if not isinstance(count, int):
         raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
+    if isinstance(u.arg, Foreign):
+        return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
+    if not count:  # a routine has problems to solve
+        return build.full(0, u.dtype, (0, *u.shape))
     # The problems of one value follow each other, as those of a batch do.
     found = build.call(replace(u.arg, rows=count * u.arg.rows), *src)
     return build.reshape(found, (count, *u.shape))

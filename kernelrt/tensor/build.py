@@ -13,6 +13,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.shape import (
     as_dim,
     as_uop,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
+    from kernelrt.ir.foreign import ForeignFunction
     from kernelrt.ir.routine import Routine
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "div",
     "expand",
     "flip",
+    "foreign",
     "full",
     "has_zero",
     "iota",
@@ -258,6 +261,15 @@ def call(routine: Routine, *operands: UOp) -> UOp:
                 "has Variables, or pad to a fixed size"
             )
     return _shaped(Op.CALL, routine.signature.gives, operands, routine)
+
+
+def foreign(callee: ForeignFunction, index: int, *operands: UOp) -> UOp:
+    """A result of a function of the user's; those of the same operands are of one call.
+
+    It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one.
+    """
+    which = Foreign(callee, index)
+    return _shaped(Op.CALL, which.dtype, operands, which)
 
 
 def alu(op: Op, *operands: UOp) -> UOp:

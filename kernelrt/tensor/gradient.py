@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kernelrt._late import load
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
@@ -13,7 +14,6 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
 from kernelrt.tensor import build, execute, grads, hints, state
-from kernelrt.tensor.adjoints import Runs
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -27,6 +27,7 @@ from kernelrt.tensor.marks import (
     Custom,
     Hooked,
     Leaf,
+    RuleOfAll,
     Severed,
     Stale,
     detach,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
+    from kernelrt.tensor.adjoints import Runs
     from kernelrt.tensor.base import TensorBase
 
 
@@ -112,15 +114,12 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
-    runs = Runs(n for n in order if n in live)
+    runs = _runs(order, live)
     for node in reversed(order):
         here = flowing.pop(node, None)
-        if node.op is Op.REGION and node in live:
-            if here is not None and node in nodes:
-                found[node] = here
+        if runs is not None and node in runs:
             for operand, share in runs.shares(node, here, live, name):
                 _accumulate(flowing, operand, share)
-            continue
         if here is None:
             continue
         if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
@@ -142,6 +141,16 @@ def gradients(
     return found
 
 
+def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
+    """The runs of programs that gradients flow through, if there are any."""
+    nodes = [n for n in order if n.op is Op.REGION and n in live]
+    if not nodes:
+        return None
+    load("kernelrt.tensor.adjoints")
+    from kernelrt.tensor.adjoints import Runs
+    return Runs(nodes)
+
+
 def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
     """The nodes that a wanted value flows into, or may have flowed into."""
     live: set[UOp] = set()
@@ -152,7 +161,7 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
         arg = node.arg if node.op is Op.DETACH else None
         ends = (
             (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
-            or (isinstance(arg, Stale) and wanted.marks is None)
+            or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
             or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
             or node in wanted.nodes
         )
@@ -191,6 +200,8 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
         )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
+    if isinstance(rule, RuleOfAll):
+        rule = rule.at(node, g)
     shares = [(s, rule(node, g, i)) for i, s in enumerate(gradient_operands(node)) if s in live]
     return [(s, share) for s, share in shares if share is not None]
 

@@ -23,9 +23,10 @@ from kernelrt.tensor import state
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "are_shared_alike", "before_run",
+__all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "Use", "are_shared_alike", "before_run",
            "find", "home_of", "kind_of", "move_out", "read", "tensor_of", "write"]  # fmt: skip
 
 
@@ -50,6 +51,28 @@ class Spent:
             f"optimizer's step, so its plan does not store it; keep it with "
             "jit(keep_grads=True), or return what is needed of it"
         )
+
+
+class Use:
+    """What a trace does with the ``grad`` of one tensor."""
+
+    __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
+
+    def __init__(self, tensor: TensorBase, read: bool) -> None:
+        self.tensor = tensor
+        self.before = tensor._grad
+        self.read = read
+        #: What the function finds, over the home of the gradient.
+        self.start: TensorBase | None = None
+        #: The gradient itself, if there is a tensor of it, and its memory, if that is not the home.
+        self.gradient: TensorBase | None = None
+        self.beside: Buffer | None = None
+        #: The first tensor with the same gradient that was looked at, where there is another.
+        self.same: TensorBase | None = None
+        #: What it is here in the function.
+        self.now: TensorBase | Spent | None = None
+        #: The value that an optimizer took.
+        self.used: UOp | None = None
 
 
 class Home:

@@ -26,12 +26,22 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.hooking import Late
 
-__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "Severed", "Stale", "custom",
-           "detach", "gradient_operands", "has_history", "history", "is_kept", "lineage",
-           "mark", "marked_anew", "origins", "strip"]  # fmt: skip
+__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
+           "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
+           "lineage", "mark", "marked_anew", "origins", "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
+
+
+class RuleOfAll:
+    """A rule that finds the gradients of all inputs together, which it is asked for one by one."""
+
+    __slots__ = ()
+
+    def at(self, node: UOp, gradient: UOp) -> CustomRule:
+        """The rule for one gradient, which finds them once."""
+        raise NotImplementedError
 
 
 #: Functions that see a gradient.
@@ -116,9 +126,25 @@ class Severed:
 
 
 class Stale:
-    """Marks a value whose history was overwritten by an assignment."""
+    """Marks a value whose history was overwritten by an assignment.
 
-    __slots__ = ()
+    Parameters
+    ----------
+    node : UOp
+        The value with that history.
+    """
+
+    __slots__ = ("_leaves",)
+
+    def __init__(self, node: UOp) -> None:
+        self._leaves = weakref.WeakSet(origins(node)[0])
+        for n in history(node):
+            if n.op is Op.DETACH and isinstance(n.arg, Stale):
+                self._leaves |= n.arg._leaves
+
+    def concerns(self, marks: Iterable[Leaf]) -> bool:
+        """Whether a gradient that comes here would go on to one of these."""
+        return any(leaf in self._leaves for leaf in marks)
 
 
 class Kept:

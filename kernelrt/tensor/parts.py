@@ -136,13 +136,13 @@ class PartMethods(_Below):
         before = self._entered()
         known = before.src[0] if is_kept(before) else None
         if known is None or reads(known, memory_of([self])):
-            bound = Stale() if self.requires_grad else self._severed
+            bound = Stale(before) if self.requires_grad else self._severed
             known = build.full(0, self.dtype, self.dims)
             known = known if bound is None else mark(known, bound)
         with state.no_grad():
             self[index] = new.detach()
         # Should it end on the way, gradients that come to the tensor end in an error.
-        self._sever(Stale())
+        self._sever(Stale(before))
         flush(self)
         severed = self._entered()
         apart = self._of(known)
@@ -179,7 +179,7 @@ class PartMethods(_Below):
             return None
         own, theirs = self._lineage, new._lineage if state.local.grad else False
         if own is True:
-            return Stale()
+            return Stale(self._entered())
         if not isinstance(theirs, Severed):
             return own or None
         # Of results of two functions, it is not told apart which elements are whose.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.tensor.stream import Generator, Transform
+    from kernelrt.tensor.stream import Generator, Share, Transform
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["bernoulli", "check_asked", "get_rng_state", "initial_seed", "kaiming_normal",
@@ -56,7 +57,7 @@ def set_rng_state(new_state: Tensor) -> None:
 
 def _draw(
     size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1,
-    shift: float = 0, generator: Generator | None = None,
+    shift: float = 0, generator: Generator | None = None, share: Share | None = None,
 ) -> Tensor:  # fmt: skip
     """As many numbers as `size` has elements; outside a trace they are computed at once."""
     from kernelrt.tensor.tensor import Tensor
@@ -65,7 +66,15 @@ def _draw(
     if build.has_zero(size):
         return Tensor._of(build.full(0, dtype, size))
     n = prod(size)
-    if state.local.trace is not None:
+    trace = state.local.trace
+    if share is not None:
+        line = source.node(n, transform, dtype, scale, shift, share)
+        return Tensor._of(build.reshape(line, size))
+    if trace is not None:
+        again = partial(_draw, transform=transform, dtype=dtype, scale=scale, shift=shift,
+                        generator=generator)  # fmt: skip
+        if (found := trace.drawn(size, again)) is not None:
+            return cast("Tensor", found)
         return Tensor._of(build.reshape(source.node(n, transform, dtype, scale, shift), size))
     if not isinstance(n, int):
         raise ShapeError(

@@ -83,7 +83,8 @@ def frontier(
             varies.add(node)
             continue
         reads = reads_of(node)
-        if any(r in varies for r in reads) or (stays(node) and any(r in outside for r in reads)):
+        own = not _is_mark(node) and stays(node) and any(r in outside for r in reads)
+        if own or any(r in varies for r in reads):
             varies.add(node)
             for r in reads:
                 if r in outside:
@@ -105,9 +106,12 @@ def bare(node: UOp) -> UOp:
 
 def _begins(node: UOp) -> bool:
     """Whether a node is no constant, whatever it is made of."""
-    if node.op is Op.DETACH:
-        return node.arg is not None and not isinstance(node.arg, Custom)
-    return node.op in (Op.BUFFER, Op.VAR, Op.REGION)
+    return _is_mark(node) or node.op in (Op.BUFFER, Op.VAR, Op.REGION)
+
+
+def _is_mark(node: UOp) -> bool:
+    """Whether a node says something of a value that is there, rather than how it is made."""
+    return node.op is Op.DETACH and node.arg is not None and not isinstance(node.arg, Custom)
 
 
 def loop(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, cast
 
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.marks import Custom
@@ -11,21 +11,7 @@ from kernelrt.tensor.marks import Custom
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.tensor.marks import CustomRule
-
-__all__ = ["Rule", "below", "reads_of", "rewritten"]
-
-
-@runtime_checkable
-class Rule(Protocol):
-    """The rule of a Custom mark that itself reads nodes."""
-
-    @property
-    def nodes(self) -> tuple[UOp, ...]:
-        """What it reads."""
-
-    def put(self, of: Callable[[UOp], UOp]) -> Rule:
-        """The rule with other nodes in the place of these."""
+__all__ = ["below", "reads_of", "rewritten"]
 
 
 def reads_of(node: UOp) -> tuple[UOp, ...]:
@@ -33,9 +19,7 @@ def reads_of(node: UOp) -> tuple[UOp, ...]:
     if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
         return node.src
     mark = node.arg
-    rule: object = mark.rule
-    inner = rule.nodes if isinstance(rule, Rule) else ()
-    return (*node.src, *mark.inputs, *mark.parts, *inner)
+    return (*node.src, *mark.inputs, *mark.parts)
 
 
 def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
@@ -73,9 +57,6 @@ def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
     if len(reads) == len(node.src):
         return node.replace(src=src)
     mark = cast("Custom", node.arg)
-    rule: object = mark.rule
-    if isinstance(rule, Rule):
-        rule = rule.put(done.__getitem__)
     inputs, parts = (tuple(done[s] for s in nodes) for nodes in (mark.inputs, mark.parts))
-    arg = replace(mark, rule=cast("CustomRule", rule), inputs=inputs, parts=parts)
+    arg = replace(mark, inputs=inputs, parts=parts)
     return node.replace(src=src, arg=arg)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.foreign import Foreign
 from kernelrt.tensor import build
 from kernelrt.tensor.products import product
 from kernelrt.tensor.slopes import SLOPES
@@ -231,6 +232,11 @@ def _cat(u: UOp, g: UOp, i: int) -> UOp:
 
 
 def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
+    if isinstance(u.arg, Foreign):
+        raise GradientError(
+            f"{u.arg.name}: the function of call has no derivative; give it one by vjp=, or "
+            "detach() its operands"
+        )
     raise GradientError(f"{u.arg.name}: this routine has no derivative")
 
 

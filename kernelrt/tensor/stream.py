@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["Generator", "Transform", "default_generator", "source_of", "threefry"]
+__all__ = ["Generator", "Share", "Transform", "default_generator", "source_of", "threefry"]
 
 #: ``transform(x, y, scale, shift, dtype)`` makes a number of two words, elementwise. Outside a
 #: trace it tells kinds of numbers apart, so it is a function of a module and no closure.
 Transform = Callable[[UOp, UOp, UOp, UOp, "DType"], UOp]
+
+#: Which of several who draw from a stream at once one is, and how many they are: uint64 scalars.
+Share = tuple[UOp, UOp]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -115,6 +118,15 @@ class Generator:
                 found = self._state.setdefault("state", (key, counter))
             return found
 
+    def _settled(self) -> tuple[Tensor, Tensor]:
+        """Key and counter, with what was assigned to them, as by a loop that draws, in memory."""
+        parts = self._parts()
+        if any(id(t) in state.pending for t in parts):
+            from kernelrt.tensor.realize import flush
+
+            flush()
+        return parts
+
     def manual_seed(self, seed: int) -> Self:
         """Start anew, in place: plans that were made before follow it, too.
 
@@ -134,7 +146,7 @@ class Generator:
             raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
         _outside("manual_seed()")
         with state.lock:
-            _write(*self._parts(), number)
+            _write(*self._settled(), number)
         return self
 
     def seed(self) -> int:
@@ -146,7 +158,7 @@ class Generator:
     def initial_seed(self) -> int:
         """The number that the stream was started from; one below 0 plus 2**64."""
         _outside("initial_seed()")
-        low, high = (int(word) for word in self._parts()[0]._memory.numpy())
+        low, high = (int(word) for word in self._settled()[0]._memory.numpy())
         return high << 32 | low
 
     def get_state(self) -> Tensor:
@@ -155,7 +167,7 @@ class Generator:
 
         _outside("get_state()")
         with state.lock:
-            words = [t._memory.numpy().view(np.uint8) for t in self._parts()]
+            words = [t._memory.numpy().view(np.uint8) for t in self._settled()]
             return tensor(np.concatenate(words))
 
     def set_state(self, new_state: Tensor) -> Self:
@@ -179,7 +191,7 @@ class Generator:
         _outside("set_state()")
         data = new_state.numpy()
         with state.lock:
-            key, counter = (t._memory.numpy() for t in self._parts())
+            key, counter = (t._memory.numpy() for t in self._settled())
             key[:], counter[:] = data[:8].view(np.uint32), data[8:].view(np.uint64)
         return self
 
@@ -195,16 +207,25 @@ class Generator:
         return twin
 
     def node(
-        self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float
-    ) -> UOp:
-        """Give the next `n` numbers as a node, and count them as drawn, within a trace."""
+        self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float,
+        share: Share | None = None,
+    ) -> UOp:  # fmt: skip
+        """Give the next `n` numbers as a node, and count them as drawn, within a trace.
+
+        Of a `share` those of one of several who draw as many each.
+        """
         line = _line_type(dtype)
         with state.no_grad():
             key, counter = self._parts()
-            x, y = _words(key.uop, counter.uop, n)
+            first, drawn = counter.uop, build.scalar(n, dt.uint64)
+            if share is not None:
+                place, count = share
+                first = build.add(first, build.reshape(place.alu(Op.MUL, drawn), first.shape))
+                drawn = drawn.alu(Op.MUL, count)
+            x, y = _words(key.uop, first, n)
             factor, offset = (build.full(v, line, x.shape) for v in (scale, shift))
             out = transform(x, y, factor, offset, dtype)
-            counter.assign(counter + counter._of(build.scalar(n, dt.uint64)))
+            counter.assign(counter + counter._of(drawn))
         return out
 
     def fill(
@@ -218,7 +239,7 @@ class Generator:
         target = out.content()
         taken: list[tuple[int, int, int]] = []
         with state.lock:
-            parts = self._parts()
+            parts = self._settled()
             free = _blocks.setdefault((transform, dtype), [])
             try:
                 block = free.pop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import TraceMode
@@ -20,7 +20,7 @@ from kernelrt.tensor.weak import Numbers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.ir import UOp
+    from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
@@ -42,28 +42,6 @@ def lineage_kind(value: object) -> str:
 def was_parameter(value: object) -> bool:
     """Whether an argument is a parameter, frozen or not."""
     return isinstance(value, ArrayHandle) and cast("TensorBase", value)._is_parameter
-
-
-class _GradUse:
-    """What a trace does with the ``grad`` of one tensor."""
-
-    __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
-
-    def __init__(self, tensor: TensorBase, read: bool) -> None:
-        self.tensor = tensor
-        self.before = tensor._grad
-        self.read = read
-        #: What the function finds, over the home of the gradient.
-        self.start: TensorBase | None = None
-        #: The gradient itself, if there is a tensor of it, and its memory, if that is not the home.
-        self.gradient: TensorBase | None = None
-        self.beside: Buffer | None = None
-        #: The first tensor with the same gradient that was looked at, where there is another.
-        self.same: TensorBase | None = None
-        #: What it is here in the function.
-        self.now: TensorBase | Spent | None = None
-        #: The value that an optimizer took.
-        self.used: UOp | None = None
 
 
 class Inner:
@@ -89,7 +67,7 @@ class Inner:
         self.roots: list[UOp] = []
 
     def note(
-        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[_GradUse]
+        self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[grads.Use]
     ) -> None:
         """Look at what there is at the end."""
         for key, (tensor, node) in states.items():
@@ -102,7 +80,7 @@ class Inner:
             elif use.now is not None and use.used is None:
                 self.left.append(use.tensor)
 
-    def cleared(self, use: _GradUse) -> bool:
+    def cleared(self, use: grads.Use) -> bool:
         """Whether a gradient is not there any more: an optimizer has used it, or it was dropped."""
         return not any(tensor is use.tensor for tensor in self.found)
 
@@ -124,11 +102,11 @@ class Trace(TraceMode):
     def __init__(self) -> None:
         self._states: dict[int, tuple[TensorBase, UOp]] = {}
         self._written: RegionMap[TensorBase] = RegionMap()
-        self._grads: dict[int, _GradUse] = {}
+        self._grads: dict[int, grads.Use] = {}
         #: The first use of each gradient that was found, by the tensor it is.
-        self._shared: dict[int, _GradUse] = {}
+        self._shared: dict[int, grads.Use] = {}
         #: The same uses, and those without such a tensor, by what the function sees of it.
-        self._starts: dict[int, _GradUse] = {}
+        self._starts: dict[int, grads.Use] = {}
         self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
@@ -265,11 +243,18 @@ class Trace(TraceMode):
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
-        node = tensor.uop
+        return self.asks(tensor.uop) or answer
+
+    def asks(self, node: UOp) -> bool:
+        """Whether a gradient of `node` comes to an argument that has one; noted as a question."""
         self.asked_values.append(node)
+        return self.met(node)
+
+    def met(self, node: UOp) -> bool:
+        """As :meth:`asks`, of which only the arguments are noted."""
         given = {place: self._kinds[place] for place in origins(node)[1]}
         self.asked_arguments |= {(place, lineage_kind): kind for place, kind in given.items()}
-        return answer or any(given.values())
+        return any(given.values())
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is a parameter, which the plan is made for from now on."""
@@ -317,7 +302,11 @@ class Trace(TraceMode):
         """Note that gradients of `root` are taken: with respect to all leaves, or to some."""
         self._roots.append(root)
         if for_all:
-            self._given |= origins(root)[1]
+            self.reach(root)
+
+    def reach(self, root: UOp) -> None:
+        """Note that gradients of `root` flow into all that it is made of."""
+        self._given |= origins(root)[1]
 
     def differentiated_within(self, roots: Iterable[UOp]) -> None:
         """Note of what gradients were taken in a part that is over."""
@@ -341,10 +330,10 @@ class Trace(TraceMode):
         """Note that the ``grad`` of `tensor` is set."""
         self._use(tensor, read=False).now = value
 
-    def _use(self, tensor: TensorBase, *, read: bool) -> _GradUse:
+    def _use(self, tensor: TensorBase, *, read: bool) -> grads.Use:
         use = self._grads.get(id(tensor))
         if use is None:
-            self._grads[id(tensor)] = use = _GradUse(tensor, read)
+            self._grads[id(tensor)] = use = grads.Use(tensor, read)
             before = use.before
             if isinstance(before, grads.Spent):
                 use.now = before
@@ -352,7 +341,7 @@ class Trace(TraceMode):
                 self._begin_with(use)
         return use
 
-    def _begin_with(self, use: _GradUse) -> None:
+    def _begin_with(self, use: grads.Use) -> None:
         """Let `use` begin with the gradient that is there.
 
         The function sees a tensor of the trace over the home of the gradient, so the gradient
@@ -395,7 +384,7 @@ class Trace(TraceMode):
         assigned = self._states.get(id(tensor))
         return tensor._uop if assigned is None else assigned[1]
 
-    def _apart(self, use: _GradUse) -> Buffer:
+    def _apart(self, use: grads.Use) -> Buffer:
         """Other storage for what was assigned to the gradient that the function found."""
         buffer = grads.home_of(use.tensor).buffer
         other = self._elsewhere[id(use.start)] = Buffer(buffer.size, buffer.dtype)
@@ -422,7 +411,7 @@ class Trace(TraceMode):
         ]
         storages = {id(t._buffer) for t in arguments}
         effects: list[Effect] = []
-        written: dict[int, tuple[_GradUse, TensorBase]] = {}
+        written: dict[int, tuple[grads.Use, TensorBase]] = {}
         for use in kept:
             now = use.now
             leaves: TensorBase | Spent | grads.Home | None = now
@@ -461,6 +450,25 @@ class Trace(TraceMode):
             for (use, _), value in zip(written.values(), values, strict=True)
         ]
 
+    def holds(self, trace: Trace | None) -> bool:
+        """Whether `trace`, another one, is around this one."""
+        del trace
+        return False
+
+    def drawn(
+        self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]
+    ) -> TensorBase | None:
+        """Random numbers of shape `size`, where there is more to them than to draw so many."""
+        del size, draw
+        return None
+
+    def refuse_reading(self, what: str) -> NoReturn:
+        """Raise JitError: `what` would need a value that is not computed yet."""
+        raise JitError(
+            f"{what} reads a value while a function is traced, when no values are computed yet; "
+            "return the tensor and read it outside, or decide with where() inside"
+        )
+
     def admit(self, tensor: TensorBase) -> None:
         """Compute a tensor that was made before the trace.
 
@@ -484,7 +492,4 @@ def is_tracing() -> bool:
 def forbid(what: str) -> None:
     """Raise JitError if a trace is active: `what` would need a value that is not computed yet."""
     if state.local.trace is not None:
-        raise JitError(
-            f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or decide with where() inside"
-        )
+        state.local.trace.refuse_reading(what)

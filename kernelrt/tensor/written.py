@@ -166,7 +166,7 @@ def expire(written: Written) -> None:
             continue
         if not is_kept(node) or (
             _history_reads(node.src[0], written)
-            and exchange(tensor, node, mark(node.arg.storage, Stale()))
+            and exchange(tensor, node, mark(node.arg.storage, Stale(node)))
         ):
             state.watched.discard(tensor)
 

@@ -44,6 +44,7 @@ def sanitizer_works(flags: list[str], folder) -> bool:
         "test_choice",
         "test_faults",
         "test_stack",
+        "test_region",
     ],
 )
 def test_core(program: str, build: str, tmp_path) -> None:

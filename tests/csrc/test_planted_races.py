@@ -33,10 +33,13 @@ SHARED = {
         '    planted_race("run_steps_profiled");\n',
         ["test_two_workers_of_a_region_with_a_clock"],
     ),
-    "run_serial": (
+    "krt_plan_run_serial": (
         "csrc/plan.c",
-        "static krt_status run_serial(krt_plan *plan, size_t *failed_op)\n{\n",
-        '    planted_race("run_serial");\n',
+        (
+            "krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, "
+            "size_t *failed_op)\n{\n"
+        ),
+        '    planted_race("krt_plan_run_serial");\n',
         ["test_two_plans_without_the_gil"],
     ),
     "run_without_gil": (

@@ -11,6 +11,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import data
+from kernelrt._steps import order_of
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
@@ -215,5 +216,35 @@ def test_the_page_about_data_runs(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert float(lines[0].split()[1]) > 0.9
     assert int(lines[1].split()[1]) <= 1  # for the cycle of betas
-    assert lines[2:] == ["True", "1.0 0.0", "5 20"]
+    assert lines[2].startswith("losses of 44 steps, the last one 0.")
+    assert lines[3:] == ["True", "1.0 0.0", "5 20"]
     assert not math.isnan(names["loss"].item())
+
+
+def test_orders_are_even_and_have_all_rows():
+    """Each number comes to each place about equally often, whatever the seed and the epoch."""
+    n, rounds = 8, 40_000
+    orders = np.stack([order_of(n, seed, epoch) for seed in range(200) for epoch in range(200)])
+    assert (np.sort(orders, axis=1) == np.arange(n)).all()
+    counts = np.stack([np.bincount(orders[:, place], minlength=n) for place in range(n)])
+    expected = rounds / n
+    square = ((counts - expected) ** 2 / expected).sum()
+    assert square < 95  # of 49 degrees of freedom, which more have once in ten thousand times
+    pairs = np.bincount(orders[:, 0] * n + orders[:, 1], minlength=n * n).reshape(n, n)
+    assert not pairs.diagonal().any()
+    expected = rounds / (n * (n - 1))
+    assert ((pairs[~np.eye(n, dtype=bool)] - expected) ** 2 / expected).sum() < 100
+
+
+def test_orders_are_those_of_their_seed_and_epoch():
+    assert order_of(6, 0, 0).tolist() == order_of(6, 0, 0).tolist()
+    big = 1 << 64
+    keys = [(0, 0), (0, 1), (1, 0), (big, 0), (0, big), (big + 1, 0), (1, 1), (big * big, 0)]
+    found = {tuple(order_of(40, seed, epoch).tolist()) for seed, epoch in keys}
+    assert len(found) == len(keys)
+    assert order_of(0, 3, 4).shape == (0,)
+    assert order_of(1, 3, 4).tolist() == [0]
+    long = order_of((1 << 20) + 5, 1, 2)
+    assert (np.bincount(long) == 1).all()
+    with pytest.raises(krt.ShapeError, match="at least 0"):
+        order_of(3, -1, 0)

@@ -16,6 +16,7 @@ GOALS = {
     "online_regression": lambda ratio: ratio < 0.2,
     "reinforce_cartpole": lambda steps: steps > 100,
     "serve_dynamic_batch": lambda plans: plans == 1,
+    "call_environment": lambda gain: gain > 3,
 }
 
 

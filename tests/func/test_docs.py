@@ -1,14 +1,17 @@
-"""The page of func is true: its examples run."""
+"""The pages of functions of functions are true: their examples run."""
 
 from __future__ import annotations
 
 import doctest
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "func.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_examples_of_the_page() -> None:
-    failed, tried = doctest.testfile(str(PAGE), module_relative=False, verbose=False)
-    assert tried > 20
+@pytest.mark.parametrize("page", ["func.md", "loops.md"])
+def test_examples_of_the_page(page: str) -> None:
+    failed, tried = doctest.testfile(str(DOCS / page), module_relative=False, verbose=False)
+    assert tried > 10
     assert failed == 0

@@ -213,6 +213,25 @@ def test_random_numbers_go_on():
         assert (found == np.stack([krt.rand(3).numpy() for _ in range(8)])).all()
 
 
+def test_draws_behind_a_loop_that_is_not_computed_yet():
+    def loop():
+        return krt.scan(lambda c, _: (c + krt.rand(()), None), krt.tensor(0.0), length=2)[0]
+
+    krt.manual_seed(3)
+    want = krt.rand(4).numpy()
+    krt.manual_seed(3)
+    y = loop()
+    rest = krt.rand(2).numpy()
+    assert (rest == want[2:]).all()
+    assert y.item() == pytest.approx(want[0] + want[1])
+    y = loop()
+    krt.manual_seed(3)
+    z = loop()
+    assert krt.get_rng_state().tolist()[8] == 2
+    assert z.item() == pytest.approx(want[0] + want[1])
+    assert y.item() != z.item()
+
+
 @pytest.mark.parametrize("jitted", [False, True])
 def test_training_steps_as_turns(jitted):
     def make():
@@ -393,6 +412,8 @@ def test_switch():
     for f in eager_and_jit(lambda i, x: krt.switch(i, fs, x)):
         for i, want in ((-5, 5.0), (0, 5.0), (1, 6.0), (2, 25.0), (3, 25.0), (99, 25.0)):
             assert f(krt.tensor(i), krt.tensor(5.0)).item() == want
+    x = krt.tensor(2.0, requires_grad=True)
+    assert krt.grad(krt.switch(krt.tensor(3), [lambda x: x * x], x), [x])[0].item() == 4
 
 
 def test_cond_in_scan_and_scan_in_cond():
@@ -424,6 +445,46 @@ def test_assignments_in_a_branch():
     for take, want in ((True, [4.0, 5.0]), (False, [4.0, 5.0])):
         krt.cond(krt.tensor(take), bump, lambda x: x, krt.tensor(3.0)).item()
         assert n.tolist() == want
+
+
+def test_a_branch_may_give_what_was_there_before():
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    v = x * 2
+    for take, want in ((True, [2.0, 4.0]), (False, [6.0, 12.0])):
+        assert krt.cond(krt.tensor(take), lambda: v, lambda: v * 3).tolist() == want
+        assert krt.cond(krt.tensor(take), lambda: v[0], lambda: v[1] * 3).item() in (2.0, 12.0)
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_gradients_pass_bodies_that_assign(draws):
+    s = krt.zeros(())
+
+    def f(a):
+        def turn(c, _):
+            if draws:
+                return c * a + krt.rand(()) * 0, None
+            s.add_(1.0)
+            return c * a + s * 0, None
+
+        return krt.scan(turn, a, length=2)[0]
+
+    assert func.grad(f)(krt.tensor(2.0)).item() == 12
+    x = krt.tensor(2.0, requires_grad=True)
+    assert krt.grad(f(x), [x])[0].item() == 12
+    assert krt.jit(func.grad(f))(krt.tensor(2.0)).item() == 12
+    assert draws or s.item() == 6
+
+
+def test_gradients_of_what_was_overwritten_are_refused():
+    s = krt.tensor([3.0, 4.0])
+
+    def f(a):
+        y = a * s
+        s.add_(1)
+        return y.sum()
+
+    with pytest.raises(errors.GradientError, match="assigned since"):
+        func.grad(f)(krt.tensor(2.0))
 
 
 # ---- over many values at once

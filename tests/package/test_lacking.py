@@ -20,7 +20,7 @@ X = krt.ones(3)
     (lambda: setattr(X, "storage", X), r"no 'storage', .*x\.data_ptr"),
     (lambda: nn.Linear(2, 2).cuda(), "a Module of kernelrt has no 'cuda'"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
-    (lambda: krt.vmap, "no attribute 'vmap'; use a leading axis"),
+    (lambda: krt.lobpcg, "no attribute 'lobpcg'; .* near it is kernelrt.linalg.eigh"),
     (lambda: krt.backends.cudnn, "'backends'; use nothing"),
     (lambda: krt.set_default_device("cpu"), "'set_default_device'; use no device"),
     (lambda: krt.save, r"'save'; use kernelrt\.nn\.save"),
@@ -71,7 +71,7 @@ def test_names_that_are_lacking_are_not_there():
         assert not hasattr(krt.Tensor, name)
         assert name not in dir(X)
     assert "relu" in dir(X)
-    assert getattr(krt, "vmap", None) is None
+    assert getattr(krt, "lobpcg", None) is None
     assert not hasattr(nn, "__path_of_nothing__")
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 EXTENSIONS = (
     "_dispatch", "_eager", "_emit", "_handle", "_jitcore", "_modes", "_names", "_node", "_ops",
-    "_origin", "_replay", "_specs", "_status", "_survey", "_tally",
+    "_origin", "_replay", "_specs", "_status", "_steps", "_survey", "_tally",
 )  # fmt: skip
 
 pytestmark = [

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support import plan_kernels
 from support.plan_kernels import Chain
+from support.regions import sums
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
@@ -65,6 +66,16 @@ def test_a_hundred_thousand_executes_with_variables():
     plan = small_plan(n=True)
     sizes = iter(range(1 << 30))
     assert growth(lambda: plan.execute_with_vars(n=1 + next(sizes) % 16), 1000, 100_000) < ALLOWED
+
+
+def test_ten_thousand_executes_of_loops():
+    plan, *_ = sums(20)
+    assert growth(plan.execute, 1000, 10_000) < ALLOWED
+    assert growth(plan.execute_profiled, 500, 5_000) < ALLOWED
+
+
+def test_a_thousand_plans_with_loops():
+    assert growth(lambda: sums(3)[0].replicate().execute(), 100, 1000) < ALLOWED
 
 
 def test_ten_thousand_profiled_executes():

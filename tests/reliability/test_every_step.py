@@ -186,6 +186,30 @@ def test_a_step_of_an_optimizer(make):
         assert everything() in (before, after)
 
 
+def test_epochs_in_one_call():
+    count, twice = krt.zeros((), dtype="int64"), krt.zeros(2)
+
+    @krt.jit
+    def f(x):
+        count.assign(count + 1)
+        twice.assign(twice + 2)
+        return x.sum()
+
+    def work():
+        f.over(X, batch_size=1, epochs=2, shuffle=True, seed=0, every=2, callback=lambda k, r: r[0])
+
+    hits, done = 0, count.item()
+    for _, error in each_step(work):
+        hits += error is not None
+        now = count.item()
+        assert 0 <= now - done <= 12
+        assert twice.tolist() == [2 * now] * 2
+        done = now
+    assert hits
+    assert f.over(X, batch_size=1).tolist() == X.sum(1).tolist()
+    assert count.item() == done + 2
+
+
 def test_load_state_dict():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     old = {k: v.numpy() for k, v in model.state_dict().items()}

@@ -34,7 +34,13 @@ WITHOUT = {
     "differentiates, computes or keeps values, whatever they are": """
         assign backward copy_ detach_ fill_ grad prepare realize register_hook requires_grad_
         retain_grad to_device zero_ zero_grad
-        krt.autotune krt.grad krt.jit krt.prepare krt.realize
+        krt.autotune krt.grad krt.jit krt.prepare krt.realize krt.vmap
+    """,
+    "calls functions that become loops and choices: tests/func/test_loops.py": """
+        krt.cond krt.fori_loop krt.scan krt.switch krt.while_loop
+    """,
+    "calls what it is given: tests/ops/test_call.py and tests/jit/test_call.py": """
+        krt.call
     """,
     "draws numbers: tests/ops/test_drawing.py and test_random.py look at their distributions": """
         bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_

@@ -71,7 +71,7 @@ class RMSprop(Optimizer):
     @classmethod
     def _prepare(cls, group: Group) -> None:
         group.zeros("square_avg")
-        if group["momentum"]:
+        if group.on("momentum"):
             group.zeros("momentum_buffer")
         if group["centered"]:
             group.zeros("grad_avg")

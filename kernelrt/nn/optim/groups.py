@@ -11,6 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
 from kernelrt.ir.shape import dim_max
 from kernelrt.nn import modes, state
+from kernelrt.nn.optim import members
 from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, rules_of
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
@@ -42,8 +43,8 @@ class Group(MutableMapping[str, Any]):
         The class of the optimizer.
     params : list of Tensor
         The parameters.
-    lr : float or Tensor
-        Learning rate: a number gets storage that plans read, a tensor is used as it is.
+    lr : float, Tensor or array
+        Learning rate: numbers get storage that plans read, a tensor is used as it is.
     values : mapping of str to object
         A value for each hyperparameter, and perhaps what schedulers keep.
     own : iterable of str
@@ -64,12 +65,15 @@ class Group(MutableMapping[str, Any]):
         rules.update((n, Hyperparameter(_anything)) for n in own if n not in rules)
         self._births = -1
         self._key: Hashable = None
+        #: How many members the parameters are of, where some hyperparameter has a value for each.
+        self.members: int | None = None
         self.rate = _rate(lr)
+        self._count_members("lr", self.rate)
         for name, value in values.items():
             if name in rules:
                 if "_" + name in self.__dict__:
                     raise UnknownNameError(f"{name}: groups use the name themselves")
-                self.__dict__["_" + name] = rules[name].check(name, value)
+                self._begin(name, members.checked(name, value, rules[name]))
             else:
                 self.__dict__[_KEPT + self._known(name)] = value
         self.prepare()
@@ -81,7 +85,9 @@ class Group(MutableMapping[str, Any]):
             return self.read(name)
         if name == "lr":
             # While a function is traced, the tensor that plans read.
-            return self.rate if is_tracing() else float(self.rate.item())
+            if is_tracing():
+                return self.rate
+            return float(self.rate.item()) if not self.rate.ndim else self.rate.double().numpy()
         if name == "params":
             return list(self.params)
         key = _KEPT + name
@@ -142,17 +148,19 @@ class Group(MutableMapping[str, Any]):
     def read(self, name: str) -> Any:
         """A hyperparameter: while a step is traced, the tensors where it changes often."""
         held = self.__dict__
+        whole = held.get("_whole", self)  # where this is a group of one member
         if is_tracing() and (found := held.get("_live_" + name)) is not None:
-            modes.note(self, "_live_" + name, found)
+            modes.note(whole, "_live_" + name, whole.__dict__["_live_" + name])
             return found
         value = held["_" + name]
-        modes.note(self, "_" + name, value)
+        modes.note(whole, "_" + name, value)
         return value
 
     def on(self, name: str) -> bool:
         """Whether a hyperparameter is other than 0, or may be."""
         value = self.read(name)
-        return isinstance(value, Tensor) or bool(value)
+        parts = value if isinstance(value, tuple) else (value,)
+        return any(isinstance(v, Tensor | np.ndarray) or bool(v) for v in parts)
 
     def has_new(self, name: str, value: object) -> bool:
         """Whether setting a hyperparameter changes it."""
@@ -167,9 +175,10 @@ class Group(MutableMapping[str, Any]):
 
     def _set(self, name: str, value: object) -> None:
         self._check_untraced(name)
-        checked = self._rules[name].check(name, value)
+        checked = members.checked(name, value, self._rules[name])
         if not self.has_new(name, checked):
             return
+        self._count_members(name, checked)
         names, key = self.__dict__, "_" + name
         before = names[key]
         names[key] = checked
@@ -179,15 +188,59 @@ class Group(MutableMapping[str, Any]):
             names[key] = before
             raise
         self._key = None
-        if (live := names.get("_live" + key)) is not None:
+        live = names.get("_live" + key)
+        if live is not None and all(map(_takes, _each(live), _each(checked))):
             for place, number in zip(_each(live), _each(checked), strict=True):
                 _write(place, number)
             return
-        if self._rules[name].live and checked:
+        if self._rules[name].live and (isinstance(checked, tuple) or self.on(name)):
             # What changed once changes again: from now on plans read it.
-            made = tuple(_with_storage(np.array(v), dt.float64) for v in _each(checked))
-            names["_live" + key] = made if isinstance(checked, tuple) else made[0]
+            self._let_live(name, checked)
         modes.changed()
+
+    def _begin(self, name: str, checked: Any) -> None:
+        """Have a hyperparameter, which plans read where each member has its own."""
+        self.__dict__["_" + name] = checked
+        if self._count_members(name, checked):
+            self._let_live(name, checked)
+
+    def _let_live(self, name: str, checked: Any) -> None:
+        made = tuple(_with_storage(np.array(v), dt.float64) for v in _each(checked))
+        self.__dict__["_live_" + name] = made if isinstance(checked, tuple) else made[0]
+
+    def _count_members(self, name: str, value: Any) -> bool:
+        """Whether each member has a value of its own; as many as there are then."""
+        (count,) = members.sizes_of(name, value) or (None,)
+        if count is None:
+            return False
+        members.check_fit(self._kind, self.params, name, count)
+        self.members = count
+        return True
+
+    def vectors(self) -> dict[str, Tensor]:
+        """The tensors that have a number for each member, by the names of hyperparameters."""
+        found = {"lr": self.rate} if self.rate.ndim else {}
+        for name in self._rules:
+            live = self.__dict__.get("_live_" + name, ())
+            found |= {f"{name}[{i}]": t for i, t in enumerate(_each(live)) if t.ndim}
+        return found
+
+    def of_member(self, inside: Mapping[int, Tensor]) -> Group:
+        """This group for one member: with other tensors, by the identities of those of all."""
+
+        def seen(value: Any) -> Any:
+            if isinstance(value, tuple | list):
+                return type(value)(seen(v) for v in value)
+            return inside.get(id(value), value)
+
+        one = object.__new__(type(self))
+        # The parameters of many members have no other names than those of one.
+        one.__dict__.update(self.__dict__, _whole=self, params=seen(self.params))
+        one.state = {name: seen(held) for name, held in self.state.items()}
+        one.rate = seen(self.rate)
+        lives = {n: seen(v) for n, v in self.__dict__.items() if n.startswith("_live_")}
+        one.__dict__.update(lives)
+        return one
 
     def prepare(self) -> None:
         """Check hyperparameters against each other, and make the state that they need."""
@@ -198,7 +251,8 @@ class Group(MutableMapping[str, Any]):
         if self._key is None:
             held = self.__dict__
             self._key = tuple(
-                [None if "_live_" + n in held else held["_" + n] for n in self._rules]
+                [self.members]
+                + [None if "_live_" + n in held else held["_" + n] for n in self._rules]
             )
         return self._key
 
@@ -206,28 +260,42 @@ class Group(MutableMapping[str, Any]):
 
     def set_rate(self, value: object) -> None:
         """Give the learning rate another value, in the memory that plans read."""
+        if members.is_vector(value) and not self.rate.ndim:
+            raise ShapeError(
+                "lr: it is one number, and plans read it as one; for a rate of each member's own "
+                "make the optimizer with a vector"
+            )
         if not isinstance(value, Tensor):
-            number = non_negative("lr", value)
+            number = _rates(value) if members.is_vector(value) else non_negative("lr", value)
+            self._check_rate(number)
             if not is_tracing():
                 self._write_rate(number)
                 return
             value = tensor(np.array(number))
-        elif value.shape != ():
-            raise ShapeError(f"lr: expected a float or a Tensor of shape (), not {value.shape}")
+        self._check_rate(value)
+        if self.rate.ndim:
+            value = value.expand(*self.rate.shape)
         value = value.detach().cast(self.rate.dtype)
         if is_tracing():
             self.rate.assign(value)
         else:
             state.overwrite([(self.rate, value)])
 
-    def _write_rate(self, value: float) -> None:
+    def _check_rate(self, value: Any) -> None:
+        shape = () if isinstance(value, float) else tuple(value.shape)
+        if shape not in ((), self.rate.shape):
+            fits = "() or " * bool(self.rate.ndim) + str(self.rate.shape)
+            raise ShapeError(f"lr: expected a float or a Tensor of shape {fits}, not {shape}")
+
+    def _write_rate(self, value: float | np.ndarray[Any, Any]) -> None:
         flush()
         if self._births != births[0]:  # a tensor that came since may read what is to change
             self._births = before_writes([_storage(self.rate)])
         if self.rate.dtype is dt.bfloat16:
-            state.overwrite([(self.rate, tensor(value).cast(dt.bfloat16))])
+            given = tensor(np.asarray(value, np.float32)).cast(dt.bfloat16)
+            state.overwrite([(self.rate, given.expand(*self.rate.shape))])
         else:
-            _storage(self.rate).numpy()[0] = value
+            _storage(self.rate).numpy()[...] = value
 
     # ---- state
 
@@ -273,20 +341,33 @@ def _each(value: Any) -> tuple[Any, ...]:
 def _rate(lr: float | Tensor) -> Tensor:
     if not isinstance(lr, Tensor):
         # float64, so that the scalars of a step are as precise as Python's.
-        return _with_storage(np.array(non_negative("lr", lr)), dt.float64)
-    if lr.shape != () or not lr.dtype.is_float:
+        number = _rates(lr) if members.is_vector(lr) else non_negative("lr", lr)
+        return _with_storage(np.array(number), dt.float64)
+    if lr.ndim > 1 or not lr.dtype.is_float:
         raise ShapeError(
-            f"lr: expected a float or a floating-point Tensor of shape (), not {lr.dtype.name} "
-            f"of shape {lr.shape}"
+            "lr: expected a float or a floating-point Tensor of shape (), or (members,), not "
+            f"{lr.dtype.name} of shape {lr.shape}"
         )
     realize(lr)
     return lr
 
 
-def _write(place: Tensor, number: float) -> None:
+def _rates(value: Any) -> np.ndarray[Any, Any]:
+    found = members.numbers_of("lr", value)
+    for number in found:
+        non_negative("lr", number)
+    return found
+
+
+def _takes(place: Tensor, value: Any) -> bool:
+    """Whether numbers can be written to where others lie."""
+    return np.shape(value) in ((), place.shape)
+
+
+def _write(place: Tensor, number: float | np.ndarray[Any, Any]) -> None:
     flush()
     before_writes([_storage(place)])
-    _storage(place).numpy()[0] = number
+    _storage(place).numpy()[...] = number
 
 
 def _storage(place: Tensor) -> Buffer:

@@ -281,7 +281,7 @@ class Muon(Optimizer):
         if group["ns_steps"] >= 100:
             raise ShapeError(f"ns_steps: expected less than 100, not {group['ns_steps']}")
         for i, param in enumerate(group.params):
-            if param.ndim != 2:
+            if param.ndim != 2 + (group.members is not None):
                 raise ShapeError(
                     f"params[{i}]: Muon updates matrices only, not shape {param.shape}; give "
                     "other parameters to another optimizer, as AdamW"

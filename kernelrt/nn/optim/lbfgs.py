@@ -55,6 +55,7 @@ class LBFGS(Optimizer):
     """
 
     _plain = True
+    per_member = False
     max_iter = Hyperparameter(whole(1))
     max_eval = Hyperparameter(whole(1))
     tolerance_grad = Hyperparameter(non_negative)

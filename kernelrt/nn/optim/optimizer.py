@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 from kernelrt._lacking import OPTIMIZER, install
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state
-from kernelrt.nn.optim import foreign
+from kernelrt.nn.optim import foreign, members
 from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
 from kernelrt.nn.optim.hyper import Hyper, rules_of
 from kernelrt.nn.optim.steps import Steps
@@ -236,6 +236,8 @@ class Optimizer(Hyper):
         if local.trace is not None:
             modes.note(self, "_size", self._size)
 
+    #: Whether a step of some parameters can be one of each member of a population alone.
+    per_member: ClassVar[bool] = True
     #: Whether the update of this very class depends on its hyperparameters only.
     _plain: ClassVar[bool] = True
 
@@ -260,7 +262,12 @@ class Optimizer(Hyper):
             if part:
                 if group.get("maximize"):
                     part = [(i, p, -g) for i, p, g in part]
-                pairs += self._changes(group, part)
+                modes.note(group, "members", group.members)
+                if group.members is None:
+                    pairs += self._changes(group, part)
+                else:
+                    vectors = group.vectors()
+                    pairs += members.changes(self._changes, group, part, vectors)
             start = end
         assign_all(pairs)
 

@@ -72,12 +72,12 @@ class SGD(Optimizer):
     @classmethod
     def _prepare(cls, group: Group) -> None:
         momentum, dampening = group["momentum"], group["dampening"]
-        if group["nesterov"] and (not momentum or dampening):
+        if group["nesterov"] and (not group.on("momentum") or dampening):
             raise ShapeError(
                 f"nesterov: needs a positive momentum and no dampening, not momentum="
                 f"{momentum} and dampening={dampening}"
             )
-        if not momentum:
+        if not group.on("momentum"):
             return
         # PyTorch keeps the whole of the first gradient, whatever the dampening.
         shares = np.ones(len(group.params))

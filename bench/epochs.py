@@ -1,0 +1,147 @@
+"""Whole epochs over data in memory: as one call, by the kernels alone, as loops over batches."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.cases import OURS, Case, Side
+from bench.networks import DIGITS
+from bench.peers import kernelrt_side, torch_side
+
+if TYPE_CHECKING:
+    from bench.cases import Call
+
+EPOCHS = 10
+#: Weights that come to fit the data give subnormal numbers, at which processors are slow. So they
+#: hardly move, and all epochs take the same.
+NETWORK = replace(DIGITS, lr=1e-6)
+SEED = 3
+
+
+@functools.cache
+def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Rows of pixels, and what they show."""
+    from kernelrt.data import digits_split
+
+    split = digits_split()
+    return split.train_images.reshape(-1, 64), split.train_labels
+
+
+def steps() -> int:
+    """How many steps an epoch has."""
+    return len(digits()[1]) // NETWORK.batch
+
+
+def _step() -> Any:
+    """The jitted step of a new model."""
+    import kernelrt as krt
+    from kernelrt import nn
+
+    model = kernelrt_side.model_of(NETWORK)
+    optimizer = nn.optim.Adam(nn.parameters(model), lr=NETWORK.lr)
+
+    @krt.jit
+    def step(x: krt.Tensor, y: krt.Tensor) -> krt.Tensor:
+        optimizer.zero_grad()
+        loss: krt.Tensor = model(x).cross_entropy(y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def whole() -> Call:
+    """All epochs in one call."""
+    step = _step()
+    x, y = digits()
+
+    def call() -> object:
+        return step.over(
+            x, y, batch_size=NETWORK.batch, shuffle=True, seed=SEED, epochs=EPOCHS, drop_last=True
+        ).numpy()
+
+    return call
+
+
+def loop() -> Call:
+    """A call of the jitted step for each batch."""
+    from kernelrt.data import batches
+
+    step = _step()
+    x, y = digits()
+
+    def call() -> object:
+        feed = batches(x, y, batch_size=NETWORK.batch, shuffle=True, seed=SEED, drop_last=True)
+        losses = [step(*batch) for _ in range(EPOCHS) for batch in feed]
+        return np.stack([loss.numpy() for loss in losses])
+
+    return call
+
+
+def kernels() -> Call:
+    """The plan of a step, as often, over one batch."""
+    step = _step()
+    x, y = digits()
+    plan = step.plan(x[: NETWORK.batch], y[: NETWORK.batch])
+    count = EPOCHS * steps()
+
+    def call() -> object:
+        for _ in range(count):
+            plan.execute()
+        return None
+
+    return call
+
+
+def torch_loop(*, fused: bool) -> Call:
+    """PyTorch, with the orders made beforehand."""
+    import torch
+    from torch import nn
+
+    from kernelrt.data import batches
+
+    model = torch_side.model_of(NETWORK)
+    optimizer = torch.optim.Adam(model.parameters(), lr=NETWORK.lr, fused=fused)
+    loss_of = nn.CrossEntropyLoss()
+    x, y = (torch.from_numpy(np.ascontiguousarray(part)) for part in digits())
+    places = np.arange(len(y))
+    feed = batches(places, batch_size=NETWORK.batch, shuffle=True, seed=SEED, drop_last=True)
+    orders = [torch.from_numpy(rows) for _ in range(EPOCHS) for rows in feed]
+
+    def call() -> object:
+        losses = []
+        for rows in orders:
+            optimizer.zero_grad()
+            loss = loss_of(model(x[rows]), y[rows])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return torch.stack(losses).numpy()
+
+    return call
+
+
+def cases() -> tuple[Case, ...]:
+    """Epochs of the digits."""
+    sides = (
+        Side(OURS, whole),
+        Side("the plan alone", kernels, limit=True),
+        Side("a loop of calls", loop),
+        *(
+            Side(
+                f"torch{' fused' if fused else ''}, {n} thread{'s' if n > 1 else ''}",
+                functools.partial(torch_loop, fused=fused),
+                functools.partial(torch_side.threads, n),
+                ("torch",),
+            )
+            for n in (1, 2)
+            for fused in (False, True)
+        ),
+    )
+    title = f"digits MLP 64-128-10, a step of {EPOCHS} epochs in one call"
+    return (Case("digits-epochs", title, sides, unit=EPOCHS * steps()),)

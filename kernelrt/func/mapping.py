@@ -1,0 +1,385 @@
+"""vmap: a function of one member, called for all members of a batch at once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt.errors import DTypeError, JitError, ShapeError, VariableError
+from kernelrt.func.trees import mapped
+from kernelrt.ir import Op
+from kernelrt.ir.shape import format_shape, same
+from kernelrt.nn.tree import named_tensors
+from kernelrt.tensor import Tensor, build, state
+from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.batching import Along, along
+from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernelrt.ir import Dim, UOp
+
+__all__ = ["vmap"]
+
+_NOT_GIVEN: Final = object()
+
+
+def vmap(
+    f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, randomness: str = DIFFERENT, *,
+    axis_size: int | None = None, chunk_size: int | None = None,
+    in_dims: Any = _NOT_GIVEN, out_dims: Any = _NOT_GIVEN,
+) -> Callable[..., Any]:  # fmt: skip
+    """A function that does for each member of a batch what `f` does for one, all at once.
+
+    `f` is called once, with tensors that stand for each member; its graph is rewritten so that all
+    that depends on them has one more axis. There is no loop, and what comes out is fused and
+    shared among threads like any other graph.
+
+    Parameters
+    ----------
+    f : callable
+        A function of tensors, or of dicts, lists and tuples of them, that returns such. It cannot
+        read values, as there are as many as members.
+    in_axes : int, None, or nested tuples, lists and dicts of them
+        The axis of each argument that runs over the members; None for what all share. One for all
+        arguments, or a tuple with one for each, which again stands for all that is in it, or is
+        nested as the argument is. Keyword arguments are shared.
+    out_axes : int, None, or nested
+        Where that axis is in the results; None for one that does not depend on the members.
+    randomness : {"different", "same", "error"}
+        What a draw of random numbers in `f` gives: to each member its own, to all the same, or an
+        error.
+    axis_size : int, optional
+        How many members there are, which the arguments say otherwise.
+    chunk_size : int, optional
+        Compute for so many members at a time, which takes less memory.
+    in_dims, out_dims : optional
+        PyTorch's names of `in_axes` and `out_axes`.
+
+    Returns
+    -------
+    callable
+        Takes what `f` takes, with an axis more where `in_axes` says so.
+
+    Raises
+    ------
+    DTypeError
+        When it is called: what has an axis in `in_axes` is no tensor, or a result is none.
+    ShapeError
+        Sizes of axes disagree, an axis is out of range, `in_axes` or `out_axes` are not nested as
+        what they are of, or a result with the axis None depends on the members.
+    JitError
+        `f` reads a value, or assigns what depends on the members to a tensor that is no argument.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> x, y = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([10.0, 1.0])
+    >>> krt.vmap(krt.dot, in_axes=(0, None))(x, y)
+    tensor([12., 34.])
+    >>> krt.vmap(krt.func.grad(lambda x: (x**3).sum()))(x)
+    tensor([[ 3., 12.],
+            [27., 48.]])
+    """
+    if not callable(f):
+        raise DTypeError(f"f: expected a function, not {type(f).__name__}")
+    if randomness not in (DIFFERENT, SAME, ERROR):
+        raise ShapeError(
+            f"randomness: expected 'different', 'same' or 'error', not {randomness!r}"
+        )
+    before = _either(in_axes, in_dims, "in_axes", "in_dims")
+    behind = _either(out_axes, out_dims, "out_axes", "out_dims")
+    size = None if axis_size is None else integer(axis_size, "axis_size", 0)
+    chunk = None if chunk_size is None else integer(chunk_size, "chunk_size", 1)
+
+    def for_all(*args: Any, **kwargs: Any) -> Any:
+        mapping = _Mapping(f, args, before, size, randomness, chunk)
+        return mapping.call(kwargs, behind)
+
+    functools.update_wrapper(for_all, f, updated=())
+    return for_all
+
+
+def _either(value: Any, other: Any, name: str, other_name: str) -> Any:
+    if other is _NOT_GIVEN:
+        return value
+    if value != 0:
+        raise DTypeError(f"{name}: {other_name} is another name of it; give one of them")
+    return other
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mapped:
+    """A tensor with an axis that runs over the members, and what stands for it in the function."""
+
+    path: str
+    tensor: Tensor
+    axis: int
+
+    @property
+    def size(self) -> Dim:
+        return self.tensor.dims[self.axis]
+
+    def stack(self) -> UOp:
+        """The values with this axis first."""
+        node = self.tensor.uop
+        others = (a for a in range(len(node.shape)) if a != self.axis)
+        return build.permute(node, (self.axis, *others)) if self.axis else node
+
+
+class _Mapping:
+    """One call of a function for all members."""
+
+    def __init__(
+        self, f: Callable[..., Any], args: Sequence[Any], axes: Any, size: int | None,
+        randomness: str, chunk: int | None,
+    ) -> None:  # fmt: skip
+        self._f, self._args, self._axes = f, args, _of_arguments(axes, args)
+        self._given: dict[tuple[int, int], _Mapped] = {}
+        for i, (arg, axis) in enumerate(zip(args, self._axes, strict=True)):
+            for path, leaf, place in _with_axes(arg, axis, f"argument {i}", "in_axes"):
+                if place is not None:
+                    self._take(path, leaf, place)
+        self._count = self._size(size)
+        self._chunk = chunk
+        if chunk is not None and not isinstance(self._count, int):
+            raise VariableError(
+                f"chunk_size: the number of members must be fixed, not {self._count}"
+            )
+        self._trace = MemberTrace(self._count, randomness, Tensor)
+
+    def _take(self, path: str, leaf: Any, axis: int) -> None:
+        if not isinstance(leaf, Tensor):
+            raise DTypeError(
+                f"{path}: expected a Tensor along whose axis {axis} the members are, not "
+                f"{type(leaf).__name__}; give it the axis None in in_axes if all members share it"
+            )
+        place = _axis(axis, leaf.ndim, leaf.dims, path, "in_axes")
+        # One tensor in two places is one in the function, too.
+        self._given.setdefault((id(leaf), place), _Mapped(path, leaf, place))
+
+    def _size(self, size: int | None) -> Dim:
+        found: list[tuple[str, Dim]] = [] if size is None else [("axis_size", size)]
+        found += [
+            (f"{m.path} of shape {format_shape(m.tensor.dims)} along its axis {m.axis}", m.size)
+            for m in self._given.values()
+        ]
+        if not found:
+            raise ShapeError(
+                "in_axes: no argument has an axis over which the members run; give one an axis, or "
+                "say how many members there are with axis_size="
+            )
+        first, count = found[0]
+        for other, n in found[1:]:
+            if not same(n, count):
+                raise ShapeError(
+                    f"in_axes: {other} has {n} members, but {first} has {count}; the axes that run "
+                    "over the members must have one size"
+                )
+        return count
+
+    def call(self, kwargs: dict[str, Any], out_axes: Any) -> Any:
+        """The results for all members; what was assigned to arguments is so behind."""
+        trace = self._trace
+        stacks = {key: m.stack() for key, m in self._given.items()}
+        with trace:
+            inside = {key: trace.member(stack) for key, stack in stacks.items()}
+            nodes = {key: member._uop for key, member in inside.items()}
+            args = [
+                _replaced(arg, axis, inside)
+                for arg, axis in zip(self._args, self._axes, strict=True)
+            ]
+            out = self._f(*args, **kwargs)
+            results = list(_with_axes(out, out_axes, "the result", "out_axes"))
+            for path, leaf, _ in results:
+                if leaf is not None and not isinstance(leaf, Tensor):
+                    raise DTypeError(
+                        f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
+                        "expected Tensors, or dicts, lists and tuples of them"
+                    )
+            roots = [leaf.uop for _, leaf, _ in results if leaf is not None]
+            changed = [
+                (key, m.uop) for key, m in inside.items() if not _is_marked(m._uop, nodes[key])
+            ]
+            written = trace.written()
+        values = self._values([*roots, *(node for _, node in changed), *(n for _, n in written)])
+        found = values[: len(roots)]
+        alike = self._alike(written, values[len(roots) + len(changed) :])
+        trace.close()
+        leaves = iter(self._left(found, [r for r in results if r[1] is not None]))
+        given_back = mapped(lambda leaf: None if leaf is None else next(leaves), out)
+        behind = values[len(roots) :]
+        # Tensors before the first assignment: each keeps its value whatever comes later.
+        back = [
+            (self._given[key], self._put_back(key, made))
+            for (key, _), made in zip(changed, behind, strict=False)
+        ]
+        new = [(tensor, Tensor._of(node)) for tensor, node in alike]
+        for given, value in back:
+            path = f"{given.path}: assigned to by the function that vmap calls"
+            given.tensor._replace(value, path)
+        with state.no_grad():
+            assign_all(new)
+        return given_back
+
+    def _values(self, roots: Sequence[UOp]) -> list[Along]:
+        """The values for all members, along a first axis where they differ."""
+        stacks, count, chunk = self._trace.stacks, self._count, self._chunk
+        if chunk is None or not isinstance(count, int) or count <= chunk:
+            return along(roots, stacks, count)
+        parts = []
+        for low in range(0, count, chunk):
+            high = min(low + chunk, count)
+            given = {node: _slice(stack, low, high) for node, stack in stacks.items()}
+            parts.append(along(roots, given, high - low))
+        return [_joined(part) for part in zip(*parts, strict=True)]
+
+    def _left(
+        self, values: Sequence[Along], results: Sequence[tuple[str, Any, int | None]]
+    ) -> Iterator[Tensor]:
+        """The results, with the axis of the members where it is wanted."""
+        for made, (path, leaf, axis) in zip(values, results, strict=True):
+            if axis is None:
+                if made.apart:
+                    raise ShapeError(
+                        f"out_axes: {path} depends on the members, so that there is one for each; "
+                        "give it an axis for them"
+                    )
+                yield Tensor._of(made.value)
+                continue
+            node = made.lifted(self._count)
+            rank = len(node.shape)
+            place = _axis(axis, rank, leaf.dims, path, "out_axes", more=1)
+            order = [*range(1, rank)]
+            order.insert(place, 0)
+            yield Tensor._of(build.permute(node, order) if place else node)
+
+    def _alike(
+        self, written: Sequence[tuple[Any, UOp]], values: Sequence[Along]
+    ) -> list[tuple[Any, UOp]]:
+        """What was assigned to tensors from outside, which has to be the same for all members."""
+        found = []
+        for (tensor, _), made in zip(written, values, strict=True):
+            if made.apart:
+                raise JitError(
+                    f"{_name_of(tensor, self._f, self._args)} of shape "
+                    f"{format_shape(tensor.dims)}: the function that vmap calls assigns a value to "
+                    "it that each member has another of; return the value, or make the tensor an "
+                    "argument with an axis for the members, as kernelrt.func.functional_call does "
+                    "with the running statistics of a module"
+                )
+            found.append((tensor, made.value))
+        return found
+
+    def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
+        """The values that the function assigned to an argument, with its axes."""
+        stack, place = made.lifted(self._count), self._given[key].axis
+        order = [*range(1, len(stack.shape))]
+        order.insert(place, 0)
+        return Tensor._of(build.permute(stack, order) if place else stack)
+
+
+def _is_marked(node: UOp, before: UOp) -> bool:
+    """Whether a node is another one, or is it under marks, as of hooks: no value was assigned."""
+    while node is not before and node.op is Op.DETACH:
+        node = node.src[0]
+    return node is before
+
+
+def _slice(stack: UOp, low: int, high: int) -> UOp:
+    return build.shrink(stack, [(low, high), *((0, d) for d in stack.shape[1:])])
+
+
+def _joined(parts: Sequence[Along]) -> Along:
+    """Chunks of members one behind the other."""
+    first = parts[0]
+    return Along(build.cat([p.value for p in parts], 0), True) if first.apart else first
+
+
+def _axis(
+    axis: int, rank: int, dims: Sequence[Dim], path: str, name: str, more: int = 0
+) -> int:
+    """A checked axis of something with `rank` axes, `more` of which `dims` does not have."""
+    if not -rank <= axis < rank:
+        with_one = " and one for the members" if more else ""
+        raise ShapeError(
+            f"{name}: {path} has no axis {axis}; it has the shape {format_shape(tuple(dims))}"
+            f"{with_one}"
+        )
+    return axis % rank
+
+
+def _of_arguments(axes: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """What `in_axes` says of each argument."""
+    if not isinstance(axes, tuple | list):
+        return [axes] * len(args)
+    if len(axes) != len(args):
+        raise ShapeError(
+            f"in_axes: {len(axes)} entries for {len(args)} arguments; give one for each, None for "
+            "what all members share"
+        )
+    return axes
+
+
+def _with_axes(
+    tree: Any, axes: Any, path: str, name: str
+) -> Iterator[tuple[str, Any, int | None]]:
+    """The leaves of nested data, each with its path and its axis."""
+    if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
+        for key, child in _children(tree):
+            yield from _with_axes(child, axes, f"{path}[{key!r}]", name)
+        if not isinstance(tree, dict | list | tuple):
+            yield path, tree, axes
+        return
+    fits = (
+        (isinstance(axes, dict) and isinstance(tree, dict) and axes.keys() == tree.keys())
+        or (isinstance(axes, list | tuple) and isinstance(tree, list | tuple)
+            and len(axes) == len(tree))
+    )  # fmt: skip
+    if not fits:
+        raise ShapeError(
+            f"{name}: expected an int, None, or what is nested as {path} is, which is a "
+            f"{type(tree).__name__}, not {axes!r}"
+        )
+    for key, child in _children(tree):
+        yield from _with_axes(child, axes[key], f"{path}[{key!r}]", name)
+
+
+def _children(tree: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(tree, dict):
+        yield from tree.items()
+    elif isinstance(tree, list | tuple):
+        yield from enumerate(tree)
+
+
+def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:
+    """An argument with what stands for one member in it."""
+    places = iter([place for _, _, place in _with_axes(arg, axes, "", "in_axes")])
+
+    def seen(leaf: Any) -> Any:
+        place = next(places)
+        return leaf if place is None else inside[id(leaf), place % leaf.ndim]
+
+    return mapped(seen, arg)
+
+
+def _name_of(tensor: Any, f: Any, args: Sequence[Any]) -> str:
+    """What the user calls a tensor that `f` reaches, as far as that can be told."""
+    reached: dict[str, Any] = {}
+    inner = inspect.unwrap(f) if callable(f) else f
+    code = getattr(inner, "__code__", None)
+    if code is not None:
+        found = inspect.getclosurevars(inner)
+        reached.update({**found.globals, **found.nonlocals})
+        for i, arg in enumerate(args):
+            reached[code.co_varnames[i] if i < code.co_argcount else f"argument {i}"] = arg
+    reached.setdefault(getattr(f, "__name__", type(f).__name__), f)
+    for name, value in reached.items():
+        for path, held in named_tensors(value, name):
+            if held is tensor:
+                return path
+    return "a tensor"

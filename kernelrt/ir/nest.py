@@ -1,0 +1,98 @@
+"""How values are nested in dicts, lists and tuples: plain data that compares and hashes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.errors import ShapeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["LEAF", "NOTHING", "Nest"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Nest:
+    """A container without its leaves, or a leaf.
+
+    Attributes
+    ----------
+    kind : type or None
+        Of the container: dict, list, tuple or a named tuple; None for a leaf.
+    keys : tuple
+        Of a dict, in its order.
+    parts : tuple of Nest
+        What is in it.
+    """
+
+    kind: type | None = None
+    keys: tuple[object, ...] = ()
+    parts: tuple[Nest, ...] = ()
+
+    @classmethod
+    def of(cls, value: object, is_leaf: Callable[[object], bool]) -> Nest:
+        """How `value` is nested, where what `is_leaf` holds of is not taken apart."""
+        if is_leaf(value) or not isinstance(value, dict | list | tuple):
+            return LEAF
+        children = value.values() if isinstance(value, dict) else value
+        keys = tuple(value) if isinstance(value, dict) else ()
+        return cls(type(value), keys, tuple(cls.of(child, is_leaf) for child in children))
+
+    def leaves(self, value: Any, name: str) -> Iterator[tuple[str, Any]]:
+        """The leaves of a value that is nested like this, each with its name, in order.
+
+        A dict may have its keys in any order; lists and tuples stand for one another.
+
+        Raises
+        ------
+        ShapeError
+            It is nested in another way.
+        """
+        if self.kind is None:
+            yield name, value
+            return
+        if issubclass(self.kind, dict):
+            if not isinstance(value, dict) or {*value} != {*self.keys}:
+                found = sorted(map(repr, value)) if isinstance(value, dict) else _kind(value)
+                raise ShapeError(f"{name}: expected a dict of {self}, not {found}")
+            for key, part in zip(self.keys, self.parts, strict=True):
+                yield from part.leaves(value[key], f"{name}[{key!r}]")
+            return
+        if not isinstance(value, list | tuple) or len(value) != len(self.parts):
+            found = f"{len(value)} of them" if isinstance(value, list | tuple) else _kind(value)
+            raise ShapeError(f"{name}: expected {len(self.parts)} values, {self}, not {found}")
+        for i, (part, child) in enumerate(zip(self.parts, value, strict=True)):
+            yield from part.leaves(child, f"{name}[{i}]")
+
+    def filled(self, leaves: Iterator[Any]) -> Any:
+        """Containers of these kinds with the next of `leaves` in each place."""
+        if self.kind is None:
+            return next(leaves)
+        kind: Any = self.kind
+        children = [part.filled(leaves) for part in self.parts]
+        if issubclass(kind, dict):
+            return dict(zip(self.keys, children, strict=True))
+        if kind is list:
+            return children
+        return kind(*children) if hasattr(kind, "_fields") else tuple(children)
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return "*"
+        if issubclass(self.kind, dict):
+            pairs = zip(self.keys, self.parts, strict=True)
+            return "{" + ", ".join(f"{key!r}: {part}" for key, part in pairs) + "}"
+        return "(" + ", ".join(map(str, self.parts)) + ")"
+
+    __repr__ = __str__
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+LEAF = Nest()
+#: No leaves; a function of which that is wanted may return whatever it likes.
+NOTHING = Nest(tuple)
