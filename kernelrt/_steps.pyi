@@ -44,7 +44,7 @@ class Course:
         Raises
         ------
         ShapeError, DTypeError
-            It is no list of as many numbers of rows as there are rows.
+            It is no list of numbers of rows that there are.
         """
     def begin(self, replay: Replay) -> None:
         """Make room for the results of all steps, as `replay` gives them, unless there is."""

@@ -33,6 +33,8 @@ cdef extern from *:
 
 # Numbers that are put in their places between two looks for signals.
 cdef Py_ssize_t PLACES = 1 << 20
+# So few are no reason to wait for the GIL again.
+cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 
 # Plans of a few microseconds run with the GIL; others get it once in so long.
 cdef int64_t GIL_SLICE_NS = 5_000_000
@@ -53,6 +55,7 @@ cdef class Course:
     cdef list leaves  # for each argument the array or handle that has its rows, or None
     cdef list memory  # of the handles among them
     cdef Py_ssize_t n_rows
+    cdef Py_ssize_t n_places  # numbers in the order
     cdef Py_ssize_t room
     cdef readonly tuple results
     cdef object order
@@ -94,7 +97,7 @@ cdef class Course:
         PyMem_Free(self.sources)
         self.sources = sources
         if n_rows != self.n_rows:
-            self.order, self.feed.order = None, NULL
+            self.order, self.feed.order, self.n_places = None, NULL, n_rows
         self.leaves, self.memory, self.n_rows = given, memory, n_rows
         self.feed.sources = sources
 
@@ -104,7 +107,7 @@ cdef class Course:
         cdef const int64_t *numbers
         cdef Py_ssize_t i, n
         if order is None:
-            self.order, self.feed.order = None, NULL
+            self.order, self.feed.order, self.n_places = None, NULL, self.n_rows
             return
         found = <cnp.ndarray?> order
         if (cnp.PyArray_TYPE(found) != cnp.NPY_INT64 or cnp.PyArray_NDIM(found) != 1
@@ -116,9 +119,7 @@ cdef class Course:
             if not 0 <= numbers[i] < self.n_rows:
                 raise errors.ShapeError(
                     f"order[{i}]: {numbers[i]} is none of {self.n_rows} rows")
-        if n != self.n_rows:
-            raise errors.ShapeError(f"order: expected {self.n_rows} numbers, not {n}")
-        self.order, self.feed.order = found, numbers
+        self.order, self.feed.order, self.n_places = found, numbers, n
 
     cdef bint is_there(self) noexcept:
         """Whether all rows are where they were."""
@@ -185,8 +186,8 @@ cdef class Course:
     def run(self, Replay replay not None, tuple args not None, Py_ssize_t first, Py_ssize_t rows,
             Py_ssize_t count):
         cdef Py_ssize_t begun = self.feed.step
-        if not (0 <= first <= self.n_rows and 0 < rows and 0 <= count <= self.room - begun
-                and rows <= self.n_rows and count <= (self.n_rows - first) // rows):
+        if not (0 <= first <= self.n_places and 0 < rows and 0 <= count <= self.room - begun
+                and count <= (self.n_places - first) // rows):
             raise errors.ShapeError(
                 f"{count} times {rows} rows from {first} on are more than there are, or than "
                 "there is room for")
@@ -336,25 +337,34 @@ cdef uint64_t start_of(seed, epoch) except? 0:
     return mixed(x)
 
 
+cdef uint64_t place(int64_t *numbers, Py_ssize_t i, Py_ssize_t end, uint64_t x) noexcept nogil:
+    """Put the numbers from i on to places among those that are there; these go behind."""
+    cdef uint64_t j
+    while i < end:
+        x += STEP
+        j = below(mixed(x), <uint64_t> i + 1)
+        numbers[i] = numbers[j]
+        numbers[j] = i
+        i += 1
+    return x
+
+
 def order_of(Py_ssize_t n, seed, epoch):
     cdef cnp.npy_intp size = n
     cdef uint64_t x = start_of(seed, epoch)
     cdef Py_ssize_t i = 0, end
-    cdef uint64_t j
     cdef int64_t *numbers
     if n < 0:
         raise errors.ShapeError(f"n: expected at least 0, not {n}")
     cdef cnp.ndarray order = cnp.PyArray_SimpleNew(1, &size, cnp.NPY_INT64)
     numbers = <int64_t *> cnp.PyArray_DATA(order)
+    if n <= PLACES_WITH_GIL:
+        place(numbers, 0, n, x)
+        return order
     while i < n:
         end = min(n, i + PLACES)
         with nogil:
-            # Each number is put to a place among those that are there, whose number goes behind.
-            while i < end:
-                x += STEP
-                j = below(mixed(x), <uint64_t> i + 1)
-                numbers[i] = numbers[j]
-                numbers[j] = i
-                i += 1
+            x = place(numbers, i, end, x)
+        i = end
         PyErr_CheckSignals()
     return order

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import mapped
@@ -238,10 +238,8 @@ class Body:
         values = [node for _, node in inner.assigned]
         bare = rewritten([*nodes, *values, *inner.roots], self._bare)
         made.nodes = bare[: len(nodes)]
-        made.states = [
-            (tensor, node)
-            for (tensor, _), node in zip(inner.assigned, bare[len(nodes) :], strict=False)
-        ]  # type: ignore[assignment]
+        tensors = [cast("Tensor", tensor) for tensor, _ in inner.assigned]
+        made.states = list(zip(tensors, bare[len(nodes) :], strict=False))
         made.roots = bare[len(nodes) + len(values) :]
         return made
 

@@ -158,8 +158,8 @@ def _choose(
     count = len(graphs[0].nodes)
     if changed:
         with state.no_grad():
-            new = [Tensor._of(node) for node in found[count:]]
-            assign_all(list(zip(changed.values(), new, strict=True)))
+            fresh = [Tensor._of(node) for node in found[count:]]
+            assign_all(list(zip(changed.values(), fresh, strict=True)))
     return rebuilt(trees[0], [Tensor._of(node) for node in found[:count]])
 
 

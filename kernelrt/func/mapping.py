@@ -203,7 +203,9 @@ class _Mapping:
                     )
             roots = [leaf.uop for _, leaf, _ in results if leaf is not None]
             changed = [
-                (key, m.uop) for key, m in inside.items() if not _is_marked(m._uop, nodes[key])
+                (key, m.uop)
+                for key, m in inside.items()
+                if trace.assigned_to(m) is not None or not _is_marked(m._uop, nodes[key])
             ]
             written = trace.written()
         values = self._values([*roots, *(node for _, node in changed), *(n for _, n in written)])

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Final
 
-from kernelrt.ir.nest import LEAF, Nest
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from kernelrt.dtype import DType
+    from kernelrt.ir.nest import Nest
     from kernelrt.ir.uop import UOp
 
     #: Shape and type of an operand or a result.
@@ -44,8 +44,8 @@ class ForeignFunction:
         text holds it: what is kept on disk never knows where anything lies.
     operands, results : tuple of (shape, DType)
         Of one call.
-    nest : Nest
-        How a Python function nests what it returns.
+    nest : Nest, optional
+        How a Python function nests what it returns; None for one of C.
     rows : tuple of int
         Axes that operands and results have before these: it is called for each place along them.
     vectorized : bool
@@ -61,7 +61,7 @@ class ForeignFunction:
     address: int
     operands: tuple[Form, ...]
     results: tuple[Form, ...]
-    nest: Nest = LEAF
+    nest: Nest | None = None
     rows: tuple[int, ...] = ()
     vectorized: bool = False
     fails: bool = False

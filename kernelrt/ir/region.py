@@ -8,12 +8,13 @@ same operands are values of one run.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.ir.ops import Op
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -205,10 +206,7 @@ def region_fault(node: UOp) -> str | None:
 
 
 def _elements(node: UOp) -> int:
-    out = 1
-    for d in node.shape:
-        out *= int(d)  # type: ignore[call-overload]
-    return out
+    return math.prod(map(dim_max, node.shape))
 
 
 def _loop_fault(node: UOp, loop: Loop) -> str | None:

@@ -38,6 +38,8 @@ __all__ = ["Epochs"]
 
 R = TypeVar("R")
 
+MOST_PLACES: Final = 1 << 18
+"""Numbers of rows in orders that are made at once, unless one epoch has more."""
 MOST_ATTEMPTS: Final = 64
 """Plans of which a step finds, one after the other, that they fit no more when they are to run."""
 
@@ -152,11 +154,14 @@ class Epochs(JitCore, Generic[R]):
             seed = fresh_seed()
         course = run.begin(epochs * sum(part.steps for part in parts), size, parts)
         calls.begin(sum(part.steps for part in parts))
-        for epoch in range(first_epoch, first_epoch + epochs):
+        end = first_epoch + epochs
+        together = _together(parts) if shuffled else 1
+        for epoch in range(first_epoch, end, together):
+            here = range(epoch, min(epoch + together, end))
             if shuffled and seed is not None:
-                course.follow(order_of(run.rows, seed, epoch))
+                course.follow(_orders(run.rows, seed, here, parts))
             for part in parts:
-                left = part.steps
+                left = part.steps * len(here)
                 first = part.first
                 while left:
                     count = calls.until_next(course.done, left)
@@ -179,6 +184,23 @@ class _Part(NamedTuple):
     size: int
     first: int
     steps: int
+
+
+def _together(parts: tuple[_Part, ...]) -> int:
+    """How many epochs to have the orders of at once: those of one size of batches are one run."""
+    if len(parts) != 1:
+        return 1
+    return max(1, MOST_PLACES // (parts[0].size * parts[0].steps))
+
+
+def _orders(
+    rows: int, seed: int, epochs: range, parts: tuple[_Part, ...]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The orders of some epochs one after the other, without what is left out at their ends."""
+    if len(epochs) == 1:
+        return order_of(rows, seed, epochs[0])
+    used = sum(part.size * part.steps for part in parts)
+    return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])
 
 
 class _Calls:

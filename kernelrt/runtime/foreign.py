@@ -186,10 +186,10 @@ class _Caller:
 
     def _once(self, operands: list[Any]) -> list[Any]:
         returned = self._function(*operands)
-        callee = self._callee
-        if callee.nest == NOTHING:
+        callee, nest = self._callee, self._callee.nest
+        if nest is None or nest == NOTHING:
             return [0]
-        leaves = callee.nest.leaves(returned, "result")
+        leaves = nest.leaves(returned, "result")
         return [
             _result(value, form, name)
             for (name, value), form in zip(leaves, callee.results, strict=True)

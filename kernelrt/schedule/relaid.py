@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.region import Loop, Outcome
+from kernelrt.ir.shape import dim_max
 from kernelrt.schedule.cost import elements
 
 if TYPE_CHECKING:
@@ -106,13 +107,14 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
             return
         axes = moved
     summed = product.arg[1]
-    rows = elements(product.shape) // int(node.shape[0])
+    columns = dim_max(node.shape[0])
+    rows = elements(product.shape) // columns
     read.setdefault(node, []).append(
         axes.count(0) == axes.count(1) == 1
         and axes.index(1) in summed
         and axes.index(0) not in summed
         and rows >= _ROWS
-        and int(node.shape[0]) >= _COLUMNS
+        and columns >= _COLUMNS
     )
 
 

@@ -87,7 +87,7 @@ def put_all(
                 "it first with kernelrt.tensor"
             )
         value = node if tensor._leaf is None else mark(node, tensor._leaf)
-        if trace is not None and (buffer is not None or tensor._born is not trace):
+        if trace is not None and (buffer is not None or trace.keeps(tensor)):
             trace.record(tensor, value)
             writes = state.local.writes
         else:

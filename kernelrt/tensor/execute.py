@@ -17,7 +17,7 @@ from kernelrt._survey import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
-from kernelrt.errors import VariableError
+from kernelrt.errors import JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build, state
@@ -56,6 +56,7 @@ def prepare(
     stored : mapping of int to UOp, optional
         Outputs, by position, that are the storage of a commit rather than memory of their own.
     """
+    check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
     if not stored:
         return runtime_prepare(schedule(values, commits))
@@ -114,6 +115,16 @@ def prepare_apart(
         sources = {node.arg.storage for node in sources_of(value for _, value in rest)}
         plan.prepare_by(prepare((), rest), sources)
     return plan
+
+
+def check_outside(roots: Iterable[UOp]) -> None:
+    """Raise JitError where graphs read what only a body of a loop is given."""
+    for node in toposort(roots):
+        if node.op is Op.BUFFER and getattr(node.arg, "stands_in", False):
+            raise JitError(
+                "a tensor that the body of a loop or a branch made, or was given, is used outside "
+                "of it, where it has no value; give it back from there"
+            )
 
 
 def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
@@ -439,6 +450,7 @@ def _plan(
 
 def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
     """A plan whose outputs are no buffer that it was given, which another run has not."""
+    check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
     made = schedule(values, commits)
     given = [isinstance(node.arg, Buffer) for node in made.outputs]

@@ -12,10 +12,10 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._late import load
 from kernelrt.device.buffer import Buffer
-from kernelrt.errors import DTypeError, GradientError, ShapeError, VariableError
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
 from kernelrt.ir.foreign import ForeignFunction
-from kernelrt.ir.nest import LEAF, Nest
+from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
@@ -102,6 +102,8 @@ def call(
         `out` names no shape, or no result; an operand or result has no elements.
     VariableError
         A size is known only at run time.
+    JitError
+        With ``pure=False`` in a function that ``func.vmap`` calls.
     PlanBuildError
         `fn` has no address.
     CustomFunctionError
@@ -152,6 +154,13 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
         found = _results(made, kind, *given)
         realize(*found)
         return found
+    from kernelrt.tensor.members import MemberTrace
+
+    if isinstance(state.local.trace, MemberTrace):
+        raise JitError(
+            f"{made.name}: the calls for the members of vmap have no order, which pure=False asks "
+            "for; say pure=True, or make the call outside of vmap"
+        )
     made.ordered = True
     turn = _turn(kind)
     found = _results(made, kind, *given, turn)
@@ -192,18 +201,18 @@ class _Made:
     ) -> None:  # fmt: skip
         self._fn = fn
         self.address = _address(fn)
-        self._nest = LEAF if self.address else nest
+        self._nest = None if self.address else nest
         self._results = results
         self._rule = None if vjp is None else _Vjp(vjp, nest, results)
         self.vectorized = self.fails = False
-        self._name = _name(fn) if name is None else name
+        self.name = _name(fn) if name is None else name
         #: Whether the last operand is what comes before.
         self.ordered = False
 
     def nodes(self, *operands: UOp) -> list[UOp]:
         """The results for some operands."""
         callee = ForeignFunction(
-            self._name, self._fn, self.address,
+            self.name, self._fn, self.address,
             tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
             self._results, self._nest, (), self.vectorized, self.fails, self.ordered,
         )  # fmt: skip

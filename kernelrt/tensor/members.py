@@ -57,6 +57,8 @@ class MemberTrace(Trace):
         self.stacks: dict[UOp, UOp] = {}
         self._randomness = randomness
         self._kind = kind
+        #: The tensors that stand for one member.
+        self._members: dict[int, TensorBase] = {}
         #: How many bodies of loops and choices it is in.
         self._bodies = 0
         self._number: UOp | None = None
@@ -79,6 +81,7 @@ class MemberTrace(Trace):
         made = self._kind._of(node)
         # Whether gradients flow into it is what they do into the values of all.
         made._plain = False
+        self._members[id(made)] = made
         return made
 
     def spread(self, nodes: Sequence[UOp]) -> list[Along]:
@@ -190,9 +193,16 @@ class MemberTrace(Trace):
         else:
             super().record(tensor, node)
 
+    def keeps(self, tensor: TensorBase) -> bool:
+        """Whether what is assigned to a tensor without storage is kept as that of state is.
+
+        So bodies of loops carry what they assign to arguments.
+        """
+        return tensor._born is not self or id(tensor) in self._members
+
     def written(self) -> list[tuple[TensorBase, UOp]]:
         """What tensors from outside were assigned, for one member."""
-        return list(self._states.values())
+        return [pair for key, pair in self._states.items() if key not in self._members]
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
         """Raise JitError if `tensor` shares memory with another that was assigned to."""

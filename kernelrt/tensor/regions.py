@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["MOVED", "Slot", "bare", "choice", "frontier", "loop", "newest", "slot"]
+__all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "newest", "slot"]
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
@@ -30,6 +30,13 @@ MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WIN
 
 #: Ops at which a run may end.
 _FAILING = frozenset({Op.BOUND, Op.CALL, Op.REGION})
+
+
+class StandIn(Buffer):
+    """Memory that nobody has: it stands for what a body is given while its graph is made."""
+
+    __slots__ = ()
+    stands_in = True
 
 
 class Slot(NamedTuple):
@@ -56,7 +63,7 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
     """A new one."""
     size = build.volume(shape)
     assert isinstance(size, int)
-    place = build.memory(Buffer(size, dtype))
+    place = build.memory(StandIn(size, dtype))
     return Slot(place, build.reshape(place, shape))
 
 
@@ -160,7 +167,7 @@ def loop(
     list of UOp
         What the turns made, along a new first axis.
     """
-    slots = [s for s, *_ in (*carried, *sliced)]
+    slots = [s for s, _, _ in carried] + [s for s, _ in sliced]
     graphs = [*(new for *_, new in carried), *rows]
     inside = {s.place for s in slots} | ({number.place} if number else set())
     # A turn that may not come must not fail before it does.

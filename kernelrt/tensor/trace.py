@@ -450,6 +450,10 @@ class Trace(TraceMode):
             for (use, _), value in zip(written.values(), values, strict=True)
         ]
 
+    def keeps(self, tensor: TensorBase) -> bool:
+        """Whether what is assigned to a tensor without storage is kept as that of state is."""
+        return tensor._born is not self
+
     def holds(self, trace: Trace | None) -> bool:
         """Whether `trace`, another one, is around this one."""
         del trace

@@ -591,6 +591,30 @@ def test_an_index_out_of_range_names_the_turn_and_leaves_state():
     assert seen.item() == 8
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("kind", ["scan", "nested", "cond"])
+def test_what_leaves_a_body_by_another_way_is_refused(jitted, kind):
+    def run(x):
+        kept = {}
+
+        def turn(c, x):
+            kept["x"] = x * 2
+            return c + x, None
+
+        if kind == "scan":
+            krt.scan(turn, krt.tensor(0.0), x)
+        elif kind == "cond":
+            krt.cond(x.sum() > 0, lambda x: turn(x[0], x[1])[0], lambda x: x[0], x)
+        else:
+            krt.scan(lambda c, _: (krt.scan(turn, c, x)[0] * kept["x"], None), x[0], length=2)
+            return kept["x"] + 1
+        return kept["x"]
+
+    f = krt.jit(run) if jitted else run
+    with pytest.raises(errors.JitError, match="made"):
+        f(krt.tensor([1.0, 2.0])).numpy()
+
+
 def test_one_plan_serves_repeated_calls():
     def run(c, x):
         return krt.scan(lambda c, x: (c * 0.5 + x, c), c, x)

@@ -313,7 +313,8 @@ def test_every_operation_has_a_batched_form():
     from kernelrt.ir.tensor_spec import TENSOR
     from kernelrt.tensor import batching
 
-    apart = {Op.DETACH, Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}  # marks, and what depends on nothing
+    # Marks, loops and choices, which batched_runs has, and what depends on nothing.
+    apart = {Op.DETACH, Op.REGION, Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
     assert TENSOR.keys() - apart == batching._RULES.keys() | (TENSOR.keys() & batching._LIFTED)
 
 

@@ -395,6 +395,35 @@ def test_loops_of_members():
     assert len(np.unique(vmap(inner)(krt.zeros(2, 4, 3)).numpy())) == 48
 
 
+def test_assignments_to_arguments_in_bodies_of_loops():
+    norm = nn.BatchNorm1d(4)
+    params, buffers = func.stack_module_state([nn.BatchNorm1d(4) for _ in range(3)])
+    x = RNG.standard_normal((3, 5, 6, 4)).astype(np.float32)
+
+    def f(p, b, batches):
+        def body(c, x):
+            return c, func.functional_call(norm, (p, b), x)
+
+        return krt.scan(body, krt.zeros(()), batches)[1]
+
+    def at_once(x):
+        return vmap(f)(params, buffers, x)
+
+    for call in (at_once, krt.jit(at_once)):
+        for b in buffers.values():
+            b.zero_()
+        out = call(krt.tensor(x)).detach().numpy()
+        for k in range(3):
+            alone = nn.BatchNorm1d(4)
+            alone.running_var.zero_()
+            for t in range(5):
+                expected = alone(krt.tensor(x[k, t])).detach().numpy()
+                np.testing.assert_allclose(out[k, t], expected, rtol=1e-4, atol=1e-5)
+            close(buffers["running_mean"][k], alone.running_mean.numpy(), rtol=1e-4)
+            close(buffers["running_var"][k], alone.running_var.numpy(), rtol=1e-4)
+        assert buffers["num_batches_tracked"].tolist() == [5] * 3
+
+
 def test_jit_sees_whether_a_captured_tensor_requires_a_gradient():
     w = krt.tensor(Y)
     asked = []

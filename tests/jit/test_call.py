@@ -9,7 +9,12 @@ import pytest
 from support.c_functions import library
 
 import kernelrt as krt
-from kernelrt.errors import CustomFunctionError, IndexBoundsError, SpecError, VariableError
+from kernelrt.errors import (
+    CustomFunctionError,
+    IndexBoundsError,
+    SpecError,
+    VariableError,
+)
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.foreign import Foreign, ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel

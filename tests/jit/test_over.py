@@ -773,3 +773,16 @@ def test_rates_of_schedules():
             want.append(other.step(*batch).numpy())
             other.schedule.step()
     same(ours, [np.stack(want), *other.values()])
+
+
+@pytest.mark.parametrize("places", [1, 53, 160])
+def test_orders_of_few_epochs_or_many_at_once(places, monkeypatch):
+    monkeypatch.setattr(sys.modules["kernelrt.jit.epochs"], "MOST_PLACES", places)
+    seen = krt.jit(lambda x: x[:, 0])
+    options = {"batch_size": 10, "shuffle": True, "seed": 4, "drop_last": True}
+    got = seen.over(X, epochs=7, **options).numpy()
+    feed = batches(X, **options)
+    same([got], [np.stack([b[:, 0] for _ in range(7) for b in feed])])
+    ends = []
+    seen.over(X, epochs=7, callback=lambda k, r: ends.append(k), **options)
+    assert ends == [5, 10, 15, 20, 25, 30, 35]

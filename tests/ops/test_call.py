@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -21,7 +17,6 @@ import kernelrt as krt
 from kernelrt.errors import (
     CustomFunctionError,
     DTypeError,
-    GradientError,
     PlanBuildError,
     ShapeError,
 )
@@ -36,6 +31,14 @@ POINTER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 def floats(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
+
+
+def over_rows(f, x, *others):
+    """`f` of each row of `x`, by rewriting the graph of one."""
+    row = krt.tensor(np.zeros(x.shape[1:], x.numpy().dtype)).realize()
+    node = f(row, *others).uop
+    (found,) = batched([node], {row.uop: x.uop}, x.shape[0])
+    return x._of(found)
 
 
 # ---- values
@@ -393,235 +396,7 @@ def test_bad_arguments_are_named(make, error, message):
         make()
 
 
-# ---- code around
-
-
-def test_a_function_may_compute_with_tensors():
-    seen = krt.ones(3).realize()
-    count = krt.zeros(()).realize()
-
-    def inside(a):
-        count.assign(count + 1)
-        count.realize()
-        return (krt.tensor(a) * 2 + seen).exp().log()
-
-    state = krt.zeros(3).realize()
-    for k in range(1, 4):
-        state.assign(krt.call(inside, state, out=state) + 1)
-        np.testing.assert_allclose(state.numpy(), [2.0 * (2**k - 1)] * 3, rtol=1e-4)
-    assert count.item() == 3
-
-
-def test_a_function_may_make_the_same_call_inside():
-    def down(a):
-        return a if a[0] < 1 else krt.call(down, krt.tensor(a - 1), out=((2,), "f4"))
-
-    assert krt.call(down, krt.tensor([5.0, 7.0]), out=((2,), "f4")).tolist() == [0.0, 2.0]
-
-
-def test_threads_that_call_at_once_get_their_own():
-    x = krt.tensor(floats(100)).realize()
-    wrong = []
-
-    def work(k):
-        for _ in range(30):
-            found = krt.call(lambda a: a * k, x, out=x).numpy()
-            if not np.array_equal(found, x.numpy() * np.float32(k)):
-                wrong.append(k)
-
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join(60)
-    assert not wrong
-    assert not any(t.is_alive() for t in threads)
-
-
-def test_an_interrupt_within_a_function_comes_through():
-    times = []
-
-    def interrupted(a):
-        times.append(1)
-        if len(times) == 1:
-            signal.raise_signal(signal.SIGINT)
-        return a
-
-    x = krt.ones(2).realize()
-    state = krt.zeros(2).realize()
-    with pytest.raises(KeyboardInterrupt):
-        state.assign(krt.call(interrupted, x, out=x)).realize()
-    assert state._memory.numpy().tolist() == [0.0, 0.0]
-    assert state.tolist() == [1.0, 1.0]  # what was interrupted is still to be done
-    with pytest.raises(SystemExit):
-        krt.call(lambda a: sys.exit(3), x, out=x).realize()
-
-
-def test_a_call_is_made_in_a_forked_child():
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork")
-    code = (
-        "import os, kernelrt as krt\n"
-        "f = lambda a: a + os.getpid()\n"
-        "x = krt.zeros(1, dtype=krt.float64)\n"
-        "y = krt.call(f, x, out=x).item()\n"
-        "pid = os.fork()\n"
-        "if not pid:\n"
-        "    os._exit(int(krt.call(f, x, out=x).item() != os.getpid()))\n"
-        "print(os.waitpid(pid, 0)[1], y == os.getpid())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0", "True"]
-
-
-# ---- calls that are made exactly once
-
-
-def test_what_is_not_pure_is_called_at_once_and_once():
-    seen = []
-
-    def step(action):
-        seen.append(int(action))
-        return np.float32([len(seen), 0]), float(action), len(seen) > 2
-
-    out = (((2,), "float32"), ((), "float32"), ((), "bool"))
-    for k in range(4):
-        obs, reward, over = krt.call(step, krt.tensor(k), out=out, pure=False)
-        assert len(seen) == k + 1
-        assert (obs.tolist(), reward.item(), over.item()) == ([k + 1, 0], k, k > 1)
-    assert seen == [0, 1, 2, 3]
-
-
-def test_what_gives_nothing_is_called_too():
-    said = []
-    krt.call(said.append, krt.tensor([1.0, 2.0]) * 2, out=None, pure=False)
-    assert [a.tolist() for a in said] == [[2.0, 4.0]]
-
-
-def test_what_is_not_pure_is_called_once_where_it_fails():
-    calls = []
-
-    def broken(a):
-        calls.append(1)
-        raise ValueError("no")
-
-    state = krt.zeros(2).realize()
-    state.assign(state + 1)
-    with pytest.raises(CustomFunctionError):
-        krt.call(broken, state, out=state, pure=False)
-    assert calls == [1]
-    assert state.tolist() == [1.0, 1.0]
-
-
-# ---- derivatives
-
-
-def sine(x):
-    return krt.call(np.sin, x, out=x, vjp=_of_sine)
-
-
-def _of_sine(inputs, _result, cotangent):
-    (x,) = inputs
-    return cotangent * krt.call(np.cos, x, out=x, vjp=_of_cosine)
-
-
-def _of_cosine(inputs, _result, cotangent):
-    return -cotangent * sine(inputs[0])
-
-
-def test_gradients_of_any_order_go_by_the_rule():
-    data = floats(5).astype(np.float64)
-    x, other = krt.tensor(data), torch.tensor(data, requires_grad=True)
-    f = lambda t: (sine(t) * t).sum()  # noqa: E731
-    reference = (other.sin() * other).sum()
-    (first,) = torch.autograd.grad(reference, other, create_graph=True)
-    (second,) = torch.autograd.grad(first.sum(), other)
-    grad = krt.func.grad(f)
-    np.testing.assert_allclose(grad(x).numpy(), first.detach().numpy(), rtol=1e-12)
-    twice = krt.func.grad(lambda t: grad(t).sum())
-    np.testing.assert_allclose(twice(x).numpy(), second.numpy(), rtol=1e-12)
-    x.requires_grad_()
-    for k in range(1, 3):
-        f(x).backward()
-        np.testing.assert_allclose(x.grad.numpy(), k * first.detach().numpy(), rtol=1e-12)
-
-
-def test_forward_derivatives_and_jacobians_go_by_the_rule():
-    data = floats(4).astype(np.float64)
-    x, v = krt.tensor(data), krt.tensor(floats(4).astype(np.float64))
-    value, slope = krt.func.jvp(sine, (x,), (v,))
-    np.testing.assert_allclose(value.numpy(), np.sin(data), rtol=1e-12)
-    np.testing.assert_allclose(slope.numpy(), np.cos(data) * v.numpy(), rtol=1e-12)
-    for jacobian in (krt.func.jacrev, krt.func.jacfwd):
-        np.testing.assert_allclose(
-            jacobian(sine)(x).numpy(), np.diag(np.cos(data)), rtol=1e-12, atol=1e-14
-        )
-
-
-def test_one_rule_serves_all_results():
-    asked = []
-
-    def both(a, b):
-        return {"sum": a + b, "count": a.size, "product": (a * b).astype(np.float64)}
-
-    def rule(inputs, results, cotangents):
-        asked.append(sorted(cotangents))
-        assert cotangents["count"] is None
-        assert results["count"].dtype is krt.int64
-        a, b = inputs
-        wide = cotangents["product"].float()
-        return cotangents["sum"] + wide * b, cotangents["sum"] + wide * a
-
-    a, b = (krt.tensor(floats(3), requires_grad=True) for _ in range(2))
-    out = {"sum": a, "count": ((), "int64"), "product": ((3,), "float64")}
-    found = krt.call(both, a, b, out=out, vjp=rule)
-    (found["sum"].sum() + (found["product"] ** 2).sum()).backward()
-    u, w = (torch.tensor(t.numpy().astype(np.float64), requires_grad=True) for t in (a, b))
-    ((u + w).sum() + ((u * w) ** 2).sum()).backward()
-    np.testing.assert_allclose(a.grad.numpy(), u.grad.numpy(), rtol=1e-5)
-    np.testing.assert_allclose(b.grad.numpy(), w.grad.numpy(), rtol=1e-5)
-    assert len(asked) == 1
-
-
-def test_without_a_rule_the_function_is_named():
-    x = krt.ones(3, requires_grad=True)
-    y = krt.ones(3)
-    with pytest.raises(GradientError, match=r"sin: .* no derivative; give it one by vjp="):
-        krt.call(np.sin, x, out=x).sum().backward()
-    (krt.call(np.sin, x.detach(), out=y) * x).sum().backward()
-    np.testing.assert_allclose(x.grad.numpy(), np.sin(np.ones(3, np.float32)), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (lambda i, r, c: (c, c), "for each of 1 inputs, not 2"),
-        (lambda i, r, c: c.sum(), r"must be None or a Tensor of shape \(3,\), not shape \(\)"),
-        (lambda i, r, c: 3.0, r"must be None or a Tensor of shape \(3,\), not 3.0"),
-    ],
-)
-def test_what_a_rule_gives_is_checked(rule, message):
-    x = krt.ones(3, requires_grad=True)
-    with pytest.raises(GradientError, match=message):
-        krt.call(np.sin, x, out=x, vjp=rule).sum().backward()
-
-
-def test_a_rule_may_give_none():
-    x, y = krt.ones(3, requires_grad=True), krt.ones(3, requires_grad=True)
-    krt.call(np.add, x, y, out=x, vjp=lambda i, r, c: (c, None)).sum().backward()
-    assert x.grad.tolist() == [1.0] * 3
-    assert y.grad is None or y.grad.tolist() == [0.0] * 3
-
-
 # ---- many at once
-
-
-def over_rows(f, x, *others):
-    """`f` of each row of `x`, by rewriting the graph of one."""
-    row = krt.tensor(np.zeros(x.shape[1:], x.numpy().dtype)).realize()
-    node = f(row, *others).uop
-    (found,) = batched([node], {row.uop: x.uop}, x.shape[0])
-    return x._of(found)
 
 
 @pytest.mark.parametrize("vectorized", [False, True])

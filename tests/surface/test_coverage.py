@@ -39,7 +39,7 @@ WITHOUT = {
     "calls functions that become loops and choices: tests/func/test_loops.py": """
         krt.cond krt.fori_loop krt.scan krt.switch krt.while_loop
     """,
-    "calls what it is given: tests/ops/test_call.py and tests/jit/test_call.py": """
+    "calls what it is given: tests/ops/test_call*.py and tests/jit/test_call*.py": """
         krt.call
     """,
     "draws numbers: tests/ops/test_drawing.py and test_random.py look at their distributions": """
