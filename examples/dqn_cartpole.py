@@ -2,9 +2,9 @@
 
 A turn of the loop takes a step of the environment, written in tensor operations, with the action
 that the network values most, or at times with any; it writes the step into a buffer of 10,000,
-draws 64 steps from that, and learns from them. Every 200 turns the target network becomes what the
-network is. Buffer, weights and moments are state that the loop assigns to. So a call is 1,000
-steps of deep Q-learning (Mnih et al., 2015; the target is that of double Q-learning) without Python.
+draws 64 steps from that, and learns from them. A target network follows the network slowly. Buffer,
+weights and moments are state that the loop assigns to. So a call is 1,000 steps of deep Q-learning
+(Mnih et al., 2015; the target is that of double Q-learning) without Python.
 
 python examples/dqn_cartpole.py [--plot]
 """
@@ -18,7 +18,7 @@ import numpy as np
 import kernelrt as krt
 from kernelrt import nn
 
-CALLS, STEPS, ROOM, BATCH, GAMMA, RENEWED, LONGEST = 30, 1000, 10_000, 64, 0.99, 200, 500
+CALLS, STEPS, ROOM, BATCH, GAMMA, FOLLOWS, LONGEST = 20, 1000, 10_000, 64, 0.99, 0.01, 500
 EXPLORING, LEAST = 6000, 0.02  # steps until the chance of any action is down to the least
 TRIALS = 100
 
@@ -90,11 +90,10 @@ class Agent:
         def turn(carry, _):
             ended = self.act()
             self.learn()
-            renew = self.count % RENEWED == 0
             pairs = zip(self.target.parameters(), self.net.parameters(), strict=True)
             with krt.no_grad():
                 for old, new in pairs:
-                    old.assign(krt.where(renew, new, old))
+                    old.lerp_(new, FOLLOWS)
             return carry, ended
 
         return krt.scan(turn, None, length=STEPS)[1]
