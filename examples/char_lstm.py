@@ -1,8 +1,8 @@
 """A character LSTM learns to write sentences, and writes some.
 
-`nn.LSTM` is a `krt.scan` over the characters; here another scan around it takes training steps, so a
-call is 20 steps of Adam on 20 batches. Writing is a scan, too: it carries the hidden state and the
-last character, and draws the next one.
+`nn.LSTM` is a `krt.scan` over the characters; here another scan around it takes training steps, so
+a call is 20 steps of Adam on 20 batches. Writing is a scan, too: it carries the hidden state and
+the last character, and draws the next one.
 
 The text is made by a small grammar, so what is written can be judged: by how many of its words are
 words of the text, and how many of its sentences the grammar allows.

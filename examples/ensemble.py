@@ -78,8 +78,8 @@ def main(plot: bool = False) -> float:
     print("\n\nlearning rate   loss  accuracy on the test")
     for rate, loss, accuracy in zip(RATES, losses, alone, strict=True):
         print(f"{rate:13.5f} {loss:6.4f}  {accuracy:6.1%}  {'#' * int(accuracy * 40)}")
-    print(f"\nthe half with the least losses votes {together:.1%}, all vote {everyone:.1%}, the best "
-          f"alone has {alone.max():.1%}")  # fmt: skip
+    print(f"\nvotes: {together:.1%} by the half with the least losses, {everyone:.1%} by all; "
+          f"{alone.max():.1%} has the best alone, which only the test can tell")  # fmt: skip
     usual = float(np.median(seconds)) / steps
     print(f"{usual * 1e6:.0f} us a step of all {MEMBERS}, {usual / MEMBERS * 1e6:.1f} us a member")
     if plot:

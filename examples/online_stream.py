@@ -75,7 +75,9 @@ def main(plot: bool = False) -> float:
         )  # fmt: skip
     all_errors = np.concatenate(errors)
     first, last = float(all_errors[0]), float(all_errors[-50:].mean())
-    print(f"\nmean squared error: {first:.4f} over the first {WINDOW:,} samples, {last:.4f} over the")
+    print(
+        f"\nmean squared error: {first:.4f} over the first {WINDOW:,} samples, {last:.4f} over the"
+    )
     print(f"last {50 * WINDOW:,}; always saying 0 has {size:.4f}")
     print(f"{np.median(seconds) / SAMPLES * 1e6:.2f} us a sample; the first call took "
           f"{seconds[0] - np.median(seconds):.2f} s more, to compile")  # fmt: skip

@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support import loop_draw, loop_programs  # noqa: E402
+from support import loop_draw, loop_libraries, loop_programs
 
-import kernelrt as krt  # noqa: E402
+import kernelrt as krt
 
 COUNT = int(os.environ.get("KERNELRT_LOOP_PROGRAMS", "60"))
 GROUP = 10
@@ -55,7 +55,7 @@ def test_programs_are_of_every_kind_and_most_of_them_are_compared() -> None:
         kinds |= kinds_in(case["body"]) | {f"grad {case['grad']}", *case["ways"]}
         try:
             loop_programs.check(case)
-        except loop_programs.Invalid:
+        except loop_libraries.Invalid:
             continue
         compared += 1
     assert kinds >= {
@@ -78,12 +78,12 @@ def test_what_is_wrong_is_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> No
         "results": ["v5"], "grad": 1, "given": False, "calls": 1, "ways": ["jit"],
     }  # fmt: skip
     assert loop_programs.run(case) is None
-    scan, add, grad = krt.scan, loop_programs.Library.add, krt.grad
+    scan, add, grad = krt.scan, loop_libraries.Library.add, krt.grad
     if what == "values":
         monkeypatch.setattr(krt, "scan", lambda f, c, xs, n, **_: scan(f, c, xs, n - 1))
     elif what == "state":
         monkeypatch.setattr(
-            loop_programs.Library, "add", lambda self, s, v: add(self, s, v * 1.01)
+            loop_libraries.Library, "add", lambda self, s, v: add(self, s, v * 1.01)
         )
     else:
         monkeypatch.setattr(krt, "grad", lambda *a, **k: [g * 1.01 for g in grad(*a, **k)])

@@ -9,12 +9,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import torch
-
-from support.loop_programs import Invalid, Torch, World
+from support.loop_libraries import Invalid, Torch
+from support.loop_programs import World
 
 if TYPE_CHECKING:
     import numpy as np
-
     from support.loop_programs import Block, Case, Env
 
 __all__ = ["generate"]
@@ -44,7 +43,8 @@ TEXTS = {
         "T.where(T.arange(V.shape[-1]) == K % V.shape[-1], W, V)",
         "T.where(GT(V, W), V, W * 0.5)", "V * B", "V.masked_fill(B, 0.5)", "F32(K) * 0.1 + V",
         "F64(B).sum() + V", "V.index_add(0, (K % V.shape[0]).reshape(1), W.sum().reshape(1))",
-        "T.zeros_like(V) + 0.5", "V.reshape(-1).scatter(0, (K % 2).reshape(-1), 0.5)", "V.reshape(-1).gather(0, (K % 2).reshape(-1))",
+        "T.zeros_like(V) + 0.5", "V.reshape(-1).scatter(0, (K % 2).reshape(-1), 0.5)",
+        "V.reshape(-1).gather(0, (K % 2).reshape(-1))",
         "(V * V).sum(0)", "T.outer(V, W)", "V.prod()", "F32(V.sum().detach()) * W",
     ),
     "i": (
@@ -97,7 +97,7 @@ class Draw:
 
     def known(self, env: Env, kind: str) -> list[str]:
         """Names of a kind, state among them, the latest last."""
-        both = {**{n: s for n, s in self.world.states.items()}, **env}
+        both = {**self.world.states, **env}
         return [n for n, v in both.items() if kind_of(v) == kind]
 
     def later(self, names: list[str]) -> str:
@@ -204,7 +204,7 @@ class Draw:
                 other = self.later(near)
                 form = self.pick(["{o} * 0.5 + {n}.tanh()", "({o} + {n}).sin()", "{n}.tanh()"])
                 return f"LIKE({form.format(o=own, n=other)}, {own})"
-            names = [n for n in self.known(env, "f")]
+            names = self.known(env, "f")
             other = self.later(names) if names else own
             return f"LIKE(({own} * 0.75 + {other}.sum() * 0.125).tanh(), {own})"
         names = self.known(env, kind)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from support.loop_libraries import KRT, LARGEST, Invalid, Torch, array
 
 import kernelrt as krt
 from kernelrt.runtime import cost
@@ -21,187 +21,20 @@ from kernelrt.runtime import cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["KRT", "Case", "Invalid", "Library", "Torch", "World", "array", "check", "run"]
+    from support.loop_libraries import Library
+
+__all__ = ["Case", "World", "check", "run"]
 
 Case = dict[str, Any]
 Block = list[dict[str, Any]]
 Env = dict[str, Any]
-TURNS = 400
-"""The most turns, of all loops together, that a program may take."""
-LARGEST = 1e4
+Seen = list[list[np.ndarray]]
 APART = {"float32": 2e-4, "float64": 1e-9}
 """How far a comparison has to be from turning out otherwise, of numbers about 1."""
 LOOSE = {"float32": 2e-5, "float64": 1e-11}
 PARALLEL_NS = 1e7
 REFUSED = "has been assigned since"
 """What kernelrt says of a gradient through memory that has other numbers now; torch has a copy."""
-
-
-class Invalid(Exception):  # noqa: N818 - it is no error of anybody
-    """A program that has no meaning, or whose results hang on the last digit."""
-
-
-# ---- libraries
-
-
-class Library:
-    """kernelrt as programs see it."""
-
-    T: Any = krt
-    stacked = staticmethod(lambda rows: krt.stack(rows))
-
-    def names(self) -> Env:
-        """What texts may call beside methods."""
-        return {
-            "T": self.T, "F32": lambda x: self.cast(x, "float32"),
-            "F64": lambda x: self.cast(x, "float64"), "I64": lambda x: self.cast(x, "int64"),
-            "LIKE": lambda x, y: x.to(y.dtype), "GT": lambda a, b: a > b, "ABS": lambda x: x.abs(),
-            "RELU": lambda x: x.relu(), "MAX2": lambda a, b: a.maximum(b),
-            "AMAX": lambda x, d: x.amax(d), "ARGMAX": lambda x: x.argmax(),
-            "FLOOR": lambda x: x.floor(),
-        }  # fmt: skip
-
-    def cast(self, x: Any, dtype: str) -> Any:
-        return x.to(self.type(dtype))
-
-    def type(self, dtype: str) -> Any:
-        return getattr(krt, dtype) if dtype != "bool" else krt.bool
-
-    def tensor(self, value: Any, dtype: str) -> Any:
-        return krt.tensor(np.asarray(value, dtype))
-
-    def zeros(self, shape: Any, dtype: str) -> Any:
-        return krt.zeros(tuple(shape), dtype=self.type(dtype))
-
-    def rand(self, shape: list[int]) -> Any:
-        return krt.rand(*shape)
-
-    def grad(self, loss: Any, leaves: list[Any], *, again: bool = False) -> list[Any]:
-        if not leaves or not loss.requires_grad:
-            return [krt.zeros_like(x) for x in leaves]
-        return list(krt.grad(loss, leaves, create_graph=again))
-
-    def read(self, state: Any) -> Any:
-        return state
-
-    def assign(self, state: Any, value: Any) -> Any:
-        state.assign(value.detach())
-        return state
-
-    def add(self, state: Any, value: Any) -> Any:
-        with krt.no_grad():
-            return state.add_(value.detach())
-
-    def put(self, state: Any, place: Any, value: Any) -> Any:
-        state[place] = value.detach()
-        return state
-
-    def step(self, opt: Any, loss: Any) -> None:
-        opt.zero_grad()
-        loss.backward()
-        opt.step()
-
-
-KRT = Library()
-
-
-class Torch(Library):
-    """torch, with float32 as it is or widened; it notes what is close to turning out otherwise."""
-
-    T = torch
-    stacked = staticmethod(lambda rows: torch.stack(rows))
-
-    def __init__(self, *, wide: bool) -> None:
-        self.wide = wide
-        self.near = np.inf
-        self.top = 1.0
-        self.turns = 0
-
-    def names(self) -> Env:
-        return {**super().names(), "GT": self._greater, "ABS": lambda x: self._off(x).abs(),
-                "RELU": lambda x: self._off(x).relu(), "MAX2": self._maximum, "AMAX": self._amax,
-                "ARGMAX": self._argmax, "FLOOR": self._floor}  # fmt: skip
-
-    def type(self, dtype: str) -> Any:
-        return getattr(torch, "float64" if self.wide and dtype == "float32" else dtype)
-
-    def tensor(self, value: Any, dtype: str) -> Any:
-        return torch.tensor(np.asarray(value)).to(self.type(dtype))
-
-    def zeros(self, shape: Any, dtype: str) -> Any:
-        return torch.zeros(tuple(shape), dtype=self.type(dtype))
-
-    def rand(self, shape: list[int]) -> Any:
-        return torch.tensor(krt.rand(*shape).numpy()).to(self.type("float32"))
-
-    def grad(self, loss: Any, leaves: list[Any], *, again: bool = False) -> list[Any]:
-        if not leaves or not loss.requires_grad:
-            return [torch.zeros_like(x) for x in leaves]
-        found = torch.autograd.grad(
-            loss, leaves, create_graph=again, retain_graph=True, allow_unused=True
-        )
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
-
-    def read(self, state: Any) -> Any:
-        return state.clone()
-
-    def assign(self, state: Any, value: Any) -> Any:
-        with torch.no_grad():
-            return state.copy_(value.detach())
-
-    def add(self, state: Any, value: Any) -> Any:
-        with torch.no_grad():
-            return state.add_(value.detach())
-
-    # What turns out one way or another.
-
-    def _off(self, x: Any, y: Any = 0) -> Any:
-        apart = np.abs(np.asarray((x - y).detach(), np.float64))
-        self.near = min(self.near, apart[apart > 0].min(initial=np.inf))
-        return x
-
-    def _greater(self, a: Any, b: Any) -> Any:
-        if a.dtype.is_floating_point:
-            self._off(a, b)
-        return a > b
-
-    def _maximum(self, a: Any, b: Any) -> Any:
-        self._off(a, b)
-        return a.maximum(b)
-
-    def _amax(self, x: Any, d: int) -> Any:
-        found = x.amax(d, keepdim=True)
-        self._off(x, found)
-        return found.squeeze(d)
-
-    def _argmax(self, x: Any) -> Any:
-        found = x.max()
-        if int((x == found).sum()) > 1:
-            raise Invalid("which one is the greatest is not said")
-        self._off(x, found)
-        return x.argmax()
-
-    def _floor(self, x: Any) -> Any:
-        self._off(x, x.detach().round())
-        return x.floor()
-
-    def look(self, value: Any) -> None:
-        """Refuse what is not finite, or large."""
-        if value.dtype.is_floating_point and value.numel():
-            top = float(value.detach().abs().max())
-            if not top < LARGEST:
-                raise Invalid(f"values up to {top}")
-            self.top = max(self.top, top)
-
-    def turn(self) -> None:
-        self.turns += 1
-        if self.turns > TURNS:
-            raise Invalid("too many turns")
-
-
-def array(value: Any) -> np.ndarray:
-    """The numbers of a tensor, owned."""
-    return np.array(value.detach().numpy())
 
 
 # ---- running
@@ -438,7 +271,7 @@ def _loss(lib: Library, results: list[Any]) -> Any:
     return total
 
 
-def _calls(case: Case, world: World, jitted: bool) -> list[list[np.ndarray]]:
+def _calls(case: Case, world: World, jitted: bool) -> Seen:
     """What can be seen of each call: results, gradients, state, and where random numbers are."""
     lib = world.lib
     krt.manual_seed(case["seed"])
@@ -458,6 +291,7 @@ def _calls(case: Case, world: World, jitted: bool) -> list[list[np.ndarray]]:
         if not case["grad"]:
             return results(env), []
         if not leaf:
+
             def loss(*leaves: Any) -> Any:
                 out = results({**env, **dict(zip(floats, leaves, strict=True))})
                 return _loss(lib, out), out
@@ -511,13 +345,13 @@ def _parallel() -> Iterator[None]:
         cost.launch_ns = before
 
 
-def _way(case: Case, way: str) -> list[list[np.ndarray]]:
+def _way(case: Case, way: str) -> Seen:
     world = World(KRT, loops="written" not in way)
     with _parallel() if "threads" in way else krt.num_threads(1):
         return _calls(case, world, "jit" in way)
 
 
-def check(case: Case) -> tuple[list[list[np.ndarray]], list[list[float]]]:
+def check(case: Case) -> tuple[Seen, list[list[float]]]:
     """What torch makes of a program, and by how much each value may differ.
 
     Raises
@@ -564,39 +398,42 @@ def run(case: Case) -> str | None:
         truth, bounds = check(case)
     except Invalid:
         return None
-    n_results = len(case["results"])
-    bits: dict[str, list[list[np.ndarray]]] = {}
+    bits: dict[str, Seen] = {}
     for way in case["ways"]:
         try:
-            found = _way(case, way)
-        except krt.GradientError as error:
-            if REFUSED in str(error) and any(opt for *_, opt in case["states"]):
+            found = bits[way] = _way(case, way)
+        except Exception as error:
+            refused = isinstance(error, krt.GradientError) and REFUSED in str(error)
+            if refused and any(opt for *_, opt in case["states"]):
                 continue
             error.add_note(f"way: {way}")
             raise
-        except Exception as error:
-            error.add_note(f"way: {way}")
-            raise
+        names = [f"result {name}" for name in case["results"]]
         for call, (ours, theirs, loose) in enumerate(zip(found, truth, bounds, strict=True)):
             for k, (a, b, bound) in enumerate(zip(ours, theirs, loose, strict=True)):
-                where = f"{way}, call {call}, " + (
-                    f"result {case['results'][k]}" if k < n_results else f"value {k} of {len(ours)}"
-                )
-                if a.shape != b.shape or (a.dtype.kind != b.dtype.kind):
-                    return f"shape: {where}: {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
-                if a.dtype.kind != "f" and (a != b).any():
-                    return f"values: {where}: {a.tolist()}, expected {b.tolist()}"
-                if a.dtype.kind == "f" and a.size:
-                    with np.errstate(invalid="ignore"):
-                        off = np.abs(a.astype(np.float64) - b)
-                    if not (off <= bound).all():
-                        return (f"values: {where}: {a.tolist()}, expected {b.tolist()}, off by "
-                                f"{np.nanmax(off)}, bound {bound}")  # fmt: skip
-        bits[way] = found
+                why = _apart(a, b, bound)
+                if why is not None:
+                    what = names[k] if k < len(names) else f"value {k} of {len(ours)}"
+                    kind, _, rest = why.partition(": ")
+                    return f"{kind}: {way}, call {call}, {what}: {rest}"
         other = bits.get(way.removeprefix("threads").strip() or "loops")
         if "threads" in way and other is not None:
             for mine, yours in zip(found, other, strict=True):
                 for k, (a, b) in enumerate(zip(mine, yours, strict=True)):
                     if a.tobytes() != b.tobytes():
-                        return f"bits: {way}, value {k}: {a.tolist()} and {b.tolist()} on one thread"
+                        told = f"{a.tolist()} and {b.tolist()} on one thread"
+                        return f"bits: {way}, value {k}: {told}"
     return None
+
+
+def _apart(a: np.ndarray, b: np.ndarray, bound: float) -> str | None:
+    """How a value differs from the truth."""
+    told = f"{a.tolist()}, expected {b.tolist()}"
+    if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
+        return f"shape: {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"
+    if a.dtype.kind != "f":
+        return f"values: {told}" if (a != b).any() else None
+    if np.isnan(a).any():
+        return f"values: {told}"
+    off = float(np.abs(a.astype(np.float64) - b).max(initial=0))
+    return None if off <= bound else f"values: {told}, off by {off}, bound {bound}"

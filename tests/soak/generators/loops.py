@@ -18,7 +18,6 @@ Line = dict[str, Any]
 SECONDS = 90
 SHARE = 1.5
 SIMPLE = {"reverse": False, "checkpoint": False, "nest": "tuple", "hand": True}
-TARGETS = ("to", "rows", "ys")
 
 
 def generate(rng: np.random.Generator) -> Case:
@@ -52,6 +51,11 @@ def shrink(case: Case) -> Iterator[Case]:
     for name in [made] if isinstance(made, str) else [*made, *last[0].get("rows", [])]:
         if case["results"] != [name]:
             yield {**case, "results": [name]}
+    yield from smaller_data(case)
+
+
+def smaller_data(case: Case) -> Iterator[Case]:
+    """Fewer and smaller inputs and states."""
     for key in ("inputs", "states"):
         for k, (name, shape, dtype, *rest) in enumerate(case[key]):
             others = case[key][:k], case[key][k + 1 :]
@@ -100,43 +104,49 @@ def lines(line: Line) -> Iterator[list[Line]]:
     for key, simple in SIMPLE.items():
         if key in line and line[key] != simple:
             yield [{**line, key: simple}]
+    yield from with_less_in_and_out(line)
+    if "body" in line:
+        for body in blocks(line["body"]):
+            yield [{**line, "body": body}]
+    if "branches" in line:
+        for less in choices(line):
+            yield [less]
+
+
+def with_less_in_and_out(line: Line) -> Iterator[list[Line]]:
+    """A loop or a choice that is given less, carries less, or gives less."""
     for key in ("carry", "xs", "args"):
         for k in range(len(line.get(key, ()))):
-            less = {**line, key: line[key][:k] + line[key][k + 1 :]}
             inner, outer = line[key][k]
-            put = {**less, **as_read(less, inner, outer)}
-            if key == "carry":
-                put["next"] = line["next"][:k] + line["next"][k + 1 :]
-                gone = {"do": "let", "to": line["to"][k], "text": outer}
-                put["to"] = line["to"][:k] + line["to"][k + 1 :]
-                if put["carry"]:
-                    yield [put, gone]
-            elif key == "args" or put["xs"] or put["length"] is not None:
+            put = as_read({**line, key: without(line[key], k)}, inner, outer)
+            if key == "carry" and put["carry"]:
+                put |= {name: without(line[name], k) for name in ("next", "to")}
+                yield [put, {"do": "let", "to": line["to"][k], "text": outer}]
+            elif key == "args" or (key == "xs" and (put["xs"] or put["length"] is not None)):
                 yield [put]
     for k in range(len(line.get("rows", ()))):
-        yield [{**line, **{key: line[key][:k] + line[key][k + 1 :]
-                           for key in ("rows", "ys", "shapes")}}]  # fmt: skip
+        yield [{**line, **{key: without(line[key], k) for key in ("rows", "ys", "shapes")}}]
     for k, text in enumerate(line.get("next", ())):
         own = line["carry"][k][0]
         if text != own:
             yield [{**line, "next": [*line["next"][:k], own, *line["next"][k + 1 :]]}]
-    if "body" in line:
-        for body in blocks(line["body"]):
-            yield [{**line, "body": body}]
-    parts = line.get("branches", [])
+
+
+def choices(line: Line) -> Iterator[Line]:
+    """A choice of fewer or smaller branches, or of fewer results."""
+    parts = line["branches"]
     for k, part in enumerate(parts):
         if line["by"] == "int" and len(parts) > 1:
-            yield [{**line, "branches": parts[:k] + parts[k + 1 :]}]
+            yield {**line, "branches": without(parts, k)}
         for body in blocks(part["body"]):
-            yield [{**line, "branches": [*parts[:k], {**part, "body": body}, *parts[k + 1 :]]}]
-    if parts and len(line["to"]) > 1:
-        for k in range(len(line["to"])):
-            def less_of(names: list[str], k: int = k) -> list[str]:
-                return names[:k] + names[k + 1 :]
+            yield {**line, "branches": [*parts[:k], {**part, "body": body}, *parts[k + 1 :]]}
+    for k in range(len(line["to"]) if len(line["to"]) > 1 else 0):
+        fewer = [{**part, "gives": without(part["gives"], k)} for part in parts]
+        yield {**line, "to": without(line["to"], k), "branches": fewer}
 
-            yield [{**line, "to": less_of(line["to"]), "branches": [
-                {**part, "gives": less_of(part["gives"])} for part in parts
-            ]}]  # fmt: skip
+
+def without(items: list[Any], k: int) -> list[Any]:
+    return items[:k] + items[k + 1 :]
 
 
 def as_read(line: Line, inner: str, outer: str) -> Line:
