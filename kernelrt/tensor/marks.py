@@ -302,8 +302,14 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
 
     Computed values are read from their buffers; what is made of nothing becomes a constant.
     """
+    return _stripped(tuple(roots), {})
+
+
+def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -> list[UOp]:
+    """:func:`strip`, once for all values of a loop: of nested ones each would do so for each."""
+    if roots in known:
+        return known[roots]
     done: dict[UOp, UOp] = {}
-    roots = list(roots)
     for node in toposort(roots, stop=is_kept):
         if is_kept(node):
             done[node] = node.arg.storage
@@ -315,9 +321,10 @@ def strip(roots: Iterable[UOp]) -> list[UOp]:
             src = tuple(done[s] for s in node.src)
             new = node if src == node.src else node.replace(src=src)
             if node.op is Op.REGION:
-                new = new.replace(arg=new.arg.mapped(strip))
+                new = new.replace(arg=new.arg.mapped(lambda graphs: _stripped(graphs, known)))
             done[node] = _without_nothing(new) if new.op in _CONSUMERS else new
-    return [done[root] for root in roots]
+    known[roots] = found = [done[root] for root in roots]
+    return found
 
 
 _CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW})
