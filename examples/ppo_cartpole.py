@@ -131,7 +131,7 @@ class Agents:
         return ended
 
 
-def main(seeds: int = 1, updates: int = 100, plot: str | None = None) -> float:
+def main(seeds: int = 1, updates: int = 100, file: str | None = None) -> float:
     krt.manual_seed(0)
     agents = Agents(seeds)
     recent = [np.zeros(0, np.int32)] * seeds
@@ -164,8 +164,8 @@ def main(seeds: int = 1, updates: int = 100, plot: str | None = None) -> float:
         taken = float(np.median(np.diff(marks)[1:]))
         print(f"{taken * 1e3:.1f} ms an update, {seeds * BATCH / taken:,.0f} steps a second, "
               "learning included")  # fmt: skip
-    if plot is not None:
-        show(np.array(curve), plot)
+    if file is not None:
+        show(np.array(curve), file)
     return float(np.median(np.max(curve, 0)))
 
 
@@ -187,5 +187,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=1, help="how many agents")
     parser.add_argument("--updates", type=int, default=100, help="the most updates")
-    parser.add_argument("--plot", help="a file for the curve; needs matplotlib")
+    parser.add_argument("--plot", dest="file", help="a file for the curve; needs matplotlib")
     main(**vars(parser.parse_args()))

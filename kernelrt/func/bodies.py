@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import UOp
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "leaves_of", "mode", "node_of", "plain_tree",
-           "rebuilt", "refuse_changes", "told", "turn_of"]  # fmt: skip
+__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "leaves_of", "mode", "node_of",
+           "plain_tree", "rebuilt", "refuse_changes", "told", "turn_of"]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -257,6 +257,17 @@ def refuse_changes(name: str, made: Traced) -> None:
 # ---- what is carried
 
 
+def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
+    """The nodes of state as it is before a body assigns to it.
+
+    Gradients compute what the body does again, from that. Without a trace the memory of state is
+    written when the body has run, so it is copied where gradients may come, as through any of
+    the nodes that are `known`.
+    """
+    copied = state.local.trace is None and any(map(has_history, known))
+    return [node_of(t.detach().clone().realize()) if copied else node_of(t) for t in tensors]
+
+
 class Carry:
     """What a loop carries from turn to turn: nested tensors, and state that its body assigns to."""
 
@@ -286,19 +297,13 @@ class Carry:
     def triples(
         self, made: Traced, others: Sequence[UOp] = ()
     ) -> list[tuple[Slot, UOp, UOp]]:
-        """Slots, first values, and what a turn makes of them.
-
-        Gradients compute turns again, from what state was before. Without a trace its memory is
-        written when the loop has run, so it is copied where gradients may come, as through any of
-        the `others` that the loop is given.
-        """
+        """Slots, first values, and what a turn makes of them. It is given the `others`, too."""
         count = len(self.slots)
         own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
         new = {id(t): node for t, node in made.states}
         known = (*self.first, *made.nodes, *others)
-        copied = state.local.trace is None and any(map(has_history, known))
-        for t, s in self.state:
-            first = node_of(t.detach().clone().realize()) if copied else node_of(t)
+        firsts = first_values([t for t, _ in self.state], known)
+        for (t, s), first in zip(self.state, firsts, strict=True):
             own.append((s, first, new.get(id(t), s.node)))
         return own
 

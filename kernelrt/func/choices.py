@@ -13,6 +13,7 @@ from kernelrt.func.bodies import (
     Body,
     Carry,
     check_carry,
+    first_values,
     leaves_of,
     mode,
     node_of,
@@ -24,6 +25,7 @@ from kernelrt.ir import Op
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,12 +147,16 @@ def _choose(
         graphs.append(graph)
     assert carry is not None
     changed: dict[int, Tensor] = {id(t): t for g in graphs for t, _ in g.states}
+    tensors = list(changed.values())
+    with state.no_grad():
+        now = [node_of(t) for t in tensors]
+    firsts = first_values(tensors, [*carry.first, *(n for g in graphs for n in g.nodes)])
+    before = dict(zip(now, firsts, strict=True))
     values = []
     for graph in graphs:
         new = {id(t): node for t, node in graph.states}
-        with state.no_grad():
-            rest = [new[i] if i in new else node_of(t) for i, t in changed.items()]
-        values.append([*graph.nodes, *rest])
+        rest = [new.get(id(t), node) for t, node in zip(tensors, now, strict=True)]
+        values.append(rewritten([*graph.nodes, *rest], before))
     if which.op is Op.CONST:
         which = build.reshape(which, ())
     pairs = list(zip(carry.slots, carry.first, strict=True))
@@ -159,7 +165,7 @@ def _choose(
     if changed:
         with state.no_grad():
             fresh = [Tensor._of(node) for node in found[count:]]
-            assign_all(list(zip(changed.values(), fresh, strict=True)))
+            assign_all(list(zip(tensors, fresh, strict=True)))
     return rebuilt(trees[0], [Tensor._of(node) for node in found[:count]])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ GOALS = {
     "ppo_cartpole": lambda reward: reward >= 475,
     "serve_dynamic_batch": lambda plans: plans == 1,
     "call_environment": lambda gain: gain > 3,
+    "online_stream": lambda share: share < 0.01,
+    "char_lstm": lambda known: known > 0.9,
+    "evolution_strategies": lambda steps: steps > 400,
+    "ensemble": lambda accuracy: accuracy > 0.97,
+    "dqn_cartpole": lambda steps: steps > 300,
 }
 
 
@@ -34,14 +40,25 @@ def load(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", GOALS)
-def test_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert GOALS[name](load(name).main())
+def test_example(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = load(name)
+    shown: list[None] = []
+    plots = "plot" in inspect.signature(module.main).parameters
+    if plots and importlib.util.find_spec("matplotlib"):
+        monkeypatch.setenv("MPLBACKEND", "Agg")
+        monkeypatch.setattr("matplotlib.pyplot.show", lambda: shown.append(None))
+        assert GOALS[name](module.main(plot=True))
+        assert shown
+    else:
+        assert GOALS[name](module.main())
     assert capsys.readouterr().out
 
 
 def test_agents_of_several_seeds_learn_at_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    reward = load("ppo_cartpole").main(seeds=3, updates=12, plot=str(tmp_path / "curve.png"))
+    reward = load("ppo_cartpole").main(seeds=3, updates=12, file=str(tmp_path / "curve.png"))
     assert reward > 100  # poles that are pushed at random stand for 22 steps
     assert (tmp_path / "curve.png").stat().st_size > 1000
 

@@ -475,6 +475,25 @@ def test_gradients_pass_bodies_that_assign(draws):
     assert draws or s.item() == 6
 
 
+@pytest.mark.parametrize("take", [False, True])
+def test_gradients_pass_branches_that_draw(take):
+    def drawing(x):
+        return x * 3 + krt.rand(()) * 0
+
+    x = krt.tensor(2.0, requires_grad=True)
+    y = krt.cond(krt.tensor(take), drawing, lambda x: x, x)
+    assert krt.grad(y, [x])[0].item() == (3 if take else 1)
+    s = krt.tensor(5.0)
+
+    def changing(x):
+        s.mul_(2)
+        return x * s
+
+    y = krt.cond(krt.tensor(take), changing, lambda x: x, x)
+    assert krt.grad(y, [x])[0].item() == (10 if take else 1)
+    assert s.item() == (10 if take else 5)
+
+
 def test_gradients_of_what_was_overwritten_are_refused():
     s = krt.tensor([3.0, 4.0])
 

@@ -20,7 +20,17 @@ from tests.soak.hunt import Hunt, minimize  # noqa: E402
 from tests.soak.processes import DiedError, Worker  # noqa: E402
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
-NEED_TORCH = {"calls", "compiling", "eager", "large", "ops", "programs", "stateful", "training"}
+NEED_TORCH = {
+    "calls",
+    "compiling",
+    "eager",
+    "large",
+    "loops",
+    "ops",
+    "programs",
+    "stateful",
+    "training",
+}
 
 
 def generator(name):

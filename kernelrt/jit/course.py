@@ -1,0 +1,340 @@
+"""The work of `over`: batches of rows, plans for them, and the steps between two callbacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kernelrt._steps import Course, find, hand_out, order_of
+from kernelrt.data.rows import fresh_seed, seed_of, size_option
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import (
+    DTypeError,
+    IndexBoundsError,
+    JitError,
+    KernelrtError,
+    LinAlgError,
+    ShapeError,
+)
+from kernelrt.ir.shape import format_shape
+from kernelrt.jit.signature import flatten, flatten_arguments, normalize
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import flag, integer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt._replay import Replay
+    from kernelrt.jit.epochs import Epochs
+    from kernelrt.jit.signature import Template
+    from kernelrt.jit.variants import Variant
+
+__all__ = ["run_epochs"]
+
+MOST_PLACES: Final = 1 << 18
+"""Numbers of rows in orders that are made at once, unless one epoch has more."""
+MOST_ATTEMPTS: Final = 64
+"""Plans of which a step finds, one after the other, that they fit no more when they are to run."""
+_CONTAINERS: Final = (list, tuple, dict)
+
+
+def run_epochs(
+    function: Epochs[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    const: Mapping[str, Any], *, batch_size: object, shuffle: object, epochs: object,
+    first_epoch: object, seed: object, drop_last: object, every: object, callback: Any,
+) -> Any:  # fmt: skip
+    """Do what `over` says of itself."""
+    size = size_option(batch_size, "batch_size")
+    epochs = integer(epochs, "epochs", 0)
+    first_epoch = integer(first_epoch, "first_epoch", 0)
+    seed = seed_of(seed)
+    calls = _Calls(every, callback)
+    run = _Run(function, args, kwargs, const)
+    shuffled = flag(shuffle, "shuffle")
+    parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
+    if shuffled and seed is None and epochs:
+        seed = fresh_seed()
+    course = run.begin(epochs * sum(part.steps for part in parts), size, parts)
+    calls.begin(sum(part.steps for part in parts))
+    end = first_epoch + epochs
+    together = _together(parts) if shuffled else 1
+    for epoch in range(first_epoch, end, together):
+        here = range(epoch, min(epoch + together, end))
+        if shuffled and seed is not None:
+            course.follow(_orders(run.rows, seed, here, parts))
+        for part in parts:
+            left = part.steps * len(here)
+            first = part.first
+            while left:
+                count = calls.until_next(course.done, left)
+                run.stretch(part.size, first, count)
+                left -= count
+                first += count * part.size
+                if calls.due(course.done):
+                    if calls.call(course.done, run.results(apart=False)):
+                        return run.results(apart=True)
+                    run.look()
+    return run.results(apart=True)
+
+
+class _Part(NamedTuple):
+    """Batches of one size: that, where the first of them begins, and how many there are."""
+
+    size: int
+    first: int
+    steps: int
+
+
+def _together(parts: tuple[_Part, ...]) -> int:
+    """How many epochs to have the orders of at once: those of one size of batches are one run."""
+    if len(parts) != 1:
+        return 1
+    return max(1, MOST_PLACES // (parts[0].size * parts[0].steps))
+
+
+def _orders(
+    rows: int, seed: int, epochs: range, parts: tuple[_Part, ...]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The orders of some epochs one after the other, without what is left out at their ends."""
+    if len(epochs) == 1:
+        return order_of(rows, seed, epochs[0])
+    used = sum(part.size * part.steps for part in parts)
+    return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])
+
+
+class _Calls:
+    """When the callback is called."""
+
+    def __init__(self, every: object, callback: Any) -> None:
+        if callback is not None and not callable(callback):
+            raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
+        if every is not None and callback is None:
+            raise DTypeError("every: says when to call a callback, and there is none")
+        self._callback = callback
+        self._every = None if every is None else size_option(every, "every")
+        self._next = 0
+
+    def begin(self, steps: int) -> None:
+        """Say how many steps an epoch has."""
+        self._every = self._every or max(steps, 1)
+        self._next = self._every
+
+    def until_next(self, done: int, most: int) -> int:
+        """How many of `most` steps to run before the next call."""
+        return most if self._callback is None else min(most, self._next - done)
+
+    def due(self, done: int) -> bool:
+        """Whether to call it now."""
+        return self._callback is not None and done == self._next
+
+    def call(self, done: int, results: object) -> bool:
+        """Call it; whether to stop."""
+        assert self._every
+        self._next += self._every
+        return bool(self._callback(done, results))
+
+
+class _Run:
+    """One call: its arguments, and the replays that it has found for them."""
+
+    def __init__(
+        self, function: Epochs[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        const: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self._function = function
+        self._what = f"{function._name}.over()"
+        twice = [name for name in const if name in kwargs]
+        if twice:
+            raise TypeError(f"{self._what}: {twice[0]} is given as an argument and in const")
+        if kwargs or const:
+            args, kwargs = function._parameters.positional(
+                function._name, args, {**kwargs, **const}
+            )
+        self._positional, self._keywords = len(args), tuple(kwargs)
+        self._names = [*function._parameters.names(len(args)), *kwargs]
+        self._given = [*args, *kwargs.values()]
+        self._template: Template | None = None
+        if any(isinstance(value, _CONTAINERS) for value in self._given):
+            self._template, named = flatten_arguments(
+                list(zip(self._names, self._given, strict=True))
+            )
+            self._names = [name for name, _ in named]
+            self._given = [leaf for _, leaf in named]
+        self._direct = self._template is None and not kwargs
+        self._whole = {i for i, name in enumerate(self._names) if _belongs(name, const)}
+        self._course: Course | None = None
+        self._replays: dict[int, Replay] = {}
+        self._form: Replay | None = None
+        self.rows = -1
+        self.look()
+
+    def look(self) -> None:
+        """Find the arguments where they are now."""
+        self._leaves = [
+            normalize(name, leaf) for name, leaf in zip(self._names, self._given, strict=True)
+        ]
+        self._rows = [
+            leaf if i not in self._whole and _has_rows(leaf) else None
+            for i, leaf in enumerate(self._leaves)
+        ]
+        self._count()
+        self._batches: dict[int, tuple[Any, ...]] = {}
+        if self._course is not None:
+            self._course.read(self._rows, self.rows)
+
+    def _count(self) -> None:
+        rows, first = self.rows, "before"
+        for name, leaf in zip(self._names, self._rows, strict=True):
+            if leaf is None:
+                continue
+            if rows < 0:
+                rows, first = int(leaf.shape[0]), f"in {name}"
+            elif leaf.shape[0] != rows:
+                raise ShapeError(
+                    f"{name}: expected {rows} rows, as {first}, not shape "
+                    f"{format_shape(leaf.shape)}; what each step gets whole is passed by name, as "
+                    f"const={{{name!r}: ...}}"
+                )
+        if rows < 0:
+            raise ShapeError(
+                f"{self._what}: none of the arguments has rows; expected at least one array with "
+                "samples along its first axis"
+            )
+        self.rows = rows
+
+    def parts(self, size: int, *, drop_last: bool) -> tuple[_Part, ...]:
+        """The batches of an epoch."""
+        count, rest = divmod(self.rows, size)
+        parts = [_Part(size, 0, count)] if count else []
+        if rest and not drop_last:
+            parts.append(_Part(rest, count * size, 1))
+        return tuple(parts)
+
+    def begin(self, steps: int, size: int, parts: tuple[_Part, ...]) -> Course:
+        """Have plans for batches of all sizes, and room for what they give, before any runs."""
+        course = Course(steps)
+        course.read(self._rows, self.rows)
+        self._course = course
+        for rows in [part.size for part in parts] or [size]:
+            self._find(rows, known=True)
+        return course
+
+    def results(self, *, apart: bool) -> Any:
+        """What the function returns, for the steps that were run."""
+        assert self._course is not None
+        assert self._form is not None
+        return hand_out(self._form, self._course.so_far(self._form, apart))
+
+    def stretch(self, rows: int, first: int, count: int) -> None:
+        """Run so many steps of `rows` rows each."""
+        course = self._course
+        assert course is not None
+        attempts = 0
+        while count:
+            variant = None
+            replay = self._replays.get(rows)
+            if replay is None:
+                variant, replay = self._find(rows)
+            try:
+                ran = course.run(replay, self._batch(rows), first, rows, count)
+            except KernelrtError as error:
+                _tell(error, course.done)
+                raise
+            count -= ran
+            first += ran * rows
+            if not count:
+                return
+            # Something is not as it was: a tensor lies elsewhere, or a plan has ceased to fit.
+            attempts = 0 if ran else attempts + 1
+            if attempts > MOST_ATTEMPTS:
+                raise JitError(
+                    f"{self._what}: what it reads was changed after each of {MOST_ATTEMPTS} "
+                    "traces, before the plan could run; let no other thread change it meanwhile"
+                )
+            if not ran and variant is not None and variant.fits():
+                self._function._drop(variant)
+            self._replays.pop(rows, None)
+            self.look()
+
+    def _batch(self, rows: int) -> tuple[Any, ...]:
+        """The leaves, with arrays of the size of a batch in the places of all rows."""
+        found = self._batches.get(rows)
+        if found is None:
+            found = self._batches[rows] = tuple(
+                leaf if all_rows is None else _batch_of(all_rows, rows)
+                for leaf, all_rows in zip(self._leaves, self._rows, strict=True)
+            )
+        return found
+
+    def _find(self, rows: int, *, known: bool = False) -> tuple[Variant | None, Replay]:
+        """Give what runs batches of so many rows, traced if need be; `known` makes that quick."""
+        leaves = self._batch(rows)
+        variant = None
+        replay = find(self._function._replays, leaves) if known and self._direct else None
+        if replay is None:
+            values = leaves if self._template is None else self._template.fill(leaves)
+            by_name = dict(zip(self._keywords, values[self._positional :], strict=True))
+            variant, _, replay = self._function._variant_for(values[: self._positional], by_name)
+        self._check(replay, rows)
+        if not known or variant is None or not variant.traced.watch.once:
+            self._replays[rows] = replay
+        return variant, replay
+
+    def _check(self, replay: Replay, rows: int) -> None:
+        """Raise where the results of a plan are not like those of the first."""
+        assert self._course is not None
+        if self._form is None:
+            self._form = replay
+            self._course.begin(replay)
+        if replay is self._form:
+            return
+        marks = [range(i) for i in range(len(self._course.results or ()))]  # no containers
+        same = self._course.fits(replay)
+        if same:
+            first, other = (
+                flatten(hand_out(r, tuple(marks)), "result") for r in (self._form, replay)
+            )
+            same = first[0] == other[0] and all(
+                type(a) is type(b) and a == b
+                for (_, a), (_, b) in zip(first[1], other[1], strict=True)
+            )
+        if not same:
+            raise ShapeError(
+                f"{self._what}: a step with {rows} rows gives results of other shapes, types or "
+                "numbers than the first, which cannot be stacked; pass drop_last=True, or return "
+                "what does not depend on the number of rows"
+            )
+
+
+def _belongs(leaf: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether a leaf of this name is in one of the arguments."""
+    return any(
+        leaf.startswith(name) and leaf[len(name) : len(name) + 1] in ("", "[", ".")
+        for name in arguments
+    )
+
+
+def _has_rows(leaf: object) -> bool:
+    if isinstance(leaf, Tensor):
+        return len(leaf.dims) > 0
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0
+
+
+def _batch_of(leaf: Any, rows: int) -> Any:
+    """An array of the shape and the history of so many rows; its elements do not matter."""
+    shape = (rows, *leaf.shape[1:])
+    if isinstance(leaf, np.ndarray):
+        return np.empty(shape, leaf.dtype)
+    if leaf._lineage and rows <= leaf.shape[0]:
+        return leaf[:rows].realize()
+    size = int(np.prod(shape, dtype=object))
+    return Tensor._over(Buffer(size, leaf.dtype), shape)
+
+
+def _tell(error: KernelrtError, step: int) -> None:
+    """Have an error say in which step it came up."""
+    if error.args:
+        error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
+    if isinstance(error, IndexBoundsError | LinAlgError):
+        error.step = step
