@@ -170,7 +170,7 @@ def torch_side(*, arrays: bool = False) -> Callable[[float], list[NDArray[Any]]]
     def rollout() -> None:
         for t in range(p.STEPS):
             states[t] = torch.from_numpy(envs.seen)
-            policy = torch.distributions.Categorical(logits=actor(states[t]))
+            policy: Any = torch.distributions.Categorical(logits=actor(states[t]))
             actions[t] = policy.sample()
             chosen[t] = policy.log_prob(actions[t])
             values[t] = critic(states[t]).squeeze(-1)
@@ -189,7 +189,7 @@ def torch_side(*, arrays: bool = False) -> Callable[[float], list[NDArray[Any]]]
         for _ in range(p.EPOCHS):
             for places in torch.randperm(p.BATCH).chunk(p.MINIBATCHES):
                 state, action, before, advantage, target = (row[places] for row in rows)
-                policy = torch.distributions.Categorical(logits=actor(state))
+                policy: Any = torch.distributions.Categorical(logits=actor(state))
                 ratio = (policy.log_prob(action) - before).exp()
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
                 gain = torch.min(
