@@ -36,8 +36,8 @@ def test_example(
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     shown: list[None] = []
-    plots = "plot" in inspect.signature(module.main).parameters
-    if plots and importlib.util.find_spec("matplotlib"):
+    plot = inspect.signature(module.main).parameters.get("plot")
+    if plot is not None and plot.default is False and importlib.util.find_spec("matplotlib"):
         monkeypatch.setenv("MPLBACKEND", "Agg")
         monkeypatch.setattr("matplotlib.pyplot.show", lambda: shown.append(None))
         assert GOALS[name](module.main(plot=True))
