@@ -286,7 +286,8 @@ def test_rows_written_to_a_buffer_in_place():
         want[place] = value
         sums.append(want.sum())
     assert (buffer.numpy() == want).all()
-    np.testing.assert_allclose(np.stack([before.numpy(), after.numpy()], 1).ravel(), sums, atol=1e-4)
+    found = np.stack([before.numpy(), after.numpy()], 1).ravel()
+    np.testing.assert_allclose(found, sums, atol=1e-4)
     np.testing.assert_allclose(total.item(), values[:, 0].sum(), atol=1e-4)
     (body,) = run.plan(krt.tensor(places), krt.tensor(values)).bodies
     copied = [op for op in body.prepared_ops if isinstance(op, PreparedCopy)]
