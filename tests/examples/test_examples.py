@@ -45,8 +45,8 @@ def test_example(
 ) -> None:
     module = load(name)
     shown: list[None] = []
-    plots = "plot" in inspect.signature(module.main).parameters
-    if plots and importlib.util.find_spec("matplotlib"):
+    plot = inspect.signature(module.main).parameters.get("plot")
+    if plot is not None and plot.default is False and importlib.util.find_spec("matplotlib"):
         monkeypatch.setenv("MPLBACKEND", "Agg")
         monkeypatch.setattr("matplotlib.pyplot.show", lambda: shown.append(None))
         assert GOALS[name](module.main(plot=True))
