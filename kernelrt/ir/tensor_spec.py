@@ -75,8 +75,8 @@ def _index_shapes_agree(u: UOp) -> str | None:
 
 
 def _scatter_values(u: UOp) -> str | None:
-    if u.arg not in REDUCERS:
-        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN"
+    if u.arg is not None and u.arg not in REDUCERS:
+        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN, or None"
     if u.src[1].dtype is u.dtype:
         return None
     return f"takes {u.src[1].dtype.name} into {u.dtype.name}; types must be equal"

@@ -212,7 +212,9 @@ class _Settling:
         if any(self._meet(buffer, commit.target) for buffer in draft.loads):
             return False
         # What takes the place of an update at a wrong index is zero, which only sums do not see.
-        if any(store.arg is not Op.ADD for store in draft.stores):
+        # What is put at a wrong index matters to what outlives the run alone.
+        seen = draft.fails and is_lasting(commit.target)
+        if any(s.arg is not Op.ADD and (seen or s.arg is not None) for s in draft.stores):
             return False
         start = self._draft(base)
         if not isinstance(start, KernelDraft) or commit.source in self._taken:

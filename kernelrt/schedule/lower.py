@@ -141,6 +141,8 @@ class _Lowering:
         value = self._value(value, here)
         if not frozenset().union(*map(self._checks, index)) <= self._checks(at):
             value = self._guarded(value, index)
+        if root.arg is None:
+            return UOp(Op.STORE, root.dtype, (self._places[root], at, value))
         # Every update counts, also those along loops that nothing varies with.
         loops = self._group.loops
         return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), root.arg)

@@ -237,6 +237,11 @@ def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
     return scatter(Op.ADD, base, values, *places)
 
 
+def put(base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` with `values` at `places`, of which no two are equal."""
+    return UOp(Op.SCATTER, base.dtype, (base, values, *places))
+
+
 def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
     """`base` updated by `reducer` with `values` at `places`, in row-major order of these."""
     inexact = reducer in (Op.ADD, Op.MUL)

@@ -16,6 +16,7 @@ from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
     is_array,
     is_number,
+    is_one,
     is_run,
     limit,
     mask_rank,
@@ -102,7 +103,12 @@ class PartMethods(_Below):
         line = build.reshape(selected.uop, (prod(selected.dims),))
         flat = build.reshape(self.uop, (prod(self.dims),))
         new = build.reshape(fitted.uop, line.shape)
-        rule = build.scatter_add(flat, new, line) if accumulate else replaced(flat, new, [line])
+        if accumulate:
+            rule = build.scatter_add(flat, new, line)
+        elif all(map(is_one, spelled_out(index, self.ndim))) and not build.has_zero(new.shape):
+            rule = build.put(flat, new, line)
+        else:
+            rule = replaced(flat, new, [line])
         return self._of(build.reshape(rule, self.dims))
 
     def _needs_history(self, new: Self) -> bool:

@@ -66,6 +66,13 @@ def is_array(item: object) -> bool:
     return isinstance(item, TensorBase | np.ndarray | list | tuple | range)
 
 
+def is_one(item: object) -> bool:
+    """Whether an item selects no element twice, whatever it holds."""
+    if isinstance(item, TensorBase):
+        return not item.dtype.is_bool and all(d == 1 for d in item.dims)
+    return not is_array(item)
+
+
 def is_run(items: list[Any], dims: Sequence[Dim]) -> bool:
     """Whether elements that lie side by side are selected: `items` are checked as they are used."""
     behind_whole = True

@@ -193,6 +193,8 @@ def _scatter(u: UOp, g: UOp, i: int) -> UOp | None:
         return None
     if u.arg is Op.ADD:
         return _at(g, places) if i else g
+    if u.arg is None:
+        return _at(g, places) if i else build.put(g, build.zeros_like(values), *places)
     if u.arg is Op.MUL:
         return _scatter_product(u, g, i)
     # Equal extremes share the gradient.

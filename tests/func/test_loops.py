@@ -8,6 +8,7 @@ import torch
 
 import kernelrt as krt
 from kernelrt import errors, func
+from kernelrt.runtime.ops import PreparedCopy
 
 RNG = np.random.default_rng(0)
 
@@ -261,6 +262,55 @@ def test_training_steps_as_turns(jitted):
     np.testing.assert_allclose(losses, theirs, rtol=1e-5)
     for ours, p in zip(weights, model.parameters(), strict=True):
         np.testing.assert_allclose(ours, p.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_rows_written_to_a_buffer_in_place():
+    buffer = krt.zeros(50, 3)
+    places = RNG.integers(-50, 50, 40)
+
+    @krt.jit
+    def run(places, values):
+        def turn(c, each):
+            place, value = each
+            before = buffer.sum()
+            buffer[place] = value
+            return c + buffer[place, 0], (before, buffer.sum())
+
+        return krt.scan(turn, krt.tensor(0.0), (places, values))
+
+    values = array(40, 3)
+    total, (before, after) = run(krt.tensor(places), krt.tensor(values))
+    want, sums = np.zeros((50, 3), np.float32), []
+    for place, value in zip(places, values, strict=True):
+        sums.append(want.sum())
+        want[place] = value
+        sums.append(want.sum())
+    assert (buffer.numpy() == want).all()
+    found = np.stack([before.numpy(), after.numpy()], 1).ravel()
+    np.testing.assert_allclose(found, sums, atol=1e-4)
+    np.testing.assert_allclose(total.item(), values[:, 0].sum(), atol=1e-4)
+    (body,) = run.plan(krt.tensor(places), krt.tensor(values)).bodies
+    copied = [op for op in body.prepared_ops if isinstance(op, PreparedCopy)]
+    assert sum(op.nbytes for op in copied) < 50 * 3 * 4
+    with pytest.raises(errors.IndexBoundsError, match="turn 1"):
+        run(krt.tensor([0, 99]), krt.tensor(values[:2]))
+    assert (buffer.numpy() == want).all()
+
+
+def test_rows_exchanged_in_a_buffer():
+    d = krt.tensor(np.arange(8.0).reshape(4, 2))
+
+    def turn(c, k):
+        row = d[k]
+        d[k] = d[3 - k]
+        d[3 - k] = row
+        return c, row
+
+    krt.scan(turn, krt.tensor(0), krt.tensor([0, 1, 2]))
+    want = np.arange(8.0).reshape(4, 2)
+    for k in (0, 1, 2):
+        want[[k, 3 - k]] = want[[3 - k, k]]
+    assert (d.numpy() == want).all()
 
 
 def test_running_statistics_are_carried():

@@ -151,6 +151,9 @@ _UPDATES: dict[Op, np.ufunc] = {
 
 def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Array:
     out = base.copy()
+    if u.arg is None:
+        out[tuple(indices)] = v
+        return out
     _UPDATES[u.arg].at(out, tuple(indices), v)
     return out
 

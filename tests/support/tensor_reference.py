@@ -100,7 +100,10 @@ class TensorReference:
 
     def scatter(self, node: UOp, base: Array, value: Array, *index: Array) -> Array:
         out = base.copy()
-        _UPDATES[node.arg].at(out, index, value)
+        if node.arg is None:
+            out[index] = value
+        else:
+            _UPDATES[node.arg].at(out, index, value)
         return out
 
     def bound(self, _node: UOp, index: Array, size: Array) -> Array:
