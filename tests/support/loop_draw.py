@@ -413,7 +413,7 @@ class Draw:
             ways.append("jvp")
         calls = int(self.rng.choice([1, 2, 2, 3]))
         pure = not re.search(r'"(rand|assign|learn)"', json.dumps(body))
-        if pure and calls > 1 and not states and self.chance(0.3):
+        if pure and not states and self.chance(0.6):
             ways.append("vmap")
         return {
             "seed": int(self.rng.integers(1 << 30)), "inputs": inputs, "states": states,

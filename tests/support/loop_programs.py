@@ -397,12 +397,12 @@ def run(case: Case) -> str | None:
         return None
     bits: dict[str, Seen] = {}
     for way in case["ways"]:
-        if way in ("jvp", "vmap"):
-            why = (_pushed if way == "jvp" else _mapped)(case, truth, bounds)
-            if why is not None:
-                return why
-            continue
         try:
+            if way in ("jvp", "vmap"):
+                why = (_pushed if way == "jvp" else _mapped)(case, truth, bounds)
+                if why is not None:
+                    return why
+                continue
             found = bits[way] = _way(case, way)
         except Exception as error:
             refused = isinstance(error, krt.GradientError) and REFUSED in str(error)
