@@ -60,7 +60,7 @@ def test_programs_are_of_every_kind_and_most_of_them_are_compared() -> None:
         compared += 1
     assert kinds >= {
         "scan", "fori", "while", "choose", "let", "rand", "assign", "learn", "grad 0", "grad 1",
-        "grad 2", "loops", "jit", "threads jit", "written out",
+        "grad 2", "loops", "jit", "threads jit", "written out", "jvp", "vmap",
     }  # fmt: skip
     assert compared > 40
 

@@ -5,6 +5,7 @@ Lines are drawn, tried with torch on the values of a first turn, and dropped whe
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -408,10 +409,16 @@ class Draw:
             ways.append("threads jit" if "jit" in ways else "threads")
         if self.chance(0.2):
             ways.append("written out")
+        if self.grad and self.chance(0.25):
+            ways.append("jvp")
+        calls = int(self.rng.choice([1, 2, 2, 3]))
+        pure = not re.search(r'"(rand|assign|learn)"', json.dumps(body))
+        if pure and not states and self.chance(0.6):
+            ways.append("vmap")
         return {
             "seed": int(self.rng.integers(1 << 30)), "inputs": inputs, "states": states,
             "body": body, "results": results, "grad": self.grad, "given": self.chance(0.5),
-            "calls": int(self.rng.choice([1, 2, 2, 3])), "ways": ways,
+            "calls": calls, "ways": ways,
         }  # fmt: skip
 
 

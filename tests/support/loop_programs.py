@@ -34,7 +34,7 @@ APART = {"float32": 2e-4, "float64": 1e-9}
 LOOSE = {"float32": 2e-5, "float64": 1e-11}
 PARALLEL_NS = 1e7
 REFUSED = "has been assigned since"
-"""What kernelrt says of a gradient through memory that has other numbers now; torch has a copy."""
+"""What kernelrt says of a gradient through state that was assigned since; the truth has copies."""
 
 
 # ---- running
@@ -330,9 +330,6 @@ def _calls(case: Case, world: World, jitted: bool) -> Seen:
     return seen
 
 
-WAYS = ("loops", "jit", "threads", "threads jit", "written out", "written out jit")
-
-
 @contextlib.contextmanager
 def _parallel() -> Iterator[None]:
     """Let small plans run on two threads."""
@@ -401,10 +398,15 @@ def run(case: Case) -> str | None:
     bits: dict[str, Seen] = {}
     for way in case["ways"]:
         try:
+            if way in ("jvp", "vmap"):
+                why = (_pushed if way == "jvp" else _mapped)(case, truth, bounds)
+                if why is not None:
+                    return why
+                continue
             found = bits[way] = _way(case, way)
         except Exception as error:
             refused = isinstance(error, krt.GradientError) and REFUSED in str(error)
-            if refused and any(opt for *_, opt in case["states"]):
+            if refused and case["states"]:
                 continue
             error.add_note(f"way: {way}")
             raise
@@ -423,6 +425,50 @@ def run(case: Case) -> str | None:
                     if a.tobytes() != b.tobytes():
                         told = f"{a.tolist()} and {b.tolist()} on one thread"
                         return f"bits: {way}, value {k}: {told}"
+    return None
+
+
+def _pushed(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
+    """What is wrong with the slope in a direction, which is the gradients' product with that."""
+    world = World(KRT, loops=True)
+    krt.manual_seed(case["seed"])
+    _make_states(case, world)
+    held = {name: KRT.tensor(a, dtype) for name, _, dtype, a in _data(case, 0)}
+    floats = [n for n, _, dtype in case["inputs"] if dtype.startswith("float")]
+    tangents = [krt.tensor(np.cos(np.arange(held[n].numpy().size)).astype(held[n].numpy().dtype)
+                           .reshape(held[n].shape)) for n in floats]  # fmt: skip
+
+    def loss(*leaves: Any) -> Any:
+        inner = world.block(case["body"], {**held, **dict(zip(floats, leaves, strict=True))})
+        return _loss(KRT, [inner[n] for n in case["results"]])
+
+    found = krt.func.jvp(loss, tuple(held[n] for n in floats), tuple(tangents))[1]
+    first = len(case["results"])
+    slopes = truth[0][first : first + len(floats)]
+    want = sum(float((g * array(t)).sum()) for g, t in zip(slopes, tangents, strict=True))
+    bound = sum(bounds[0][first + k] * max(1, slope.size) for k, slope in enumerate(slopes))
+    why = _apart(array(found), np.array(want), bound)
+    return None if why is None else f"values: jvp: {why.partition(': ')[2]}"
+
+
+def _mapped(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
+    """What is wrong with several calls at once; of programs without state, random or not."""
+    world = World(KRT, loops=True)
+    calls = [{n: KRT.tensor(a, dtype) for n, _, dtype, a in _data(case, call)}
+             for call in range(case["calls"])]  # fmt: skip
+    stacked = [krt.stack([held[name] for held in calls]) for name in calls[0]]
+
+    def results(*args: Any) -> tuple[Any, ...]:
+        inner = world.block(case["body"], dict(zip(calls[0], args, strict=True)))
+        return tuple(inner[n] for n in case["results"])
+
+    found = krt.vmap(results)(*stacked)
+    for k, (name, rows) in enumerate(zip(case["results"], found, strict=True)):
+        for call in range(case["calls"]):
+            why = _apart(array(rows)[call], truth[call][k], bounds[call][k])
+            if why is not None:
+                kind, _, rest = why.partition(": ")
+                return f"{kind}: vmap, call {call}, result {name}: {rest}"
     return None
 
 
