@@ -607,6 +607,7 @@ import os, signal, sys, threading, time
 import numpy as np
 import kernelrt as krt
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 count, other = krt.zeros((), dtype="int64"), krt.zeros(4)
 
 @krt.jit
@@ -648,7 +649,7 @@ def test_ctrl_c_leaves_whole_steps():
     assert done.returncode == 0, done.stderr
     word, took = done.stdout.split()
     assert word == "stopped"
-    assert float(took) < 0.1
+    assert float(took) < 1  # 2 ms where nothing else runs
 
 
 def test_a_handler_runs_between_steps_and_may_run_steps():
