@@ -412,7 +412,8 @@ class Draw:
         if self.grad and self.chance(0.25):
             ways.append("jvp")
         calls = int(self.rng.choice([1, 2, 2, 3]))
-        pure = not re.search(r'"(rand|assign|learn)"', json.dumps(body))
+        # vmap refuses loops whose members take different numbers of turns, and state has no axis.
+        pure = not re.search(r'"(rand|assign|learn)"|"upper": "', json.dumps(body))
         if pure and not states and self.chance(0.6):
             ways.append("vmap")
         return {
