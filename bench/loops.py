@@ -237,18 +237,18 @@ def cases() -> tuple[Case, ...]:
     }  # fmt: skip
     return (
         Case(
-            "scan of 1000 turns, one small kernel", "carry of 4 float32",
+            "scan", "scan of 1000 turns, one small kernel",
             _sides({OURS: (small, ()), "jax.jit": (small_jax, ("jax",))}, 1000),
         ),
         *(
             Case(
-                f"LSTM of {HIDDEN}, {n} steps, batch {BATCH}, Adam", "a training step",
+                f"lstm-{n}", f"LSTM of {HIDDEN}, {n} steps, batch {BATCH}, Adam",
                 _sides(of_lstm, n),
             )
             for n in LENGTHS
         ),
         Case(
-            f"GRU of {HIDDEN}, one step of a stream", "from NumPy to NumPy",
+            "gru-stream", f"GRU of {HIDDEN}, a step of a stream, from NumPy to NumPy",
             _sides({
                 OURS: (stream, ()), "torch": (stream_torch, ("torch",)),
                 "onnxruntime": (stream_onnx, ("onnxruntime", "onnx")),
