@@ -97,7 +97,9 @@ def scan(
     turns = _length(arrays, length)
     carried = plain_tree(init, "scan: init")
     both = [t for tree in (carried, arrays) for _, t in leaves_of(tree)]
-    if turns == 1 or not all(is_static(t.dims) for t in both):
+    # Without a trace what a turn assigns to is gone when its gradient is asked for.
+    alone = turns == 1 and (state.local.trace is not None or not state.local.grad)
+    if alone or not all(is_static(t.dims) for t in both):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
     carry = Carry("scan", made, carried)
     wholes = [node_of(t) for _, t in leaves_of(arrays)]

@@ -505,6 +505,23 @@ def test_a_branch_may_give_what_was_there_before():
         assert krt.cond(krt.tensor(take), lambda: v[0], lambda: v[1] * 3).item() in (2.0, 12.0)
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_gradients_pass_one_turn_that_assigns(jitted):
+    s = krt.tensor(5.0)
+
+    def f(a):
+        def turn(c, _):
+            y = c * s
+            s.add_(1.0)
+            return y, None
+
+        return krt.scan(turn, a, length=1)[0]
+
+    g = func.grad(f)
+    g = krt.jit(g) if jitted else g
+    assert [g(krt.tensor(2.0)).item() for _ in range(3)] == [5, 6, 7]
+
+
 @pytest.mark.parametrize("draws", [False, True])
 def test_gradients_pass_bodies_that_assign(draws):
     s = krt.zeros(())
