@@ -19,7 +19,7 @@ from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
@@ -137,7 +137,10 @@ class Stale:
     __slots__ = ("_leaves",)
 
     def __init__(self, node: UOp) -> None:
-        self._leaves = weakref.WeakSet(origins(node)[0])
+        self._leaves = weakref.WeakSet[Leaf]()
+        if not state.differentiating:
+            return  # the marks that are asked for are those of functions being differentiated
+        self._leaves |= origins(node)[0]
         for n in history(node):
             if n.op is Op.DETACH and isinstance(n.arg, Stale):
                 self._leaves |= n.arg._leaves

@@ -218,4 +218,4 @@ def test_a_deep_survey_sees_marks():
     third, fourth = Leaf(), Leaf()
     fresh = [mark(buffer(), third).alu(Op.ADD, mark(buffer(), fourth))]
     assert survey(fresh, True)[0] == keys[0]
-    assert survey([mark(a, Stale()).alu(Op.ADD, b)], True) is None
+    assert survey([mark(a, Stale(a)).alu(Op.ADD, b)], True) is None
