@@ -145,7 +145,7 @@ print("right")
 @pytest.mark.parametrize(
     "what",
     ["assert krt.jit(lambda: krt.ones(3) + 1)().tolist() == [2] * 3",
-     "next(iter(krt.data.batches(numpy.ones(4), shuffle=True, seed=0)))"],
+     "krt.data.train_test_split(numpy.ones(4), seed=0)"],
 )  # fmt: skip
 def test_handlers_meet_no_half_of_what_numpy_imports(what):
     ended, written, errors = outcome(DRAWING.format(what=what))
