@@ -22,7 +22,7 @@ from kernelrt.func.bodies import (
     told,
     turn_of,
 )
-from kernelrt.ir import UOp
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
@@ -236,7 +236,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
         turns, count = max(0, last - first), None
     else:
         stop = last if isinstance(last, UOp) else build.scalar(last, dt.int64)
-        turns, count = UNBOUNDED, build.sub(stop, start)
+        some = start.alu(Op.LT, stop)
+        turns, count = UNBOUNDED, build.where(some, build.sub(stop, start), 0)
     if not turns:
         return carry.leave([value for _, value, _ in triples])
     finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)

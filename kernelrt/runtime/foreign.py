@@ -179,7 +179,11 @@ class _Caller:
             return
         places = [*np.ndindex(*callee.rows)]
         # What a place picks of an array without axes of its own is a scalar.
-        given = [self._once([np.asarray(operand[p]) for operand in operands]) for p in places]
+        given = []
+        for p in places:
+            values = self._once([np.asarray(operand[p]) for operand in operands])
+            # The function may give the same array each time.
+            given.append([np.array(value) for value in values])
         for place, values in zip(places, given, strict=True):
             for result, value in zip(results, values, strict=True):
                 result[place] = value

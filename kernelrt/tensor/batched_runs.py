@@ -13,6 +13,7 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop
 from kernelrt.tensor import build, regions
+from kernelrt.tensor.marks import detach
 from kernelrt.tensor.regions import Slot, slot
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
@@ -43,7 +44,7 @@ def batched_run(
     Raises
     ------
     VariableError
-        `count` is not fixed, or how many turns there are differs along the axis.
+        `count` is not fixed.
     """
     program, src = nodes[0].arg.program, nodes[0].src
     if all(done[s] is None for s in src):
@@ -52,11 +53,6 @@ def batched_run(
         raise VariableError(f"the number of values of a loop must be fixed, not {count}")
     if isinstance(program, Choice):
         return _chosen(program, nodes, done, count)
-    if program.counted and done[src[-1]] is not None:
-        raise VariableError(
-            "fori_loop: its bounds differ along the axis that is mapped, and one loop has so many "
-            "turns for all; use while_loop"
-        )
     mapped = _Mapped(program, nodes, done, count)
     values = mapped.values()
     alike.update(mapped.alike)
@@ -76,25 +72,7 @@ def _chosen(
     which, operands = nodes[0].src[0], nodes[0].src[1:]
     each = done[which]
     if each is not None:
-        # Members take different branches: all are computed, and each keeps its own.
-        both = zip(program.ports, operands, strict=True)
-        inside = {p: build.reshape(s, p.shape) for p, s in both}
-        given: dict[UOp, UOp] = {}
-        for s in operands:
-            if (found := done[s]) is not None:
-                given[s] = found
-        out: dict[UOp, UOp | None] = {}
-        for node in nodes:
-            values = batched(rewritten(node.arg.values, inside), given, count)
-            shape = values[0].shape
-            at = build.reshape(each, (count, *(1 for _ in shape[1:])))
-            taken = values[-1]
-            for k in range(len(values) - 2, -1, -1):
-                limit = build.full(k, dt.int64, at.shape)
-                here = build.broadcast_to(at.alu(Op.LE, limit), shape)
-                taken = build.where(here, values[k], taken)
-            out[node] = taken
-        return out
+        return _all_chosen(program, nodes, done, build.reshape(each, (count,)))
     since = regions.newest()
     slots: list[tuple[Slot, UOp]] = []
     put: dict[UOp, UOp] = {}
@@ -114,6 +92,63 @@ def _chosen(
     return dict(zip(nodes, regions.choice(which, slots, branches, since=since), strict=True))
 
 
+def _all_chosen(
+    program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], each: UOp
+) -> dict[UOp, UOp | None]:
+    """Where members take different branches: each is computed for all, and they keep their own."""
+    from kernelrt.tensor.batching import batched
+
+    operands = nodes[0].src[1:]
+    (count,) = each.shape
+    inside = {
+        p: build.reshape(s, p.shape) for p, s in zip(program.ports, operands, strict=True)
+    }
+    mapped = {s: found for s in operands if (found := done[s]) is not None}
+    taken: list[UOp] = []
+    for k in range(program.branches):
+        here = _takes(each, k, program.branches)
+        given = {s: _safe(found, here) for s, found in mapped.items()}
+        any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
+        since = regions.newest()
+        values = batched(rewritten([n.arg.values[k] for n in nodes], inside), given, count)
+        if regions.may_fail(values, since):
+            none = [build.full(0, v.dtype, v.shape) for v in values]
+            values = regions.choice(any_, [], [none, values], since=since)
+        before = taken or values
+        taken = [_where(here, v, t) for v, t in zip(values, before, strict=True)]
+    return dict(zip(nodes, taken, strict=True))
+
+
+def _takes(each: UOp, k: int, branches: int) -> UOp:
+    """Which members take branch `k`: the first also for lower numbers, the last for higher ones."""
+    number = build.full(k, dt.int64, each.shape)
+    if k == 0:
+        return each.alu(Op.LE, number)
+    return number.alu(Op.LE if k == branches - 1 else Op.EQ, each)
+
+
+def _where(here: UOp, yes: UOp, no: UOp) -> UOp:
+    """`yes` for the members that `here` holds for."""
+    at = build.reshape(here, (*here.shape, *(1 for _ in yes.shape[1:])))
+    return build.where(build.broadcast_to(at, yes.shape), yes, no)
+
+
+def _safe(value: UOp, here: UOp) -> UOp:
+    """`value`, of the first of the members that `here` holds for where it does not hold.
+
+    What is computed of that and not kept fails no more than what is kept does, and has no infinite
+    derivatives, of which nothing times would be NaN.
+    """
+    (count,) = here.shape
+    end = build.full(count - 1 if isinstance(count, int) else count, dt.int64, here.shape)
+    first = build.reduce(build.where(here, build.iota(count), end), Op.MIN, (0,))
+    chosen = build.iota(count).alu(Op.EQ, build.broadcast_to(first, here.shape))
+    zeros = build.full(0, value.dtype, value.shape)
+    op = Op.MAX if value.dtype.is_bool else Op.ADD
+    row = build.reduce(_where(chosen, value, zeros), op, (0,))
+    return _where(here, value, detach(build.broadcast_to(row, value.shape)))
+
+
 class _Mapped:
     def __init__(
         self, program: Loop, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
@@ -124,14 +159,21 @@ class _Mapped:
         self.alike: dict[UOp, UOp] = {}
         self._carried = len(program.carries)
         self._varies = self._find_varying()
+        #: How many turns each member takes, where that differs and is known before.
+        self._counts = self._done[self._src[-1]] if program.counted else None
         #: Whether members end in different turns.
-        self._apart = program.conditional and program.ports[0] in self._varies
+        self._apart = self._counts is not None or (
+            program.conditional and program.ports[0] in self._varies
+        )
 
     def _find_varying(self) -> set[UOp]:
         """The ports that have the axis."""
         loop = self._loop
         known = zip(loop.ports, self._src, strict=False)
         varies = {p for p, s in known if self._done[s] is not None}
+        if loop.counted and self._done[self._src[-1]] is not None:
+            # Members end apart.
+            return {*varies, *loop.ports[: len(loop.carries)]}
         while True:
             seen: set[UOp] = set()
             for node in below(loop.carries, loop.ports.__contains__):
@@ -155,36 +197,49 @@ class _Mapped:
         carried = [self._slot(p) for p in loop.ports[: self._carried]]
         behind = self._carried + loop.stacked
         sliced = [self._slot(p) for p in loop.ports[self._carried : behind]]
-        for p, s in zip(loop.ports, (*carried, *sliced), strict=False):
-            if p in self._varies:
-                given[p] = s.node
-            else:
+        number = slot((1,), dt.int64) if loop.numbered or self._counts is not None else None
+        if number is not None and loop.numbered:
+            put[loop.ports[-1]] = number.place
+        begins, goes = self._alive(carried, number)
+        # What is computed for a member that has ended is computed of what it last went on from.
+        held = [self._slot(p) for p in loop.ports[: self._carried]] if goes is not None else []
+        used: list[UOp] = []
+        for k, (p, s) in enumerate(zip(loop.ports, (*carried, *sliced), strict=False)):
+            if p not in self._varies:
                 put[p] = s.place
+            elif goes is not None and k < self._carried:
+                used.append(_where(goes, s.node, detach(held[k].node)))
+                given[p] = used[-1]
+            else:
+                given[p] = s.node
         for k in range(behind, len(loop.ports) - loop.numbered):
             p, found = loop.ports[k], self._done[self._src[k]]
             if found is None:
                 put[p] = build.reshape(self._src[k], p.shape)
             else:
-                given[p] = _flat(found, count)
-        number = slot((1,), dt.int64) if loop.numbered else None
-        if number is not None:
-            put[loop.ports[-1]] = number.place
+                flat = _flat(found, count)
+                given[p] = flat if begins is None else _safe(flat, begins)
         rows = [n for n in self._nodes if n.arg.carry < 0]
         graphs = [*loop.carries, *(n.arg.each for n in rows)]
         varied = set(self._with_axis(graphs))
         made = iter(rewritten(batched([g for g in graphs if g in varied], given, count), put))
         plain = iter(rewritten([g for g in graphs if g not in varied], put))
         new = [next(made) if g in varied else next(plain) for g in graphs]
-        turns = self._turns(carried, new[: self._carried])
+        turns = self._turns(carried, new[: self._carried], goes)
+        if begins is not None:
+            firsts = (_safe(self._first(k), begins) for k in range(self._carried))
+            turns += zip(held, firsts, map(detach, used), strict=True)
         arrays = zip(loop.ports[self._carried : behind], self._src[self._carried :], strict=False)
         wholes = [self._whole(p, s) for p, s in arrays]
         operand = self._src[-1] if loop.counted else None
+        if self._counts is not None:
+            operand = build.reduce(build.reshape(self._counts, (count,)), Op.MAX, (0,))
         finals, stacks = regions.loop(
             turns, list(zip(sliced, wholes, strict=True)), new[self._carried :], loop.turns,
             since=since, number=number, count=operand, reverse=loop.reverse,
             conditional=loop.conditional, checkpoint=loop.checkpoint,
         )  # fmt: skip
-        finals = finals[2:] if self._apart else finals
+        finals = finals[2:] if self._apart and self._counts is None else finals
         out: dict[UOp, UOp | None] = {}
         stack = iter(stacks)
         for node in self._nodes:
@@ -234,21 +289,33 @@ class _Mapped:
         shape = (self._count, self._loop.turns, *p.shape)
         return _swapped(build.reshape(found, shape))
 
+    def _alive(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
+        """Which members take a first turn, and which this one; None where they end together."""
+        if not self._apart:
+            return None, None
+        if self._counts is None:
+            return build.reshape(self._first(0), (self._count,)), build.reshape(
+                slots[0].node, (self._count,)
+            )
+        assert number is not None
+        counts = build.reshape(self._counts, (self._count,))
+        zeros = build.full(0, dt.int64, counts.shape)
+        turn = build.broadcast_to(number.node, counts.shape)
+        return zeros.alu(Op.LT, counts), turn.alu(Op.LT, counts)
+
     def _turns(
-        self, slots: Sequence[Slot], new: Sequence[UOp]
+        self, slots: Sequence[Slot], new: Sequence[UOp], goes: UOp | None
     ) -> list[tuple[Slot, UOp, UOp]]:
         """What is carried, with its first value and what a turn makes of it."""
         new = [build.reshape(n, s.shape) for n, s in zip(new, slots, strict=True)]
         firsts = [self._first(k) for k in range(self._carried)]
-        if not self._apart:
+        if goes is None:
             return list(zip(slots, firsts, new, strict=True))
-        goes = slots[0].node
-        kept = []
-        for s, n in zip(slots, new, strict=True):
-            here = build.reshape(goes, (self._count, *(1 for _ in s.shape[1:])))
-            kept.append(build.where(build.broadcast_to(here, s.shape), n, s.node))
+        kept = [_where(goes, n, s.node) for s, n in zip(slots, new, strict=True)]
+        if self._counts is not None:
+            return list(zip(slots, firsts, kept, strict=True))
         # A member that has ended does not go on.
-        kept[0] = new[0].alu(Op.AND, goes)
+        kept[0] = new[0].alu(Op.AND, slots[0].node)
         flag, turn = slot((), dt.bool_), slot((), dt.int64)
         some = [build.reduce(g, Op.MAX, range(len(g.shape))) for g in (firsts[0], kept[0])]
         return [

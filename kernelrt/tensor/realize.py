@@ -377,7 +377,7 @@ def _attempt(
     if not _compute(list(chosen.values()), commits, readers):
         return False
     if written is not None:
-        expire(written)
+        expire(written, _lazy())
     return True
 
 

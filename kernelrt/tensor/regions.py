@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "newest", "slot"]
+__all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "may_fail",
+           "newest", "slot"]  # fmt: skip
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
@@ -65,6 +66,12 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
     assert isinstance(size, int)
     place = build.memory(StandIn(size, dtype))
     return Slot(place, build.reshape(place, shape))
+
+
+def may_fail(roots: Sequence[UOp], since: int) -> bool:
+    """Whether a run may end at a node of these graphs that is not older than `since`."""
+    made = below(roots, lambda n: n.made <= since)
+    return any(n.op in _FAILING and n.made > since for n in made)
 
 
 def newest() -> int:

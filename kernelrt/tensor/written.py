@@ -11,6 +11,7 @@ from kernelrt.device.region import HOST, Region, RegionMap, region_of, taken_reg
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import state
 from kernelrt.tensor.marks import Stale, is_kept, mark
+from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -91,7 +92,9 @@ def readers_of(
         source = _leaf_of(node.arg.storage) if is_kept(node) else node
         if source.op is Op.BUFFER:
             reads[node] = overlaps(source.arg, written)
-            lasts = not _may_change(source.arg, history)
+            lasts = not _may_change(source.arg, history) and not (
+                is_kept(node) and _history_may_change(node.src[0], history)
+            )
         else:
             reads[node] = any(reads[s] for s in node.src)
             lasts = steady.issuperset(node.src)
@@ -158,8 +161,16 @@ def _may_change(buffer: object, history: _History) -> bool:
     return region is None or bool(history.regions.meeting(region))
 
 
-def expire(written: Written) -> None:
-    """Give up the histories that went over `written`, which changed."""
+def _history_may_change(root: UOp, history: _History) -> bool:
+    return any(n.op is Op.BUFFER and _may_change(n.arg, history) for n in toposort([root]))
+
+
+def expire(written: Written, lazy: Sequence[tuple[TensorBase, UOp]]) -> None:
+    """Give up the histories that went over `written`, which changed.
+
+    Those of tensors that have data, and those below the `lazy` ones, given with their nodes: what a
+    lazy tensor is made of may have been computed, and its history gone over what is written.
+    """
     for tensor in state.watched.members():
         node = tensor._uop
         if node is None or not tensor.is_realized:
@@ -169,6 +180,25 @@ def expire(written: Written) -> None:
             and exchange(tensor, node, mark(node.arg.storage, Stale(node)))
         ):
             state.watched.discard(tensor)
+    _expire_below(lazy, written)
+
+
+def _expire_below(
+    lazy: Sequence[tuple[TensorBase, UOp]], written: Written
+) -> None:
+    version = _history[0].version
+
+    def ends(node: UOp) -> bool:
+        return is_kept(node) or node.cached_steady == version
+
+    for tensor, root in lazy:
+        stale = {
+            node: mark(node.arg.storage, Stale(node))
+            for node in below([root], ends)
+            if is_kept(node) and _history_reads(node.src[0], written)
+        }
+        if stale:
+            exchange(tensor, root, rewritten([root], stale)[0])
 
 
 def _history_reads(node: UOp, written: Written) -> bool:

@@ -1,0 +1,116 @@
+"""Members of vmap that take different branches, or end in different turns."""
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+
+
+def each(f, values):
+    """What `f` gives for each value by itself."""
+    return [f(krt.tensor(v)).tolist() for v in values]
+
+
+def indexed(table):
+    def f(i):
+        return krt.cond(i < 4, lambda: table[i], lambda: krt.tensor(-1.0))
+
+    return f
+
+
+@pytest.mark.parametrize("values", [[1, 9], [10, 9], [0, 3]])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_branch_that_a_member_does_not_take_does_not_fail(values, jitted):
+    f = indexed(krt.arange(4.0).realize())
+    mapped = krt.jit(krt.vmap(f)) if jitted else krt.vmap(f)
+    assert mapped(krt.tensor(values)).tolist() == each(f, values)
+
+
+def test_a_branch_that_a_member_takes_fails():
+    table = krt.arange(4.0).realize()
+    f = krt.vmap(lambda i: krt.cond(i > 0, lambda: table[i], lambda: krt.tensor(-1.0)))
+    with pytest.raises(krt.IndexBoundsError):
+        f(krt.tensor([0, 9])).tolist()
+
+
+def test_switch_takes_the_nearest_branch_for_numbers_out_of_range():
+    def f(i):
+        return krt.switch(i, [lambda: krt.tensor(1.0), lambda: krt.tensor(2.0),
+                              lambda: krt.tensor(3.0)])  # fmt: skip
+
+    values = [-5, 0, 1, 2, 7]
+    assert krt.vmap(f)(krt.tensor(values)).tolist() == each(f, values)
+
+
+@pytest.mark.parametrize("values", [[0, 2, 4], [3, 3], [4, 9], [4, 0]])
+def test_a_member_that_has_ended_does_not_fail(values):
+    table = krt.arange(4.0).realize()
+
+    def f(n):
+        def body(c):
+            return c[0] + 1, c[1] + table[c[0]]
+
+        return krt.while_loop(lambda c: c[0] < 4, body, (n, krt.tensor(0.0)))[1]
+
+    assert krt.vmap(f)(krt.tensor(values)).tolist() == each(f, values)
+
+
+def roots(x):
+    def body(c):
+        h = (1.0 - c[0]).clamp(max=x)
+        return c[0] + h, c[1] + (h * x).sqrt()
+
+    return krt.while_loop(lambda c: c[0] < 1, body, (krt.tensor(0.0), x * 0), max_steps=10)[1]
+
+
+def grown(x):
+    return krt.while_loop(lambda c: c < 100, lambda c: c * x, x, max_steps=50)
+
+
+def root(x):
+    return krt.cond(x > 0, lambda x: x.sqrt(), lambda x: x * 10, x)
+
+
+@pytest.mark.parametrize(
+    ("f", "values"),
+    [(roots, [0.5, 0.25, 0.3]), (grown, [2.0, 3.0, 200.0]), (root, [4.0, -1.0, 0.0]),
+     (grown, [3.0, 3.0])],
+)  # fmt: skip
+def test_gradients_are_those_of_each_member(f, values):
+    grad = krt.func.grad(f)
+    expected = each(grad, values)
+    np.testing.assert_allclose(krt.vmap(grad)(krt.tensor(values)).tolist(), expected, rtol=1e-6)
+    total = krt.func.grad(lambda x: krt.vmap(f)(x).sum())
+    np.testing.assert_allclose(total(krt.tensor(values)).tolist(), expected, rtol=1e-6)
+
+
+def test_second_derivatives_of_members_that_end_apart():
+    values = [2.0, 3.0, 200.0]
+    hessian = krt.func.hessian(grown)
+    assert krt.vmap(hessian)(krt.tensor(values)).tolist() == each(hessian, values)
+
+
+@pytest.mark.parametrize("values", [[0, 2, 4], [3, 1], [-2, 0], [4]])
+def test_counts_of_turns_may_differ(values):
+    table = krt.arange(1.0, 5.0).realize()
+
+    def f(n):
+        return krt.fori_loop(0, n, lambda i, c: c * 2 + table[i], krt.tensor(1.0))
+
+    assert krt.vmap(f)(krt.tensor(values)).tolist() == each(f, values)
+
+
+def test_bounds_of_fori_loop_do_not_wrap():
+    low, high = krt.tensor(-(2**63)), krt.tensor(2**63 - 1)
+    assert krt.fori_loop(high, low, lambda i, c: c + 1, krt.tensor(0)).item() == 0
+
+
+def test_a_function_may_give_the_same_array_each_time():
+    buffer = np.zeros(1, np.float32)
+
+    def f(x):
+        buffer[0] = x[0]
+        return buffer
+
+    mapped = krt.vmap(lambda x: krt.call(f, x, out=((1,), krt.float32)))
+    assert mapped(krt.tensor([[1.0], [2.0], [3.0]])).tolist() == [[1.0], [2.0], [3.0]]
