@@ -213,6 +213,8 @@ class Emitter:
         if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
             return
         asked = {self.key(u, p): p for p in places if self.key(u, p) not in frame.memo}
+        if not asked:  # an earlier part of the kernel has all of them
+            return
         operands = [[self._at_place(s, p) for s in u.src] for p in asked.values()]
         frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
 

@@ -147,6 +147,8 @@ def _unrolled(
     from kernelrt.tensor.joining import stack
 
     leaves = [t for _, t in leaves_of(arrays)]
+    # What the body assigns to its argument is not the caller's.
+    carry = rebuilt(carry, [Tensor._of(t.uop) for _, t in leaves_of(carry)])
     found: list[Any] = []
     for k in reversed(range(turns)) if reverse else range(turns):
         new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)

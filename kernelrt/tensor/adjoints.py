@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
@@ -132,6 +133,7 @@ def _chosen(
     for branch in range(program.branches):
         seeds = [(n.arg.values[branch], s.node) for (n, _), s in zip(given, slopes, strict=True)]
         flown = _flows(seeds, ports, name)
+        _check_once([f for f in flown if f is not None], name)
         branches.append(
             [_zeros(p) if f is None else f for p, f in zip(ports, flown, strict=True)]
         )
@@ -143,6 +145,22 @@ def _chosen(
         (operands[k], build.reshape(share, operands[k].shape))
         for k, share in zip(wanted, found, strict=True)
     ]
+
+
+def _is_ordered(node: UOp) -> bool:
+    """Whether it is a call that is made exactly once, in its turn."""
+    return isinstance(node.arg, Foreign) and node.arg.callee.ordered
+
+
+def _check_once(flown: Sequence[UOp], name: str) -> None:
+    """Refuse derivatives of a branch that would make such a call once more."""
+    for node in below(flown, lambda n: n.op is Op.BUFFER):
+        if _is_ordered(node):
+            raise GradientError(
+                f"{name}: the derivative of a branch of cond or switch takes what "
+                f"{node.arg.callee.name} gave there, which is called with pure=False and so not "
+                "once more; call it before the branches, or say pure=True"
+            )
 
 
 class _Back:
@@ -361,7 +379,9 @@ def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
         elif any(r in forth for r in reads_of(node)):
             forth.add(node)
     if loop.checkpoint:
-        return [p for p in loop.ports[: len(loop.carries)] if p in forth]
+        # What is called exactly once is kept in any case.
+        once = [n for n in order if n in forth and _is_ordered(n)]
+        return [p for p in loop.ports[: len(loop.carries)] if p in forth] + once
     for root in roots:
         if root in forth:
             wanted.add(bare(root))

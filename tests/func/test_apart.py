@@ -114,3 +114,56 @@ def test_a_function_may_give_the_same_array_each_time():
 
     mapped = krt.vmap(lambda x: krt.call(f, x, out=((1,), krt.float32)))
     assert mapped(krt.tensor([[1.0], [2.0], [3.0]])).tolist() == [[1.0], [2.0], [3.0]]
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_body_that_assigns_to_its_carry_leaves_the_first_value(length):
+    start = krt.tensor(1.0).realize()
+
+    def body(c, _):
+        c += 1
+        return c, None
+
+    run = krt.jit(lambda: krt.scan(body, start, None, length=length)[0])
+    assert run().item() == 1 + length
+    assert start.item() == 1.0
+
+
+def counted(checkpoint):
+    calls = []
+
+    def function(x):
+        calls.append(float(x))
+        return x + len(calls)
+
+    w = krt.tensor(2.0, requires_grad=True).realize()
+
+    @krt.jit
+    def f():
+        def body(c, _):
+            given = krt.call(function, c.detach(), out=((), "f4"), pure=False)
+            return c * w + given * w, None
+
+        y = krt.scan(body, krt.tensor(1.0), None, length=3, checkpoint=checkpoint)[0]
+        return y, krt.grad(y, [w])[0]
+
+    return [value.item() for value in f()], calls
+
+
+def test_what_is_called_once_is_kept_at_checkpoints():
+    assert counted(True) == counted(False)
+    assert len(counted(True)[1]) == 3
+
+
+def test_a_derivative_that_would_call_once_more_is_refused():
+    w = krt.tensor(2.0, requires_grad=True).realize()
+
+    def taken(w):
+        return w * krt.call(lambda x: x + 1, w.detach(), out=((), "f4"), pure=False)
+
+    @krt.jit
+    def f(p):
+        return krt.grad(krt.cond(p, taken, lambda w: w, w), [w])[0]
+
+    with pytest.raises(krt.GradientError, match="pure=False"):
+        f(krt.tensor(True))
