@@ -100,17 +100,21 @@ def _all_chosen(
 
     operands = nodes[0].src[1:]
     (count,) = each.shape
-    inside = {
-        p: build.reshape(s, p.shape) for p, s in zip(program.ports, operands, strict=True)
-    }
-    mapped = {s: found for s in operands if (found := done[s]) is not None}
+    mapped: dict[UOp, UOp] = {}
+    put: dict[UOp, UOp] = {}
+    for p, s in zip(program.ports, operands, strict=True):
+        found = done[s]
+        if found is None:
+            put[p] = build.reshape(s, p.shape)
+        else:
+            mapped[p] = build.reshape(found, (count, *p.shape))
     taken: list[UOp] = []
     for k in range(program.branches):
         here = _takes(each, k, program.branches)
-        given = {s: _safe(found, here) for s, found in mapped.items()}
+        given = {p: _safe(found, here) for p, found in mapped.items()}
         any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
         since = regions.newest()
-        values = batched(rewritten([n.arg.values[k] for n in nodes], inside), given, count)
+        values = rewritten(batched([n.arg.values[k] for n in nodes], given, count), put)
         if regions.may_fail(values, since):
             none = [build.full(0, v.dtype, v.shape) for v in values]
             values = regions.choice(any_, [], [none, values], since=since)

@@ -167,3 +167,16 @@ def test_a_derivative_that_would_call_once_more_is_refused():
 
     with pytest.raises(krt.GradientError, match="pure=False"):
         f(krt.tensor(True))
+
+
+def test_a_branch_reads_a_slice_that_is_made_anew_by_a_loop():
+    def turned(a, b):
+        return krt.scan(lambda c, _: (a.amax(-1), None), b, None, length=5)[0]
+
+    def f(p, x):
+        a = x[::2]
+        return krt.cond(p % 2 == 0, lambda a, b: b, turned, a, a[..., -1])
+
+    x = krt.arange(1.0, 7.0).reshape(3, 1, 2)
+    expected = [f(krt.tensor(k), x[k]).tolist() for k in range(3)]
+    assert krt.vmap(f)(krt.arange(3), x).tolist() == expected
