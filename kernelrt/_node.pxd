@@ -20,6 +20,7 @@ cdef class Node:
     cdef readonly int depth  # operations one upon the other, down to what lies in memory
     cdef size_t content  # hash of op, dtype, src and arg
     cdef readonly uint64_t made  # how many were made before
+    cdef readonly uint64_t asked  # how often any was asked for, when this was
     cdef void *next  # in its bucket of the table of nodes
     cdef uint64_t visit  # the walk that came here last
     cdef Py_ssize_t place  # what that walk noted

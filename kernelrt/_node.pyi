@@ -32,6 +32,9 @@ class Node:
     @property
     def made(self) -> int:
         """How many nodes were made before: of two, the older one has the smaller number."""
+    @property
+    def asked(self) -> int:
+        """How often any node had been asked for when this one was last, made then or not."""
 
     @property
     def shape(self) -> tuple[int | UOp, ...]:

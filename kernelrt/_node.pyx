@@ -55,6 +55,7 @@ cdef PyObject **buckets = NULL
 cdef size_t n_buckets = 0
 cdef size_t n_nodes = 0
 cdef uint64_t n_made = 0  # nodes that were ever put there
+cdef uint64_t n_asked = 0  # how often one was asked for, there or not
 
 
 cdef int grow() except -1:
@@ -239,7 +240,7 @@ cdef bint has(list nodes, PyObject *item) noexcept:
 
 
 cdef Node intern(object op, object dtype, tuple src, object arg):
-    global n_nodes, n_made
+    global n_nodes, n_made, n_asked
     cdef Node node, found
     cdef Py_ssize_t i
     cdef uint64_t made_before
@@ -250,9 +251,11 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
     content = mix(content, arg_hash(arg))
     if n_nodes >= n_buckets:
         grow()
+    n_asked += 1
     made_before = n_made
     found = find(content, op, dtype, src, arg, None)
     if found is not None:
+        found.asked = n_asked
         return found
     node = new_node(content, op, dtype, src, arg)
     if n_made != made_before:
@@ -261,8 +264,10 @@ cdef Node intern(object op, object dtype, tuple src, object arg):
         different = []
         found = find(content, op, dtype, src, arg, different)
         if found is not None:
+            found.asked = n_asked
             return found
     node.made = n_made
+    node.asked = n_asked
     node.next = <void *> buckets[content & (n_buckets - 1)]
     buckets[content & (n_buckets - 1)] = <PyObject *> node
     n_nodes += 1

@@ -17,17 +17,20 @@ from kernelrt.func.trees import mapped
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, Trace, build, state
 from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.marks import Leaf, has_history, mark
+from kernelrt.tensor.foreign import keeps_order
+from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
+from kernelrt.tensor.realize import realize
 from kernelrt.tensor.regions import Slot, slot
 from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kernelrt.ir import UOp
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "leaves_of", "mode", "node_of",
-           "plain_tree", "rebuilt", "refuse_changes", "told", "turn_of"]  # fmt: skip
+__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "leaves_of", "made_once",
+           "mode", "node_of", "plain_tree", "rebuilt", "refuse_changes", "told",
+           "turn_of"]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -289,6 +292,11 @@ class Carry:
         """State with what stands for it in a turn."""
         return [(t, self._body.marked(s, t._leaf)) for t, s in self.state]
 
+    @property
+    def changed(self) -> list[Tensor]:
+        """State that the body assigns to."""
+        return [t for t, _ in self.state]
+
     def add_state(self, tensors: Sequence[Tensor]) -> None:
         """Carry state, too."""
         for t in tensors:
@@ -322,6 +330,19 @@ class Carry:
         pairs += [(s, node_of(t)) for t, s in self.state]
         put = {s.place: build.reshape(node, s.place.shape) for s, node in pairs}
         trace.differentiated_within(rewritten(made.roots, put))
+
+
+def made_once(name: str, states: Iterable[Tensor], nodes: list[UOp]) -> list[UOp]:
+    """`nodes`, computed if a call that is made once is in their run and nothing else computes it.
+
+    Whatever the run is needed for later, it does not run again.
+    """
+    if state.local.trace is not None or not keeps_order(states):
+        return nodes
+    results = [Tensor._of(node) for node in nodes]
+    realize(*results)
+    given = [node_of(t) for t in results]
+    return [mark(n.arg.storage, Stale(n, name)) if is_kept(n) else n for n in given]
 
 
 def turn_of(

@@ -15,6 +15,7 @@ from kernelrt.func.bodies import (
     check_carry,
     first_values,
     leaves_of,
+    made_once,
     mode,
     node_of,
     plain_tree,
@@ -25,7 +26,6 @@ from kernelrt.ir import Op
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,16 +151,18 @@ def _choose(
     with state.no_grad():
         now = [node_of(t) for t in tensors]
     firsts = first_values(tensors, [*carry.first, *(n for g in graphs for n in g.nodes)])
-    before = dict(zip(now, firsts, strict=True))
     values = []
     for graph in graphs:
         new = {id(t): node for t, node in graph.states}
         rest = [new.get(id(t), node) for t, node in zip(tensors, now, strict=True)]
-        values.append(rewritten([*graph.nodes, *rest], before))
+        values.append([*graph.nodes, *rest])
     if which.op is Op.CONST:
         which = build.reshape(which, ())
     pairs = list(zip(carry.slots, carry.first, strict=True))
-    found = regions.choice(which, pairs, values, since=since)
+    found = regions.choice(
+        which, pairs, values, since=since, instead=dict(zip(now, firsts, strict=True))
+    )
+    found = made_once(name, tensors, found)
     count = len(graphs[0].nodes)
     if changed:
         with state.no_grad():

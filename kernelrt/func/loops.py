@@ -14,6 +14,7 @@ from kernelrt.func.bodies import (
     Carry,
     check_carry,
     leaves_of,
+    made_once,
     mode,
     node_of,
     plain_tree,
@@ -101,6 +102,7 @@ def scan(
     alone = turns == 1 and (state.local.trace is not None or not state.local.grad)
     if alone or not all(is_static(t.dims) for t in both):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
+    since = regions.newest()
     carry = Carry("scan", made, carried)
     wholes = [node_of(t) for _, t in leaves_of(arrays)]
     slots = [slot(t.dims[1:], t.dtype) for _, t in leaves_of(arrays)]
@@ -111,7 +113,6 @@ def scan(
         nested[:] = [y]
         return [*new, *(t for _, t in leaves_of(y))]
 
-    since = regions.newest()
     with mode() as trace:
         args = carry.given(made), rebuilt(arrays, [
             made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
@@ -127,6 +128,8 @@ def scan(
         finals, stacks = regions.loop(
             triples, slices, rows, turns, since=since, reverse=reverse, checkpoint=checkpoint
         )
+        both = made_once("scan", carry.changed, [*finals, *stacks])
+        finals, stacks = both[: len(finals)], both[len(finals) :]
     out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])
     return carry.leave(finals), out
 
@@ -219,6 +222,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     10
     """
     made = Body("fori_loop", body)
+    since = regions.newest()
     carry = Carry("fori_loop", made, init)
     first, last = _bound(lower, "lower"), _bound(upper, "upper")
     number = slot((), dt.int64)
@@ -229,7 +233,6 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def taken(result: Any) -> list[Tensor]:
         return check_carry("fori_loop", "carry", carry.tree, result)
 
-    since = regions.newest()
     with mode() as trace:
         args = Tensor._of(turn), carry.given(made)
         graph = turn_of(trace, made, carry, args, taken)
@@ -243,7 +246,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     if not turns:
         return carry.leave([value for _, value, _ in triples])
     finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)
-    return carry.leave(finals)
+    return carry.leave(made_once("fori_loop", carry.changed, finals))
 
 
 def _bound(value: object, name: str) -> int | UOp:
@@ -296,6 +299,7 @@ def while_loop(
     192.0
     """
     asked, made = Body("while_loop", cond), Body("while_loop", body)
+    since = regions.newest()
     carry = Carry("while_loop", made, init)
     turns = UNBOUNDED
     if max_steps is not None:
@@ -311,7 +315,6 @@ def while_loop(
     def taken(result: Any) -> list[Tensor]:
         return check_carry("while_loop", "carry", carry.tree, result)
 
-    since = regions.newest()
     with mode() as trace:
         graph = turn_of(trace, made, carry, (carry.given(made),), taken)
         test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
@@ -328,7 +331,7 @@ def while_loop(
         *triples,
     ]
     finals, _ = regions.loop(triples, (), (), turns, since=since, conditional=True)
-    return carry.leave(finals[2:])
+    return carry.leave(made_once("while_loop", carry.changed, finals[2:]))
 
 
 def _condition(result: Any) -> list[Tensor]:

@@ -144,6 +144,8 @@ COMMUTATIVE: Final = frozenset(
     {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE}
 )
 ASSOCIATIVE: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR})
+#: At which a run may end.
+FAILING: Final = frozenset({Op.BOUND, Op.CALL, Op.REGION})
 REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
 MOVEMENT: Final = frozenset(op for op in Op if Op.RESHAPE <= op <= Op.UNWINDOW)
 

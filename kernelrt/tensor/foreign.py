@@ -27,13 +27,13 @@ from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kernelrt.dtype import DType
     from kernelrt.ir.foreign import Form
     from kernelrt.tensor.marks import CustomRule
 
-__all__ = ["call"]
+__all__ = ["call", "keeps_order"]
 
 
 def call(
@@ -180,6 +180,11 @@ def _turn(kind: type[Any]) -> Any:
             if not _turns:
                 _turns.append(kind._over(Buffer(1, dt.uint8), (1,)))
     return _turns[0]
+
+
+def keeps_order(tensors: Iterable[TensorBase]) -> bool:
+    """Whether among `tensors`, which a graph assigns to, is what calls made once assign to."""
+    return any(t is turn for t in tensors for turn in _turns)
 
 
 _turns: list[Any] = []

@@ -190,14 +190,8 @@ def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[U
 
 def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
     """What `g` contributes to each operand that leads to a leaf."""
-    if node.op is Op.DETACH and isinstance(node.arg, Severed):
+    if node.op is Op.DETACH and isinstance(node.arg, Severed | Stale):
         raise node.arg.error(name)
-    if node.op is Op.DETACH and isinstance(node.arg, Stale):
-        raise GradientError(
-            f"{name}: a tensor that this result was computed from has been assigned since, so "
-            "the gradient can no longer be computed; call backward() before the assignment, and "
-            "let hooks of leaves make it, not those of results"
-        )
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
     rule = node.arg.rule if own else RULES.get(node.op, _none)
     if isinstance(rule, RuleOfAll):

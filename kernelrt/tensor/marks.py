@@ -126,17 +126,21 @@ class Severed:
 
 
 class Stale:
-    """Marks a value whose history was overwritten by an assignment.
+    """Marks a value that cannot be computed from its history again.
 
     Parameters
     ----------
     node : UOp
         The value with that history.
+    called : str, optional
+        What made calls for it that are made only once. Otherwise an assignment overwrote what it
+        was computed from.
     """
 
-    __slots__ = ("_leaves",)
+    __slots__ = ("_called", "_leaves")
 
-    def __init__(self, node: UOp) -> None:
+    def __init__(self, node: UOp, called: str | None = None) -> None:
+        self._called = called
         self._leaves = weakref.WeakSet[Leaf]()
         if not state.differentiating:
             return  # the marks that are asked for are those of functions being differentiated
@@ -148,6 +152,20 @@ class Stale:
     def concerns(self, marks: Iterable[Leaf]) -> bool:
         """Whether a gradient that comes here would go on to one of these."""
         return any(leaf in self._leaves for leaf in marks)
+
+    def error(self, what: str) -> GradientError:
+        """What it comes to where a gradient arrives here."""
+        if self._called is not None:
+            return GradientError(
+                f"{what}: the gradient comes to what {self._called} computed with calls that are "
+                "made once (pure=False), and would have to compute again; take it in a jitted "
+                "function, which computes both in one run"
+            )
+        return GradientError(
+            f"{what}: a tensor that this result was computed from has been assigned since, so "
+            "the gradient can no longer be computed; call backward() before the assignment, and "
+            "let hooks of leaves make it, not those of results"
+        )
 
 
 class Kept:

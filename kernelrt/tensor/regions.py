@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import FAILING
 from kernelrt.ir.region import Choice, Loop, Outcome, port
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
@@ -18,7 +19,7 @@ from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.dtype import DType
 
@@ -27,10 +28,6 @@ __all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "ma
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
-
-
-#: Ops at which a run may end.
-_FAILING = frozenset({Op.BOUND, Op.CALL, Op.REGION})
 
 
 class StandIn(Buffer):
@@ -69,23 +66,23 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
 
 
 def may_fail(roots: Sequence[UOp], since: int) -> bool:
-    """Whether a run may end at a node of these graphs that is not older than `since`."""
-    made = below(roots, lambda n: n.made <= since)
-    return any(n.op in _FAILING and n.made > since for n in made)
+    """Whether a run may end at a node of these graphs that was asked for after `since`."""
+    new = below(roots, lambda n: n.asked <= since)
+    return any(n.op in FAILING and n.asked > since for n in new)
 
 
 def newest() -> int:
-    """A number that nodes made from now on exceed."""
-    return slot((), dt.bool_).place.made
+    """A number that those of nodes asked for from now on exceed, also where these are not new."""
+    return slot((), dt.bool_).place.asked
 
 
 def frontier(
-    roots: Iterable[UOp], inside: Collection[UOp], stays: Callable[[UOp], bool]
+    roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool]
 ) -> list[UOp]:
     """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
 
-    Below ops that only say which element is meant stands what is read. Nodes for which `stays` is
-    true count as made of what is inside.
+    Below ops that only say which element is meant stands what is read. Nodes for which
+    `stays` is true count as made of what is inside; none that was asked for before `since` is.
     """
     roots = list(roots)
     varies: set[UOp] = set()
@@ -97,13 +94,15 @@ def frontier(
             varies.add(node)
             continue
         reads = reads_of(node)
-        own = not _is_mark(node) and stays(node) and any(r in outside for r in reads)
-        if own or any(r in varies for r in reads):
+        reached = any(r in outside for r in reads)
+        varied = any(r in varies for r in reads)
+        own = reached and not _is_mark(node) and stays(node)
+        if node.asked > since and (own or varied):
             varies.add(node)
             for r in reads:
                 if r in outside:
                     found[bare(r)] = None
-        elif _begins(node) or any(r in outside for r in reads):
+        elif reached or varied or _begins(node):
             outside.add(node)
     for root in roots:
         if root in outside:
@@ -116,6 +115,15 @@ def bare(node: UOp) -> UOp:
     while node.op in MOVED:
         node = node.src[0]
     return node
+
+
+def _marked(node: UOp) -> Iterator[UOp]:
+    """What a node only says elements of, with the marks upon it and without."""
+    node = bare(node)
+    yield node
+    while node.op is Op.DETACH:
+        node = bare(node.src[0])
+        yield node
 
 
 def _begins(node: UOp) -> bool:
@@ -180,7 +188,7 @@ def loop(
     # A turn that may not come must not fail before it does.
     may_not_come = conditional or count is not None
     outer = frontier(
-        graphs, inside, lambda n: may_not_come and n.op in _FAILING and n.made > since
+        graphs, inside, since, lambda n: may_not_come and n.op in FAILING
     )
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
@@ -205,6 +213,7 @@ def choice(
     branches: Sequence[Sequence[UOp]],
     *,
     since: int,
+    instead: Mapping[UOp, UOp] | None = None,
 ) -> list[UOp]:
     """Nodes of what one of several branches gives.
 
@@ -217,17 +226,21 @@ def choice(
     branches : sequence of sequence of UOp
         The values of each, of equal shapes and types.
     since : int
-        What :func:`newest` gave before the first of these graphs was made: what is older is
-        computed in any case, the rest where its branch is chosen.
+        What :func:`newest` gave before the first of these graphs was made: what nobody asked for
+        since is computed in any case, the rest where its branch is chosen.
+    instead : mapping of UOp to UOp, optional
+        What is read in the place of nodes from around, of the same size.
     """
     graphs = [value for values in branches for value in values]
     slots = [s for s, _ in given]
-    outer = frontier(graphs, {s.place for s in slots}, lambda n: n.made > since)
+    outer = frontier(graphs, {s.place for s in slots}, since, lambda _: True)
     put, ports = _ports([s.place for s in slots], outer)
     made = iter(rewritten(graphs, put))
     columns = zip(*([next(made) for _ in values] for values in branches), strict=True)
     program = Choice(tuple(ports), len(branches))
-    operands = [which, *(operand for _, operand in given), *outer]
+    read_instead = {at: bare(other) for n, other in (instead or {}).items() for at in _marked(n)}
+    around = [read_instead.get(node, node) for node in outer]
+    operands = [which, *(operand for _, operand in given), *around]
     return [_node(Outcome(program, -1, tuple(values)), operands) for values in columns]
 
 

@@ -1,0 +1,135 @@
+"""What a branch asks for is its own, whoever asked before; what is older is read as it was."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import func
+from kernelrt.errors import CustomFunctionError, GradientError
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_branch_not_taken_does_not_fail_where_others_asked_for_the_same(jitted: bool) -> None:
+    x, at = krt.tensor([1.0, 2.0, 3.0]), krt.tensor(7)
+
+    def chosen(take, at):
+        kept = x[at] * 2  # never read; with it the branch below finds nodes that are there
+        found = krt.cond(take, lambda: x[at] * 2, lambda: krt.tensor(-1.0))
+        del kept
+        return found
+
+    run = krt.jit(chosen) if jitted else chosen
+    assert run(krt.tensor(False), at).item() == -1.0
+    assert run(krt.tensor(True), krt.tensor(2)).item() == 6.0
+    with pytest.raises(IndexError):
+        run(krt.tensor(True), at).item()
+
+
+def test_turns_that_do_not_come_do_not_fail_where_others_asked_for_the_same() -> None:
+    x, at = krt.tensor([1.0, 2.0, 3.0]), krt.tensor(7)
+    kept = x[at]
+    found = krt.fori_loop(0, krt.tensor(0), lambda i, c: c + x[at], krt.tensor(5.0))
+    assert found.item() == 5.0
+    del kept
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_branch_assigns_to_what_an_older_value_was_computed_from(taken: bool) -> None:
+    w = krt.tensor(np.float32([1.0, 2.0, 4.0]), requires_grad=True)
+    old = w.softmax(-1)
+    expected = np.exp([1.0, 2.0, 4.0]) / np.exp([1.0, 2.0, 4.0]).sum()
+
+    def changes():
+        with krt.no_grad():
+            w.assign(old)
+        return old * 2
+
+    out = krt.cond(krt.tensor(taken), changes, lambda: old * 3)
+    np.testing.assert_allclose(
+        w.detach().numpy(), expected if taken else [1.0, 2.0, 4.0], rtol=1e-6
+    )
+    np.testing.assert_allclose(out.detach().numpy(), expected * (2 if taken else 3), rtol=1e-6)
+    np.testing.assert_allclose(old.detach().numpy(), expected, rtol=1e-6)
+
+
+def _counted(fails_at: int = 0):
+    seen: list[float] = []
+
+    def function(x):
+        seen.append(float(x))
+        if len(seen) == fails_at:
+            raise ValueError("no more")
+        return x + 1
+
+    return seen, lambda x: krt.call(function, x, out=x, pure=False, vjp=lambda i, r, g: g)
+
+
+@pytest.mark.parametrize("kind", ["scan", "fori_loop", "while_loop", "cond"])
+def test_without_jit_a_loop_with_calls_made_once_runs_where_it_is_written(kind: str) -> None:
+    seen, step = _counted()
+    x = krt.tensor(0.0, requires_grad=True)
+    if kind == "scan":
+        out, rows = krt.scan(lambda c, _: (step(c), c), x, length=3)
+        assert rows.tolist() == [0.0, 1.0, 2.0]
+    elif kind == "fori_loop":
+        out = krt.fori_loop(0, 3, lambda i, c: step(c), x)
+    elif kind == "while_loop":
+        out = krt.while_loop(lambda c: c < 3.0, step, x, max_steps=5)
+    else:
+        out = krt.cond(krt.tensor(True), lambda c: step(step(step(c))), lambda c: c, x)
+    assert seen == [0.0, 1.0, 2.0]
+    assert out.item() == 3.0
+    with pytest.raises(GradientError, match="pure=False"):
+        out.backward()
+    assert x.grad is None
+    assert len(seen) == 3
+    gc.collect()
+    assert out.item() == 3.0
+
+
+@pytest.mark.parametrize("kind", ["scan", "cond"])
+def test_calls_made_once_are_not_made_again_when_one_fails(kind: str) -> None:
+    seen, step = _counted(fails_at=2)
+    count = krt.tensor(0.0)
+    other = krt.tensor(1.0)
+    other.assign(other + 1)  # pending, and no part of it
+
+    def twice(c):
+        count.assign(count + 1)
+        return step(step(c))
+
+    def run():
+        if kind == "scan":
+            return krt.scan(lambda c, _: (twice(c), None), krt.tensor(0.0), length=4)
+        return krt.cond(krt.tensor(True), twice, lambda c: c, krt.tensor(0.0))
+
+    with pytest.raises(CustomFunctionError, match="no more"):
+        run()
+    assert seen == [0.0, 1.0]
+    assert count.item() == 0.0
+    assert other.item() == 2.0
+    assert len(seen) == 2
+
+
+def test_in_jit_values_and_gradient_of_a_loop_with_calls_made_once_are_one_run() -> None:
+    seen, step = _counted()
+
+    @krt.jit
+    def both(x):
+        return func.value_and_grad(lambda x: krt.scan(lambda c, _: (step(c) * x, None), x,
+                                                      length=3)[0])(x)  # fmt: skip
+
+    value, slope = both(krt.tensor(2.0))
+    x = 2.0
+    a = (x + 1) * x
+    b = (a + 1) * x
+    c = (b + 1) * x
+    da = x + (x + 1)
+    db = da * x + (a + 1)
+    assert value.item() == c
+    assert slope.item() == db * x + (b + 1)
+    assert seen == [2.0, a, b]
