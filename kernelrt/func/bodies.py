@@ -21,7 +21,7 @@ from kernelrt.tensor.foreign import keeps_order
 from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.regions import Slot, slot
-from kernelrt.tensor.rewriting import rewritten
+from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -264,10 +264,10 @@ def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
     """The nodes of state as it is before a body assigns to it.
 
     Gradients compute what the body does again, from that. Without a trace the memory of state is
-    written when the body has run, so it is copied where gradients may come, as through any of
-    the nodes that are `known`.
+    written when the body has run, so it is copied where gradients may come, as to anything in the
+    graphs that are `known`: they come to all that a run reads.
     """
-    copied = state.local.trace is None and any(map(has_history, known))
+    copied = state.local.trace is None and any(map(has_history, below(known, has_history)))
     return [node_of(t.detach().clone().realize()) if copied else node_of(t) for t in tensors]
 
 
@@ -309,7 +309,7 @@ class Carry:
         count = len(self.slots)
         own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
         new = {id(t): node for t, node in made.states}
-        known = (*self.first, *made.nodes, *others)
+        known = (*self.first, *made.nodes, *others, *(node for _, node in made.states))
         firsts = first_values([t for t, _ in self.state], known)
         for (t, s), first in zip(self.state, firsts, strict=True):
             own.append((s, first, new.get(id(t), s.node)))

@@ -150,7 +150,8 @@ def _choose(
     tensors = list(changed.values())
     with state.no_grad():
         now = [node_of(t) for t in tensors]
-    firsts = first_values(tensors, [*carry.first, *(n for g in graphs for n in g.nodes)])
+    known = [n for g in graphs for n in (*g.nodes, *(new for _, new in g.states))]
+    firsts = first_values(tensors, [*carry.first, *known])
     values = []
     for graph in graphs:
         new = {id(t): node for t, node in graph.states}

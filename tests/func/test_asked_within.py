@@ -133,3 +133,18 @@ def test_in_jit_values_and_gradient_of_a_loop_with_calls_made_once_are_one_run()
     assert value.item() == c
     assert slope.item() == db * x + (b + 1)
     assert seen == [2.0, a, b]
+
+
+def test_a_gradient_passes_by_a_loop_whose_branches_draw() -> None:
+    def loss(x, which):
+        first = krt.rand(())
+
+        def turn(c, _):
+            krt.switch(which, [lambda: x, lambda: (krt.rand(17), x)[1]])
+            return c * 1, None
+
+        last, _ = krt.scan(turn, first, length=3)
+        return last * x, last
+
+    slope, last = func.grad(loss, has_aux=True)(krt.tensor(2.0), krt.tensor(1))
+    assert slope.item() == last.item()
