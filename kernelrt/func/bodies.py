@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.func.trees import mapped
-from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor, Trace, build, state
+from kernelrt.func.trees import flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.tensor import Tensor, Trace, build, hints, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
 from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
 from kernelrt.tensor.realize import realize
-from kernelrt.tensor.regions import Slot, slot
+from kernelrt.tensor.regions import Slot, slot, unknown_size
 from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import UOp
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "leaves_of", "made_once",
-           "mode", "node_of", "plain_tree", "rebuilt", "refuse_changes", "told",
-           "turn_of"]  # fmt: skip
+__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "made_once", "mode",
+           "node_of", "own", "plain_tree", "refuse_changes", "told", "turn_of"]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -43,28 +42,7 @@ def mode() -> Iterator[Trace]:
             yield trace
 
 
-# ---- nested data; None is no leaf
-
-
-def leaves_of(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested data, each with how it is reached."""
-    if isinstance(tree, dict):
-        for key, child in tree.items():
-            yield from leaves_of(child, f"{path}[{key!r}]")
-    elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        for key, child in zip(tree._fields, tree, strict=True):
-            yield from leaves_of(child, f"{path}.{key}")
-    elif isinstance(tree, list | tuple):
-        for i, child in enumerate(tree):
-            yield from leaves_of(child, f"{path}[{i}]")
-    elif tree is not None:
-        yield path, tree
-
-
-def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
-    """The nesting of `tree` with other leaves."""
-    rest = iter(leaves)
-    return mapped(lambda leaf: None if leaf is None else next(rest), tree)
+# ---- nested tensors
 
 
 def plain_tree(tree: object, name: str) -> Any:
@@ -75,7 +53,7 @@ def plain_tree(tree: object, name: str) -> Any:
     DTypeError
         A leaf is none of these.
     """
-    return rebuilt(tree, [_tensor(leaf, name + path) for path, leaf in leaves_of(tree)])
+    return rebuilt(tree, [_tensor(leaf, path) for path, leaf in named_leaves(tree, name)])
 
 
 def _tensor(leaf: object, name: str) -> Tensor:
@@ -94,18 +72,14 @@ def _tensor(leaf: object, name: str) -> Tensor:
     return found
 
 
+def own(tree: Any) -> Any:
+    """Nested tensors for a function that is called as it is, and may assign to them."""
+    return mapped(lambda t: hints.own(Tensor._of(t.uop)) if isinstance(t, Tensor) else t, tree)
+
+
 def node_of(tensor: Tensor) -> UOp:
     """The node of a tensor, with its history where that is recorded."""
     return tensor.uop
-
-
-def _nesting(tree: object) -> object:
-    """How data is nested, comparable."""
-    if isinstance(tree, dict):
-        return dict, tuple((key, _nesting(child)) for key, child in tree.items())
-    if isinstance(tree, list | tuple):
-        return type(tree), tuple(map(_nesting, tree))
-    return None if tree is None else "*"
 
 
 def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor]:
@@ -119,13 +93,13 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
         One has another type.
     """
     made = plain_tree(after, f"{name}: {what}")
-    if _nesting(before) != _nesting(made):
+    if nesting(before) != nesting(made):
         raise ShapeError(
-            f"{name}: {what}: the body gives back {_described(made)} for {_described(before)}; "
-            "it has to be nested alike in every turn"
+            f"{name}: {what}: the body gives back {nesting(made)} for {nesting(before)}, where * "
+            "is a tensor; it has to be nested alike in every turn"
         )
     out = []
-    for (path, old), (_, new) in zip(leaves_of(before), leaves_of(made), strict=True):
+    for (path, old), new in zip(named_leaves(before), flatten(made, before, what), strict=True):
         if not build.same_shape(old.dims, new.dims):
             raise ShapeError(
                 f"{name}: {what}{path}: the body makes shape {format_shape(new.dims)} of "
@@ -138,15 +112,6 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
             )
         out.append(new)
     return out
-
-
-def _described(tree: object) -> str:
-    if isinstance(tree, dict):
-        return "{" + ", ".join(f"{k!r}: {_described(v)}" for k, v in tree.items()) + "}"
-    if isinstance(tree, list | tuple):
-        inner = ", ".join(map(_described, tree))
-        return f"[{inner}]" if isinstance(tree, list) else f"({inner})"
-    return "None" if tree is None else "a tensor"
 
 
 # ---- bodies
@@ -277,7 +242,10 @@ class Carry:
     def __init__(self, name: str, body: Body, init: object) -> None:
         self._body = body
         self.tree = plain_tree(init, f"{name}: init")
-        self.tensors: list[Tensor] = [t for _, t in leaves_of(self.tree)]
+        self.tensors: list[Tensor] = leaves_of(self.tree)
+        for path, t in named_leaves(self.tree):
+            if not is_static(t.dims):
+                raise unknown_size(f"{name}: init{path}", t.dims)
         self.first = [node_of(t) for t in self.tensors]
         self.slots = [slot(t.dims, t.dtype) for t in self.tensors]
         self.state: list[tuple[Tensor, Slot]] = []

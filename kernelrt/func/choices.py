@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.func.bodies import (
     Body,
     Carry,
-    check_carry,
     first_values,
-    leaves_of,
     made_once,
     mode,
     node_of,
+    own,
     plain_tree,
-    rebuilt,
     told,
 )
+from kernelrt.func.trees import flatten, leaves_of, named_leaves, nesting, rebuilt
 from kernelrt.ir import Op
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.assign import assign_all
@@ -68,8 +70,8 @@ def cond(
     >>> krt.cond(x > 0, lambda x: x, lambda x: x * 10, x).item()
     -30.0
     """
-    if isinstance(pred, bool):
-        return (true_fn if pred else false_fn)(*operands)
+    if isinstance(pred, bool | np.bool_):
+        return (true_fn if pred else false_fn)(*own(operands))
     if not isinstance(pred, Tensor) or not pred.dtype.is_bool or pred.dims:
         raise DTypeError(
             f"cond: pred: expected a bool or a bool Tensor of shape (), not {told(pred)}; compare, "
@@ -112,14 +114,17 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise ShapeError("switch: branches: expected at least one function, not none")
     number = whole(index)
     if number is not None:
-        return branches[min(max(number, 0), len(branches) - 1)](*operands)
+        return branches[min(max(number, 0), len(branches) - 1)](*own(operands))
     if not isinstance(index, Tensor) or not index.dtype.is_int or index.dims:
         raise DTypeError(
             f"switch: index: expected an int or an integer Tensor of shape (), not {told(index)}"
         )
     if len(branches) == 1:
-        return branches[0](*operands)
-    return _choose("switch", index.uop.cast(dt.int64), branches, operands)
+        return branches[0](*own(operands))
+    which = index.uop
+    if which.dtype is dt.uint64:  # as int64, large numbers would be below 0
+        which = which.alu(Op.MIN, build.scalar(len(branches) - 1, dt.uint64))
+    return _choose("switch", which.cast(dt.int64), branches, operands)
 
 
 def _choose(
@@ -139,7 +144,7 @@ def _choose(
             trees.append(tree)
             if len(trees) > 1:
                 return _like_first(name, trees[0], tree)
-            return [t for _, t in leaves_of(tree)]
+            return leaves_of(tree)
 
         with mode() as trace:
             graph = made.call(trace, carry.given(made), (), taken)
@@ -174,10 +179,22 @@ def _choose(
 
 def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
     """The leaves of what a branch gives, which are as those of the first."""
-    try:
-        return check_carry(name, "result", first, other)
-    except (ShapeError, DTypeError) as error:
-        raise type(error)(
-            f"{name}: the functions give different results, and have to give the same shapes and "
-            f"types: {str(error).removeprefix(name + ': ')}"
-        ) from None
+    if nesting(first) != nesting(other):
+        raise ShapeError(
+            f"{name}: the functions give different results: {nesting(first)} and {nesting(other)}, "
+            "where * is a tensor; they have to be nested alike"
+        )
+    leaves = flatten(other, first, name)
+    for (path, one), another in zip(named_leaves(first), leaves, strict=True):
+        what = f"{name}: the functions give different results: result{path} has "
+        if not build.same_shape(one.dims, another.dims):
+            raise ShapeError(
+                f"{what}shape {format_shape(one.dims)} and {format_shape(another.dims)}; all have "
+                "to give the same, as with broadcast_to()"
+            )
+        if one.dtype is not another.dtype:
+            raise DTypeError(
+                f"{what}type {one.dtype.name} and {another.dtype.name}; all have to give the same, "
+                f"as with x.to({one.dtype.name!r})"
+            )
+    return leaves

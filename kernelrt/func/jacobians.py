@@ -70,7 +70,7 @@ def jacrev(
         given, chosen = entering(level, args, argnums, "the function")
         out, aux = called(f, given, kwargs, "jacrev", has_aux)
         floats_of(out, "the function's result")
-        points = list(leaves_of(chosen))
+        points = leaves_of(chosen)
         found = mapped(
             lambda output: rebuilt(chosen, level.tensors(_rows(level, output, points))), out
         )
@@ -98,7 +98,7 @@ def jacfwd(
         given, chosen = entering(level, args, argnums, "the function")
         out, aux = called(f, given, kwargs, "jacfwd", has_aux)
         outputs = floats_of(out, "the function's result")
-        by_point = _columns(level, outputs, list(leaves_of(chosen)))
+        by_point = _columns(level, outputs, leaves_of(chosen))
         per_output = iter(zip(*by_point, strict=True))
         found = mapped(lambda _: rebuilt(chosen, level.tensors(next(per_output))), out)
         return (found, level.left(aux)) if has_aux else found

@@ -125,7 +125,7 @@ class Level:
 
     def left(self, tree: Any) -> Any:
         """Nested data without the marks."""
-        leaves = list(leaves_of(tree))
+        leaves = leaves_of(tree)
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors:
             return tree

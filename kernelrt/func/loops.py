@@ -8,21 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.func.bodies import (
     Body,
     Carry,
     check_carry,
-    leaves_of,
     made_once,
     mode,
     node_of,
+    own,
     plain_tree,
-    rebuilt,
     refuse_changes,
     told,
     turn_of,
 )
+from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import Tensor, build, regions, state
@@ -97,21 +97,21 @@ def scan(
     arrays = plain_tree(xs, "scan: xs")
     turns = _length(arrays, length)
     carried = plain_tree(init, "scan: init")
-    both = [t for tree in (carried, arrays) for _, t in leaves_of(tree)]
+    both = [t for tree in (carried, arrays) for t in leaves_of(tree)]
     # Without a trace what a turn assigns to is gone when its gradient is asked for.
     alone = turns == 1 and (state.local.trace is not None or not state.local.grad)
     if alone or not all(is_static(t.dims) for t in both):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
     since = regions.newest()
     carry = Carry("scan", made, carried)
-    wholes = [node_of(t) for _, t in leaves_of(arrays)]
-    slots = [slot(t.dims[1:], t.dtype) for _, t in leaves_of(arrays)]
+    wholes = [node_of(t) for t in leaves_of(arrays)]
+    slots = [slot(t.dims[1:], t.dtype) for t in leaves_of(arrays)]
     nested: list[Any] = []
 
     def taken(result: Any) -> list[Tensor]:
         new, y = _turn(result, carry.tree)
         nested[:] = [y]
-        return [*new, *(t for _, t in leaves_of(y))]
+        return [*new, *leaves_of(y)]
 
     with mode() as trace:
         args = carry.given(made), rebuilt(arrays, [
@@ -149,9 +149,8 @@ def _unrolled(
     """A scan as so many calls: of one turn, and of sizes that are known at run time only."""
     from kernelrt.tensor.joining import stack
 
-    leaves = [t for _, t in leaves_of(arrays)]
-    # What the body assigns to its argument is not the caller's.
-    carry = rebuilt(carry, [Tensor._of(t.uop) for _, t in leaves_of(carry)])
+    leaves = leaves_of(arrays)
+    carry = own(carry)
     found: list[Any] = []
     for k in reversed(range(turns)) if reverse else range(turns):
         new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
@@ -159,7 +158,7 @@ def _unrolled(
         found.append(y)
     if reverse:
         found.reverse()
-    columns = zip(*([t for _, t in leaves_of(y)] for y in found), strict=True)
+    columns = zip(*map(leaves_of, found), strict=True)
     return carry, rebuilt(found[0], [stack(list(parts)) for parts in columns])
 
 
@@ -175,20 +174,30 @@ def _length(arrays: Any, length: object) -> int:
         found = whole(length)
         if found is None:
             raise DTypeError(f"scan: length: expected an int, not {type(length).__name__}")
-        if found < 0:
-            raise ShapeError(f"scan: length: expected at least 0, not {found}")
-    for path, t in leaves_of(arrays):
+        _check_turns(found, "scan: length")
+    for path, t in named_leaves(arrays):
         if not t.dims:
             raise ShapeError(f"scan: xs{path}: expected an array with a first axis, not shape ()")
+        if not isinstance(t.dims[0], int):
+            raise VariableError(
+                f"scan: xs{path}: its first axis depends on a Variable, and a scan has a number of "
+                "turns that is known; give arrays of one length and fori_loop a tensor as a bound"
+            )
         if found is not None and t.dims[0] != found:
             raise ShapeError(
                 f"scan: xs{path}: its first axis has {t.dims[0]}, and there are {found} turns by "
                 + ("length" if length is not None else "what comes before it")
             )
-        found = int(t.dims[0])
+        found = t.dims[0]
     if found is None:
         raise ShapeError("scan: length: expected the number of turns, where there are no xs")
     return found
+
+
+def _check_turns(turns: int, name: str) -> None:
+    if not 0 <= turns < UNBOUNDED:
+        expected = "at least 0" if turns < 0 else "less than 2**62"
+        raise ShapeError(f"{name}: expected {expected}, not {turns}")
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
@@ -239,6 +248,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     triples = carry.triples(graph)
     if isinstance(first, int) and isinstance(last, int):
         turns, count = max(0, last - first), None
+        _check_turns(turns, "fori_loop: upper - lower")
     else:
         stop = last if isinstance(last, UOp) else build.scalar(last, dt.int64)
         some = start.alu(Op.LT, stop)
@@ -252,6 +262,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
 def _bound(value: object, name: str) -> int | UOp:
     number = whole(value)
     if number is not None:
+        if not -(2**63) <= number < 2**63:
+            raise ShapeError(f"fori_loop: {name}: expected a number of 64 bits, not {number}")
         return number
     if isinstance(value, Tensor) and value.dtype.is_int and not value.dims:
         with state.no_grad():
@@ -306,8 +318,7 @@ def while_loop(
         found = whole(max_steps)
         if found is None:
             raise DTypeError(f"while_loop: max_steps: expected an int, not {told(max_steps)}")
-        if found < 0:
-            raise ShapeError(f"while_loop: max_steps: expected at least 0, not {found}")
+        _check_turns(found, "while_loop: max_steps")
         turns = found
     count = slot((), dt.int64)
     flag = slot((), dt.bool_)

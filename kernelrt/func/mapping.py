@@ -213,7 +213,7 @@ class _Mapping:
         alike = self._alike(written, values[len(roots) + len(changed) :])
         trace.close()
         leaves = iter(self._left(found, [r for r in results if r[1] is not None]))
-        given_back = mapped(lambda leaf: None if leaf is None else next(leaves), out)
+        given_back = mapped(lambda _: next(leaves), out)
         behind = values[len(roots) :]
         # Tensors before the first assignment: each keeps its value whatever comes later.
         back = [

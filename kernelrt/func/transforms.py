@@ -94,7 +94,7 @@ def grad_and_value(
                 "tensor of shape (), as of loss.mean(); see jacrev for others"
             )
         seed = build.full(1, value.dtype, ())
-        points = list(leaves_of(chosen))
+        points = leaves_of(chosen)
         nodes = level.zeros(level.flowing([value], [seed]), points)
         slopes = rebuilt(chosen, level.tensors(nodes))
         return slopes, level.left((out, aux) if has_aux else out)
@@ -180,7 +180,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         pairs = zip(listed, outputs, strict=True)
         seeds = [check_like(c, o, "cotangents") for c, o in pairs]
         chosen = tuple(given) if len(given) != 1 else given[0]
-        points = list(leaves_of(chosen))
+        points = leaves_of(chosen)
         nodes = level.zeros(level.flowing(outputs, seeds), points)
         return rebuilt(chosen, level.tensors(nodes))
 

@@ -1,4 +1,8 @@
-"""Nested data: dicts, lists and tuples in one another, and what is in them in a row."""
+"""Nested data: dicts, lists and tuples in one another, and what is in them in a row.
+
+None is no leaf: it stays where it is. A dict may have its keys in any order where it stands for
+another, and lists and tuples stand for one another.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,27 @@ from kernelrt.errors import ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["flatten", "leaves_of", "mapped", "rebuilt"]
+__all__ = ["flatten", "leaves_of", "mapped", "named_leaves", "nesting", "rebuilt"]
 
 
-def leaves_of(tree: object) -> Iterator[Any]:
-    """What is in nested dicts, lists and tuples, in order."""
+def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested data, each with how it is reached."""
     if isinstance(tree, dict):
-        for child in tree.values():
-            yield from leaves_of(child)
+        for key, child in tree.items():
+            yield from named_leaves(child, f"{path}[{key!r}]")
+    elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        for key, child in zip(tree._fields, tree, strict=True):
+            yield from named_leaves(child, f"{path}.{key}")
     elif isinstance(tree, list | tuple):
-        for child in tree:
-            yield from leaves_of(child)
-    else:
-        yield tree
+        for i, child in enumerate(tree):
+            yield from named_leaves(child, f"{path}[{i}]")
+    elif tree is not None:
+        yield path, tree
+
+
+def leaves_of(tree: object) -> list[Any]:
+    """The leaves of nested data, in order."""
+    return [leaf for _, leaf in named_leaves(tree)]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -33,7 +45,7 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, tuple):
         parts = [mapped(function, child) for child in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-    return function(tree)
+    return None if tree is None else function(tree)
 
 
 def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
@@ -43,33 +55,37 @@ def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
 
 
 def flatten(tree: object, like: object, name: str) -> list[Any]:
-    """The leaves of `tree`, which has the nesting of `like`.
+    """The leaves of `tree`, which is nested as `like` is, in the order of that.
 
     Raises
     ------
     ShapeError
-        It has not.
+        It is nested otherwise.
     """
-    if _nesting(tree) != _nesting(like):
+    if nesting(tree) != nesting(like):
         raise ShapeError(
-            f"{name}: expected nested data like {_nesting(like)}, not {_nesting(tree)}, where * is "
+            f"{name}: expected nested data like {nesting(like)}, not {nesting(tree)}, where * is "
             "a tensor"
         )
+    return list(_in_order(tree, like))
+
+
+def _in_order(tree: Any, like: Any) -> Iterator[Any]:
     if isinstance(like, dict):
-        assert isinstance(tree, dict)
-        return [leaf for key in like for leaf in flatten(tree[key], like[key], name)]
-    if isinstance(like, list | tuple):
-        assert isinstance(tree, list | tuple)
-        pairs = zip(tree, like, strict=True)
-        return [leaf for pair in pairs for leaf in flatten(*pair, name)]
-    return [tree]
+        for key, child in like.items():
+            yield from _in_order(tree[key], child)
+    elif isinstance(like, list | tuple):
+        for child, other in zip(tree, like, strict=True):
+            yield from _in_order(child, other)
+    elif like is not None:
+        yield tree
 
 
-def _nesting(tree: object) -> str:
+def nesting(tree: object) -> str:
     """How data is nested, in words: keys of dicts in the order of the alphabet."""
     if isinstance(tree, dict):
         keys = sorted(tree, key=repr)
-        return "{" + ", ".join(f"{k!r}: {_nesting(tree[k])}" for k in keys) + "}"
+        return "{" + ", ".join(f"{k!r}: {nesting(tree[k])}" for k in keys) + "}"
     if isinstance(tree, list | tuple):
-        return "(" + ", ".join(map(_nesting, tree)) + ")"
-    return "*"
+        return "(" + ", ".join(map(nesting, tree)) + ")"
+    return "None" if tree is None else "*"

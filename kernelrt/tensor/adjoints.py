@@ -186,8 +186,9 @@ class _Back:
     ) -> None:
         if program.turns >= UNBOUNDED:
             raise GradientError(
-                f"{name}: the gradient comes to a while_loop that may have any number of turns, "
-                "each of which would have to be kept; give it max_steps="
+                f"{name}: the gradient comes to a loop that may have any number of turns, each of "
+                "which would have to be kept; give while_loop max_steps=, or fori_loop numbers in "
+                "the place of tensors"
             )
         self._loop, self._src, self._given, self._name = program, src, given, name
         carried, behind = len(program.carries), len(program.carries) + program.stacked

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
+from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.ops import FAILING
 from kernelrt.ir.region import Choice, Loop, Outcome, port
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build
-from kernelrt.tensor.marks import Custom
+from kernelrt.tensor.marks import Custom, is_kept
 from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "may_fail",
-           "newest", "slot"]  # fmt: skip
+           "newest", "slot", "unknown_size"]  # fmt: skip
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
@@ -65,6 +66,15 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
     return Slot(place, build.reshape(place, shape))
 
 
+def unknown_size(name: str, shape: build.Shape) -> VariableError:
+    """Refuses a shape that is known at run time only."""
+    return VariableError(
+        f"{name}: its shape {format_shape(shape)} depends on a Variable, and loops and choices "
+        "take known sizes; pad it to one, or call a function for each size, as jit makes them "
+        "without dynamic="
+    )
+
+
 def may_fail(roots: Sequence[UOp], since: int) -> bool:
     """Whether a run may end at a node of these graphs that was asked for after `since`."""
     new = below(roots, lambda n: n.asked <= since)
@@ -85,20 +95,23 @@ def frontier(
     `stays` is true count as made of what is inside; none that was asked for before `since` is.
     """
     roots = list(roots)
-    varies: set[UOp] = set()
+    bound: set[UOp] = set(inside)  # made of what is inside
+    varies: set[UOp] = set(inside)  # that, and what stays
     outside: set[UOp] = set()
     found: dict[UOp, None] = {}
 
-    for node in below(roots, inside.__contains__):
+    for node in below(roots, lambda n: n in inside or is_kept(n)):
         if node in inside:
-            varies.add(node)
             continue
-        reads = reads_of(node)
+        reads = () if is_kept(node) else reads_of(node)
         reached = any(r in outside for r in reads)
         varied = any(r in varies for r in reads)
-        own = reached and not _is_mark(node) and stays(node)
-        if node.asked > since and (own or varied):
+        tied = any(r in bound for r in reads)
+        own = (varied or (reached and stays(node))) and not _is_mark(node) and node.asked > since
+        if tied or own:
             varies.add(node)
+            if tied:
+                bound.add(node)
             for r in reads:
                 if r in outside:
                     found[bare(r)] = None
@@ -254,8 +267,9 @@ def _ports(
         ports.append(port(len(ports), int(place.arg.size), place.dtype))
         put[place] = ports[-1]
     for node in outer:
+        if not is_static(node.shape):
+            raise unknown_size("what a loop or choice reads", node.shape)
         size = build.volume(node.shape)
-        assert is_static(node.shape)
         assert isinstance(size, int)
         ports.append(port(len(ports), size, node.dtype))
         put[node] = build.reshape(ports[-1], node.shape)

@@ -148,3 +148,96 @@ def test_a_gradient_passes_by_a_loop_whose_branches_draw() -> None:
 
     slope, last = func.grad(loss, has_aux=True)(krt.tensor(2.0), krt.tensor(1))
     assert slope.item() == last.item()
+
+
+def test_what_is_computed_already_is_read_by_a_branch_that_asks_for_it_again() -> None:
+    x = krt.tensor(0.5, requires_grad=True)
+    old = x.tanh()
+    old.realize()
+
+    def again():
+        assert krt.tensor(0.5).tanh() is not None
+        x.tanh()
+        return old
+
+    out = krt.cond(krt.tensor(True), again, lambda: x)
+    out.backward()
+    assert out.item() == pytest.approx(np.tanh(0.5), rel=1e-6)
+    assert x.grad.item() == pytest.approx(1 - np.tanh(0.5) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_both_branches_give_what_was_made_of_state_that_changed_since(number: int) -> None:
+    p, state = krt.tensor(0.25, requires_grad=True), krt.tensor(1.0)
+    value = p * state
+    state.assign(state + 1)
+    out = krt.switch(krt.tensor(number), [lambda: value, lambda: value])
+    assert out.item() == 0.25
+    try:
+        out.backward()
+    except GradientError:
+        return  # the factor is gone
+    assert p.grad.item() == 1.0
+
+
+def test_sizes_that_a_loop_or_choice_cannot_take_are_named() -> None:
+    run = krt.jit(
+        lambda x: krt.cond(x.sum() > 0, lambda: x, lambda: -x),
+        dynamic={"x": {0: krt.Variable("n", 1, 16)}},
+    )
+    with pytest.raises(krt.errors.VariableError, match=r"\(n,\) depends on a Variable"):
+        run(krt.ones(3))
+    run = krt.jit(
+        lambda x: krt.scan(lambda c, row: (c + row, None), 0.0, x)[0],
+        dynamic={"x": {0: krt.Variable("n", 1, 16)}},
+    )
+    with pytest.raises(krt.errors.VariableError, match="xs"):
+        run(krt.ones(3))
+    for call in (
+        lambda: krt.scan(lambda c, _: (c, None), 1.0, length=2**63),
+        lambda: krt.fori_loop(0, 2**62, lambda i, c: c, 1.0),
+        lambda: krt.fori_loop(0, 2**80, lambda i, c: c, 1.0),
+        lambda: krt.while_loop(lambda c: c < 3, lambda c: c + 1, 1.0, max_steps=2**70),
+    ):
+        with pytest.raises(krt.errors.ShapeError, match=r"less than|64 bits"):
+            call()
+
+
+def test_numbers_of_branches() -> None:
+    branches = [lambda k=k: krt.tensor(k) for k in range(3)]
+    for value, chosen in (
+        (np.uint64(2**63 + 5), 2), (np.uint64(1), 1), (np.int8(-4), 0), (np.int64(2**62), 2),
+    ):  # fmt: skip
+        assert krt.switch(krt.tensor(value), branches).item() == chosen
+        assert krt.jit(lambda i: krt.switch(i, branches))(krt.tensor(value)).item() == chosen
+    assert krt.cond(np.bool_(False), lambda: 1, lambda: 2) == 2
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["scan", "cond", "switch"])
+def test_what_is_called_as_it_is_assigns_to_its_own(kind: str) -> None:
+    x = krt.tensor(1.0)
+
+    def more(c, *_):
+        c += 1
+        return (c, None) if kind == "scan" else c
+
+    if kind == "scan":
+        out, _ = krt.scan(more, x, length=1)
+    elif kind == "cond":
+        out = krt.cond(True, more, more, x)
+    else:
+        out = krt.switch(5, [more], x)
+    assert (out.item(), x.item()) == (2.0, 1.0)
+
+
+def test_dicts_have_their_keys_in_any_order() -> None:
+    first = {"a": krt.tensor(1), "b": krt.tensor(2.0)}
+    last, _ = krt.scan(lambda c, _: ({"b": c["b"] * 2, "a": c["a"] + 1}, None), first, length=3)
+    assert {k: v.item() for k, v in last.items()} == {"a": 4, "b": 16.0}
+    out = krt.cond(
+        krt.tensor(True), lambda c: {"b": c["b"], "a": c["a"] * 5}, lambda c: c, first
+    )
+    assert {k: v.item() for k, v in out.items()} == {"a": 5, "b": 2.0}
+    with pytest.raises(krt.errors.ShapeError, match="nested alike"):
+        krt.scan(lambda c, _: ({"b": c["b"]}, None), first, length=3)
