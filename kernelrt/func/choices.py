@@ -165,9 +165,8 @@ def _choose(
     if which.op is Op.CONST:
         which = build.reshape(which, ())
     pairs = list(zip(carry.slots, carry.first, strict=True))
-    found = regions.choice(
-        which, pairs, values, since=since, instead=dict(zip(now, firsts, strict=True))
-    )
+    copies = {old: copy for old, copy in zip(now, firsts, strict=True) if copy is not old}
+    found = regions.choice(which, pairs, values, since=since, instead=copies)
     found = made_once(name, tensors, found)
     count = len(graphs[0].nodes)
     if changed:

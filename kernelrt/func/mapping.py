@@ -17,6 +17,7 @@ from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.batching import Along, along
 from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
+from kernelrt.tensor.stream import is_counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -266,6 +267,12 @@ class _Mapping:
         """What was assigned to tensors from outside, which has to be the same for all members."""
         found = []
         for (tensor, _), made in zip(written, values, strict=True):
+            if made.apart and is_counter(tensor):
+                raise JitError(
+                    "vmap: random numbers are drawn where the members go apart, in a branch that "
+                    "some take or a turn that some do not come to, so that each would have drawn "
+                    "another number of them; draw before, and use what was drawn"
+                )
             if made.apart:
                 raise JitError(
                     f"{_name_of(tensor, self._f, self._args)} of shape "

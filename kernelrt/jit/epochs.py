@@ -81,7 +81,8 @@ class Epochs(JitCore, Generic[R]):
             After how many steps the callback is called; those of an epoch if not given.
         callback : callable, optional
             ``callback(k, results)`` is called when `k` steps, a multiple of `every`, are done,
-            with the results of these. It may do anything; the next step finds what it did. If
+            with the results of these, which are the first rows of what is returned in the end:
+            change a ``clone()`` of them. It may do anything; the next step finds what it did. If
             what it returns is true, no more steps are run; what it raises comes out of this call.
 
         Returns

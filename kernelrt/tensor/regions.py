@@ -134,7 +134,7 @@ def _marked(node: UOp) -> Iterator[UOp]:
     """What a node only says elements of, with the marks upon it and without."""
     node = bare(node)
     yield node
-    while node.op is Op.DETACH:
+    while _is_mark(node):
         node = bare(node.src[0])
         yield node
 

@@ -8,6 +8,7 @@ pairs drawn so far is state, which a traced function advances like any other.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -65,6 +66,15 @@ def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
 _blocks: dict[tuple[Transform, DType], list[_Block]] = {}
 
 
+#: All that there are.
+_generators: weakref.WeakSet[Generator] = weakref.WeakSet()
+
+
+def is_counter(tensor: object) -> bool:
+    """Whether `tensor` counts what was drawn from a generator."""
+    return any(tensor is part for g in _generators for parts in g._state.values() for part in parts)
+
+
 class Generator:
     """A stream of random numbers: its key and its counter, both state.
 
@@ -98,6 +108,7 @@ class Generator:
         check_device(device)
         _outside("Generator()")
         self._state: dict[str, tuple[Tensor, Tensor]] = {}
+        _generators.add(self)
 
     @property
     def device(self) -> str:

@@ -180,3 +180,14 @@ def test_a_branch_reads_a_slice_that_is_made_anew_by_a_loop():
     x = krt.arange(1.0, 7.0).reshape(3, 1, 2)
     expected = [f(krt.tensor(k), x[k]).tolist() for k in range(3)]
     assert krt.vmap(f)(krt.arange(3), x).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["cond", "while_loop"])
+def test_draws_of_members_that_go_apart_are_refused_by_name(kind: str) -> None:
+    def one(a):
+        if kind == "cond":
+            return krt.cond(a > 0, lambda: a + krt.rand(()), lambda: a)
+        return krt.while_loop(lambda c: c < 3.0, lambda c: c + krt.rand(()), a)
+
+    with pytest.raises(krt.JitError, match="random numbers are drawn"):
+        krt.vmap(one, randomness="different")(krt.tensor([1.0, -1.0, 2.0]))

@@ -241,3 +241,26 @@ def test_dicts_have_their_keys_in_any_order() -> None:
     assert {k: v.item() for k, v in out.items()} == {"a": 5, "b": 2.0}
     with pytest.raises(krt.errors.ShapeError, match="nested alike"):
         krt.scan(lambda c, _: ({"b": c["b"]}, None), first, length=3)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_state_that_holds_an_argument_leaves_its_gradient_alone(number: int) -> None:
+    state = krt.tensor(0.5)
+
+    @krt.jit
+    def slope(x, which):
+        def loss(x):
+            old = state.clone()
+            state.assign(x.detach())
+
+            def back():
+                state.assign(old)
+                return x * 3
+
+            chosen = krt.switch(which, [lambda: old * 1, back])
+            return krt.cond(which == which, lambda: chosen, lambda: chosen)
+
+        return func.grad(loss)(x)
+
+    assert slope(krt.tensor(2.0), krt.tensor(number)).item() == 3.0 * number
+    assert state.item() == (0.5 if number else 2.0)

@@ -417,3 +417,12 @@ def test_examples_of_the_page():
     failed, tried = doctest.testfile(str(page), module_relative=False, verbose=False)
     assert tried > 20
     assert failed == 0
+
+
+def test_rates_that_are_read_are_copies_and_say_so():
+    pop = nn.stack_modules([mlp() for _ in range(N)])
+    opt = optim.SGD(pop.parameters(), lr=np.full(N, 0.5))
+    with pytest.raises(ValueError, match="read-only"):
+        opt.lr[0] = 0.0
+    opt.lr = opt.lr / 2
+    assert opt.lr.tolist() == [0.25] * N

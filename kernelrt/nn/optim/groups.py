@@ -87,7 +87,11 @@ class Group(MutableMapping[str, Any]):
             # While a function is traced, the tensor that plans read.
             if is_tracing():
                 return self.rate
-            return float(self.rate.item()) if not self.rate.ndim else self.rate.double().numpy()
+            if not self.rate.ndim:
+                return float(self.rate.item())
+            rates = self.rate.double().numpy()
+            rates.setflags(write=False)  # a copy: what is stored in it would be lost
+            return rates
         if name == "params":
             return list(self.params)
         key = _KEPT + name
