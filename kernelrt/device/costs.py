@@ -397,7 +397,10 @@ _WRITTEN: Final[Mapping[Op, int]] = {
 }  # fmt: skip
 
 
-def instructions(op: Op) -> int:
-    """Instructions of text that one evaluation of `op` becomes: what compiling it costs."""
+def instructions(op: Op, *, wide: bool = False) -> int:
+    """Instructions of text that one evaluation of `op` becomes: what compiling it costs.
+
+    Those of float64 are `wide`.
+    """
     becomes = BECOMES.get(op)
-    return _WRITTEN.get(op, 1) if becomes is None else becomes[0].instructions
+    return _WRITTEN.get(op, 1) if becomes is None else becomes[wide].instructions

@@ -268,7 +268,7 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 
 def written(node: UOp) -> int:
     """Instructions of one evaluation of `node`, its operands left out."""
-    return max(_LEAST_WRITTEN, instructions(node.op))
+    return max(_LEAST_WRITTEN, instructions(node.op, wide=node.dtype is dt.float64))
 
 
 def contraction_reuse(node: UOp) -> float:
