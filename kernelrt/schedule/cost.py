@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kernelrt import dtype as dt
-from kernelrt.device.costs import costs_of, instructions
+from kernelrt.device.costs import BECOMES, costs_of, instructions
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.local import local_itemsize
 from kernelrt.ir.ops import ALU, MOVEMENT
@@ -38,11 +38,13 @@ __all__ = [
 
 #: A value is stored beside another that takes this many of its elements each, or exactly one.
 SHORT_LOOP = 8
-#: Instructions of one evaluation of all values of a kernel; past it the compiler's time grows
-#: faster than the saved traffic.
-MOST_WRITTEN = 2400
+#: Instructions of one evaluation of all values of a kernel: 100 kB of text without tiles. Past it
+#: the compiler's time grows faster than the saved traffic.
+MOST_WRITTEN = 1300
 #: Instructions that a value counts for at least: its own, its operands' addresses and loads.
-_LEAST_WRITTEN = 4
+_LEAST_WRITTEN = 2
+#: Those around what becomes many: the branch for rare elements.
+_AROUND = 10
 #: Where estimates saturate.
 _MOST_CYCLES = 1e12
 #: Last caches that a buffer may fill before kernels rather compute its rows again, which takes
@@ -268,7 +270,8 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 
 def written(node: UOp) -> int:
     """Instructions of one evaluation of `node`, its operands left out."""
-    return max(_LEAST_WRITTEN, instructions(node.op, wide=node.dtype is dt.float64))
+    count = instructions(node.op, wide=node.dtype is dt.float64)
+    return max(_LEAST_WRITTEN, count) + _AROUND * (node.op in BECOMES)
 
 
 def contraction_reuse(node: UOp) -> float:

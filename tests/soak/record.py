@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-IR_BYTES = 130_000
+IR_BYTES = 110_000
 PLAN_SECONDS = 5.0
 """Of computing, in all threads, so that a busy machine makes no plan look slow."""
 
