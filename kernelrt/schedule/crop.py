@@ -31,11 +31,13 @@ def crop_graph(roots: Sequence[UOp]) -> list[UOp]:
     nodes = list(toposort(roots))
     if not any(n.op is Op.SHRINK for n in nodes):
         return list(roots)
-    consumers: dict[UOp, int] = dict.fromkeys(roots, 2)
-    for node in nodes:
+    consumers: dict[UOp, int] = dict.fromkeys(roots, 1)
+    for node in reversed(nodes):
+        # What is looked at in two ways has two consumers, also where the ways part higher up.
+        ways = consumers[node] if node.op in MOVEMENT else 1
         for s in node.src:
-            consumers[s] = consumers.get(s, 0) + 1
-    cropper = _Cropper({n for n, count in consumers.items() if count == 1})
+            consumers[s] = consumers.get(s, 0) + ways
+    cropper = _Cropper({n for n, count in consumers.items() if count == 1}.difference(roots))
     done: dict[UOp, UOp] = {}
     for node in nodes:
         src = tuple(done[s] for s in node.src)

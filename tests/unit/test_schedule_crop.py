@@ -131,3 +131,9 @@ def test_long_chains() -> None:
         y = alu(Op.NEG, add(y, 1.0))
     (found,) = crop_graph([shrink(y, (0, 1), (0, 6))])
     assert found.shape == (1, 6)
+
+
+def test_what_is_wanted_whole_behind_a_reshape_is_computed_once() -> None:
+    y = reshape(reduce(X, Op.ADD, 0), (1, 6))
+    found = crop_graph([y, shrink(y, (0, 1), (5, 6))])
+    assert [n.shape for n in toposort(found) if n.op is Op.REDUCE_AXIS] == [(6,)]
