@@ -116,8 +116,8 @@ ROWS: list[Row] = [
           "x.msort(); x.topk(1, {d})[0].detach(); x.kthvalue(1, {d}, {k})[0].detach(); "
           "x.median({d}, {k})[0].detach(); x.median(); x.nanmedian(); "
           "x.nanmedian({d})[0].detach()", "fi", "full1", "ties"),
-    *rows("x.topk(1, {d})[0]; x.detach().gather({d}, x.topk(1, {d}, {k})[1]); x.kthvalue(1, {d})[0]; "
-          "x.median({d})[0]", "f", "full1", "unit"),
+    *rows("x.topk(1, {d})[0]; x.detach().gather({d}, x.topk(1, {d}, {k})[1]); "
+          "x.kthvalue(1, {d})[0]; x.median({d})[0]", "f", "full1", "unit"),
     # movement
     *rows("x.reshape(-1); x.flatten(); x.T if x.ndim == 2 else x; x.unsqueeze({u}); x.squeeze(); "
           "x.squeeze({d}); x.transpose({d}, {e}); x.swapaxes({d}, {e}); x.movedim({d}, {e}); "
