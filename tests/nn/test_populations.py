@@ -426,3 +426,32 @@ def test_rates_that_are_read_are_copies_and_say_so():
         opt.lr[0] = 0.0
     opt.lr = opt.lr / 2
     assert opt.lr.tolist() == [0.25] * N
+
+
+def test_a_plateau_is_each_members_own():
+    pop = nn.stack_modules([mlp() for _ in range(3)])
+    opt = optim.SGD(pop.parameters(), lr=np.full(3, 0.8))
+    schedule = optim.lr_scheduler.ReduceLROnPlateau(
+        opt, factor=0.5, patience=1, cooldown=1, min_lr=0.1
+    )
+    alone = []
+    for _ in range(3):
+        one = optim.SGD(mlp().parameters(), lr=0.8)
+        alone.append(optim.lr_scheduler.ReduceLROnPlateau(
+            one, factor=0.5, patience=1, cooldown=1, min_lr=0.1
+        ))  # fmt: skip
+    rng = np.random.default_rng(0)
+    for k in range(12):
+        metrics = np.array([1.0 / (k + 1), 1.0, rng.random()])
+        schedule.step(krt.tensor(metrics) if k % 2 else metrics)
+        for member, metric in zip(alone, metrics, strict=True):
+            member.step(metric)
+        assert opt.lr.tolist() == pytest.approx([s.get_last_lr()[0] for s in alone])
+    assert len(set(opt.lr.tolist())) > 1
+    saved = schedule.state_dict()
+    schedule.load_state_dict(saved)
+    schedule.step(krt.tensor(0.001))  # one number is that of all
+    with pytest.raises(krt.errors.ShapeError, match="one for each learning rate"):
+        schedule.step(np.ones(4))
+    with pytest.raises(krt.errors.ShapeError, match="full"):
+        alone[0].step(np.ones(3))

@@ -106,7 +106,10 @@ def _number(name: str, value: object) -> float:
 def non_negative(name: str, value: object) -> float:
     """`value` as a finite float of at least 0, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
+        raise DTypeError(
+            f"{name}: expected a number, or an array of one for each member of a population, not "
+            f"{type(value).__name__}"
+        )
     if not (0.0 <= value <= sys.float_info.max):
         raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
     return float(value)

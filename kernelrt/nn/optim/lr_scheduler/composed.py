@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsFloat
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.nn.optim.hyper import non_negative, one_of, whole
@@ -173,6 +175,11 @@ class ReduceLROnPlateau(LRScheduler):
         The least learning rate, for all groups or one for each.
     eps : float
         A change that is not greater is not made.
+
+    Notes
+    -----
+    Where the learning rate is a vector, one for each member of a population, the number may be one,
+    too: each member's rate then follows its own.
     """
 
     def __init__(
@@ -193,56 +200,81 @@ class ReduceLROnPlateau(LRScheduler):
         self.min_lrs = per_group("min_lr", optimizer, min_lr)
         self.eps = non_negative("eps", eps)
         self.last_epoch = 0
-        self.best = math.inf if mode == "min" else -math.inf
-        self.cooldown_counter = 0
-        self.num_bad_epochs = 0
+        self.best: Any = math.inf if mode == "min" else -math.inf
+        self.cooldown_counter: Any = 0
+        self.num_bad_epochs: Any = 0
         self._last_lr = self._rates()
 
-    def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at the number of an epoch.
 
         Parameters
         ----------
-        metrics : float
-            A number, or a tensor or array of one.
+        metrics : float, Tensor or array
+            A number, or a tensor or array of one; or one for each member.
         epoch : int, optional
             Which epoch it is.
+
+        Raises
+        ------
+        ShapeError
+            There is more than one, and not as many learning rates.
         """
         outside(self)
-        current = float(metrics)
+        current = self._seen(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        if self._is_better(current):
-            self.best = current
-            self.num_bad_epochs = 0
-        else:
-            self.num_bad_epochs += 1
-        if self.in_cooldown:
-            self.cooldown_counter -= 1
-            self.num_bad_epochs = 0
-        if self.num_bad_epochs > self.patience:
-            self._reduce()
-            self.cooldown_counter = self.cooldown
-            self.num_bad_epochs = 0
+        better = self._is_better(current)
+        self.best = _plain(np.where(better, current, self.best))
+        bad = np.where(better, 0, np.add(self.num_bad_epochs, 1))
+        waits = np.greater(self.cooldown_counter, 0)
+        left = np.where(waits, np.subtract(self.cooldown_counter, 1), self.cooldown_counter)
+        bad = np.where(waits, 0, bad)
+        due = bad > self.patience
+        if due.any():
+            self._reduce(due)
+        self.cooldown_counter = _plain(np.where(due, self.cooldown, left))
+        self.num_bad_epochs = _plain(np.where(due, 0, bad))
         self._last_lr = self._rates()
 
-    def _reduce(self) -> None:
+    def _seen(self, metrics: Any) -> Any:
+        """The number, or those of the members as an array."""
+        if math.prod(getattr(metrics, "shape", ())) == 1:
+            return float(metrics)
+        values = np.asarray(metrics.tolist(), np.float64)
+        for k, group in enumerate(self._groups):
+            rates = np.shape(group["lr"])
+            if rates != values.shape:
+                raise ShapeError(
+                    f"metrics: expected a number, or one for each learning rate of group {k}, that "
+                    f"has the shape {rates}, not shape {values.shape}; give the optimizer "
+                    "lr=np.full(members, rate) where each member has a number of its own"
+                )
+        return values
+
+    def _reduce(self, due: Any) -> None:
         if len(self.min_lrs) != len(self._groups):
             self.min_lrs += self.min_lrs[-1:] * (len(self._groups) - len(self.min_lrs))
         for group, least in zip(self._groups, self.min_lrs, strict=True):
             before = group["lr"]
-            rate = max(before * self.factor, least)
-            if before - rate > self.eps:
-                group["lr"] = rate
+            rate = np.maximum(np.multiply(before, self.factor), least)
+            changed = due & (before - rate > self.eps)
+            if changed.any():
+                group["lr"] = _plain(np.where(changed, rate, before))
 
     @property
     def in_cooldown(self) -> bool:
         """Whether epochs are not looked at yet."""
-        return self.cooldown_counter > 0
+        return bool(np.any(np.greater(self.cooldown_counter, 0)))
 
-    def _is_better(self, current: float) -> bool:
+    def _is_better(self, current: Any) -> Any:
         least = self.mode == "min"
         if self.threshold_mode == "abs":
             bar = self.best - self.threshold if least else self.best + self.threshold
         else:
             bar = self.best * (1.0 - self.threshold if least else self.threshold + 1.0)
         return current < bar if least else current > bar
+
+
+def _plain(value: Any) -> Any:
+    """A number of Python's where an array has none but one."""
+    return value if value.ndim else value.item()
