@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from kernelrt.codegen.accesses import vector_of
 from kernelrt.codegen.choosing import SHORT, Chooser, choose
 from kernelrt.codegen.chunking import MOST_CHUNKS
 from kernelrt.codegen.loops import build
@@ -182,7 +183,9 @@ class _Moves:
         self.base = base
         self.chooser = Chooser(info, target)
         self.chooser.order = list(base.order)
-        self.along = self.chooser.store_vector(info.sink.src)
+        stores = info.sink.src
+        stored = [r for r in base.order if all(r in info.deps_of(s.src) for s in stores)]
+        self.along = vector_of(stored, base.tiles) or self.chooser.store_vector(stores)
 
     def sound(self, tiling: Tiling) -> bool:
         """Whether the kernel can be written with `tiling`."""

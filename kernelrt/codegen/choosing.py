@@ -20,7 +20,7 @@ from kernelrt.codegen.cycles import PAGE, Cycles
 from kernelrt.codegen.length import Length
 from kernelrt.codegen.nests import Nest, longest_first, other_ranges
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
-from kernelrt.codegen.stored import beside, transposing
+from kernelrt.codegen.stored import across, beside, placing, transposing
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.traffic import streamed
@@ -112,11 +112,15 @@ class Chooser:
         )
         self.order = self._order(ranges)
         along = self.store_vector(stores)
-        for tile in self.store_tiles(stores, along):
-            self.tiles = {} if along is None else {along: tile}
-            self._settle(along)
-            if self.is_short(self.tiles):
-                break
+        self._tile(stores, along)
+        other = across(self, stores, along)
+        if other is not None:
+            usual, before = self.tiles, self.cycles.of(self.nests, self.tiles)
+            self._tile(stores, other)
+            if self.cycles.of(self.nests, self.tiles) + placing(self, stores, other) < before:
+                along = other
+            else:
+                self.tiles = usual
         beside(self, stores, along)
         if not self.nests:
             transposing(self, stores, along)
@@ -124,6 +128,14 @@ class Chooser:
             self._outermost(along)
         self._shrink()
         return Tiling(self.tiles, tuple(self.order), outside=self.outside)
+
+    def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:
+        """Tiles for vectors along a range of the stores."""
+        for tile in self.store_tiles(stores, along):
+            self.tiles = {} if along is None else {along: tile}
+            self._settle(along)
+            if self.is_short(self.tiles):
+                break
 
     def _shrink(self) -> None:
         """Smaller tiles around local arrays that would not fit; with none at all they do."""

@@ -1,8 +1,9 @@
-"""Tiles of stores that the vectors of most elements leave out, and of copies that transpose."""
+"""Tiles for what is stored: beside the vectors of most elements, across them, and transposed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.codegen.tiles import Tile, extent
 
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from kernelrt.codegen.choosing import Chooser
     from kernelrt.ir.uop import UOp
 
-__all__ = ["beside", "transposing"]
+__all__ = ["across", "beside", "placing", "transposing"]
+
+#: Cycles of an element that is loaded alone and put into its lane, or taken from it and stored.
+_PLACED: Final = 3.0
 
 
 def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
@@ -51,3 +55,34 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
                         chooser.tiles.update(block)
                         chooser.order = [q for q in chooser.order if q is not r] + [r]
                     return
+
+
+def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
+    """A range that fills vectors where `along`, along which stores are contiguous, does not.
+
+    Gradients of weights of few inputs have one: sums have vectors along the outputs, and what they
+    come to is put in its places one by one.
+    """
+    info = chooser.info
+    if along is None or 2 * extent(along) > chooser.lanes or info.locals:
+        return None
+    loads = [x for nest in chooser.nests for x in nest.loads]
+    found = [
+        r
+        for r in chooser.order
+        if r is not along
+        and extent(r) >= chooser.lanes
+        and all(r in info.deps_of(s.src) for s in stores)
+        and any(chooser.accesses.stride(x, r) == 1 for x in loads)
+    ]
+    return max(found, key=extent, default=None)
+
+
+def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
+    """Cycles for elements that go to a place of their own, or come from one."""
+    placed = 0
+    for s in stores:
+        reads = chooser.info.loads(s.src[2])
+        apart = [x for x in (s, *reads) if chooser.accesses.stride(x, along) not in (0, 1)]
+        placed += len(apart) * math.prod(extent(r) for r in chooser.info.deps_of(s.src))
+    return _PLACED * placed
