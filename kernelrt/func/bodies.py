@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.func.trees import flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
+from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import Tensor, Trace, build, hints, state
 from kernelrt.tensor.assign import assign_all
@@ -93,7 +93,7 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
         One has another type.
     """
     made = plain_tree(after, f"{name}: {what}")
-    if nesting(before) != nesting(made):
+    if not alike(before, made):
         raise ShapeError(
             f"{name}: {what}: the body gives back {nesting(made)} for {nesting(before)}, where * "
             "is a tensor; it has to be nested alike in every turn"
@@ -214,6 +214,11 @@ class Body:
 
 def refuse_changes(name: str, made: Traced) -> None:
     """Refuse a body that assigns to tensors from outside."""
+    if keeps_order([tensor for tensor, _ in made.states]):
+        raise JitError(
+            f"{name}: it makes a call with pure=False, and is only asked for a value; make the "
+            "call in the body, and carry what it gives"
+        )
     if made.states:
         tensor = made.states[0][0]
         raise JitError(

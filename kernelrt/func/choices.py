@@ -22,7 +22,7 @@ from kernelrt.func.bodies import (
     plain_tree,
     told,
 )
-from kernelrt.func.trees import flatten, leaves_of, named_leaves, nesting, rebuilt
+from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting, rebuilt
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, build, regions, state
@@ -178,7 +178,7 @@ def _choose(
 
 def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
     """The leaves of what a branch gives, which are as those of the first."""
-    if nesting(first) != nesting(other):
+    if not alike(first, other):
         raise ShapeError(
             f"{name}: the functions give different results: {nesting(first)} and {nesting(other)}, "
             "where * is a tensor; they have to be nested alike"

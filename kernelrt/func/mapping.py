@@ -341,7 +341,7 @@ def _with_axes(
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         for key, child in _children(tree):
             yield from _with_axes(child, axes, f"{path}[{key!r}]", name)
-        if not isinstance(tree, dict | list | tuple):
+        if tree is not None and not isinstance(tree, dict | list | tuple):
             yield path, tree, axes
         return
     fits = (

@@ -13,7 +13,7 @@ from kernelrt.errors import ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["flatten", "leaves_of", "mapped", "named_leaves", "nesting", "rebuilt"]
+__all__ = ["alike", "flatten", "leaves_of", "mapped", "named_leaves", "nesting", "rebuilt"]
 
 
 def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -62,7 +62,7 @@ def flatten(tree: object, like: object, name: str) -> list[Any]:
     ShapeError
         It is nested otherwise.
     """
-    if nesting(tree) != nesting(like):
+    if not alike(tree, like):
         raise ShapeError(
             f"{name}: expected nested data like {nesting(like)}, not {nesting(tree)}, where * is "
             "a tensor"
@@ -79,6 +79,16 @@ def _in_order(tree: Any, like: Any) -> Iterator[Any]:
             yield from _in_order(child, other)
     elif like is not None:
         yield tree
+
+
+def alike(one: object, other: object) -> bool:
+    """Whether data is nested in the same way."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in other)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    apart = isinstance(one, dict | list | tuple) or isinstance(other, dict | list | tuple)
+    return not apart and (one is None) == (other is None)
 
 
 def nesting(tree: object) -> str:

@@ -264,3 +264,27 @@ def test_state_that_holds_an_argument_leaves_its_gradient_alone(number: int) -> 
 
     assert slope(krt.tensor(2.0), krt.tensor(number)).item() == 3.0 * number
     assert state.item() == (0.5 if number else 2.0)
+
+
+def test_a_condition_with_a_call_made_once_is_refused_by_name() -> None:
+    seen, step = _counted()
+    with pytest.raises(krt.JitError, match="pure=False"):
+        krt.while_loop(lambda c: step(c) < 3, lambda c: c + 1, krt.tensor(0.0))
+    assert not seen
+
+
+def test_none_is_no_leaf_and_keys_are_compared_as_dicts_do() -> None:
+    out = krt.vmap(lambda d: (d[0] + 1, None))((krt.tensor([1.0, 2.0]), None))
+    assert out[0].tolist() == [2.0, 3.0]
+    assert out[1] is None
+    last, _ = krt.scan(lambda c, _: ({1.0: c[1] + 1}, None), {1: krt.tensor(0.0)}, length=2)
+    assert last[1].item() == 2.0
+
+    class Same(str):
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            return "'a'"
+
+    with pytest.raises(krt.errors.ShapeError, match="nested alike"):
+        krt.scan(lambda c, _: ({Same("b"): c["a"]}, None), {"a": krt.tensor(0.0)}, length=2)

@@ -450,7 +450,10 @@ def test_a_plateau_is_each_members_own():
     assert len(set(opt.lr.tolist())) > 1
     saved = schedule.state_dict()
     schedule.load_state_dict(saved)
-    schedule.step(krt.tensor(0.001))  # one number is that of all
+    for number in (krt.tensor(0.001), np.zeros(1), krt.zeros(1), [0.0], np.float32(0)):
+        schedule.step(number)  # one number is that of all
+    with pytest.raises(krt.errors.DTypeError, match="metrics"):
+        schedule.step("less")
     with pytest.raises(krt.errors.ShapeError, match="one for each learning rate"):
         schedule.step(np.ones(4))
     with pytest.raises(krt.errors.ShapeError, match="full"):

@@ -238,9 +238,15 @@ class ReduceLROnPlateau(LRScheduler):
 
     def _seen(self, metrics: Any) -> Any:
         """The number, or those of the members as an array."""
-        if math.prod(getattr(metrics, "shape", ())) == 1:
-            return float(metrics)
-        values = np.asarray(metrics.tolist(), np.float64)
+        try:
+            given = metrics.tolist() if hasattr(metrics, "tolist") else metrics
+            values = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            raise DTypeError(
+                f"metrics: expected a number, or one for each member, not {type(metrics).__name__}"
+            ) from None
+        if values.size == 1:
+            return values.item()
         for k, group in enumerate(self._groups):
             rates = np.shape(group["lr"])
             if rates != values.shape:
