@@ -29,6 +29,7 @@ from kernelrt.dtype import (
     uint64,
 )
 from kernelrt.errors import (
+    AxisError,
     BufferReleasedError,
     CompileError,
     CopyError,
@@ -159,6 +160,7 @@ from kernelrt.threads import check_environment, num_threads
 from kernelrt.tune import autotune
 
 __all__ = [
+    "AxisError",
     "BufferReleasedError",
     "CompileError",
     "CopyError",

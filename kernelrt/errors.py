@@ -7,6 +7,7 @@ builtin type, from that type too, so that ``except ValueError`` keeps working.
 from __future__ import annotations
 
 __all__ = [
+    "AxisError",
     "BufferReleasedError",
     "CompileError",
     "CopyError",
@@ -56,8 +57,12 @@ class ViewWarning(KernelrtWarning):
     """A tensor changes that PyTorch would let share memory with another one, which does not."""
 
 
-class ShapeError(KernelrtError, ValueError):
-    """A shape, rank, axis or size does not fit."""
+class ShapeError(KernelrtError, RuntimeError, ValueError):
+    """A shape, rank, axis or size does not fit: PyTorch's RuntimeError, NumPy's ValueError."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis is out of range, or an index has more items than a tensor has axes."""
 
 
 class SharingError(KernelrtError, ValueError):

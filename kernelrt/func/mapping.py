@@ -7,7 +7,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt.errors import DTypeError, JitError, ShapeError, VariableError
+from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError
 from kernelrt.func.trees import mapped
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
@@ -315,7 +315,7 @@ def _axis(
     """A checked axis of something with `rank` axes, `more` of which `dims` does not have."""
     if not -rank <= axis < rank:
         with_one = " and one for the members" if more else ""
-        raise ShapeError(
+        raise AxisError(
             f"{name}: {path} has no axis {axis}; it has the shape {format_shape(tuple(dims))}"
             f"{with_one}"
         )

@@ -12,7 +12,7 @@ from kernelrt import dtype as dt
 from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name
 from kernelrt.device.registry import check_device, is_device
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
@@ -139,7 +139,7 @@ def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
         raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
-        raise ShapeError(
+        raise AxisError(
             f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
         )
     return int(dim) % limit
@@ -149,7 +149,7 @@ def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
     """A checked axis, of which a scalar, unlike in :func:`axis_of`, has none."""
     axis = axis_of(dim, ndim, name)
     if ndim == 0:
-        raise ShapeError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
+        raise AxisError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
     return axis
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.ir.size import plain
@@ -28,7 +28,7 @@ def spelled_out(index: Any, rank: int) -> list[Any]:
     used = sum(_taken(i) for i in items)
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if used > rank:
-        raise ShapeError(f"index: {used} indices for a tensor with {rank} axes")
+        raise AxisError(f"index: {used} indices for a tensor with {rank} axes")
     if len(dots) > 1:
         raise ShapeError("index: only one Ellipsis may stand in an index")
     at = dots[0] if dots else len(items)
