@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt import errors, func
 from kernelrt.runtime.ops import PreparedCopy
+
+torch = pytest.importorskip("torch")
 
 RNG = np.random.default_rng(0)
 

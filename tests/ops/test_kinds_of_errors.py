@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 import kernelrt as krt
 from kernelrt.nn import functional
+
+torch = pytest.importorskip("torch")
 
 CALLS = {
     "sum over an axis": lambda k, x: x.sum(5),

@@ -1,0 +1,27 @@
+"""The suite can be collected where torch is not installed: what compares with it is skipped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+COLLECT = """
+import sys
+sys.modules["torch"] = None  # an import of it fails as if it were not there
+import pytest
+sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", sys.argv[1]]))
+"""
+
+
+@pytest.mark.slow
+def test_tests_are_collected_without_torch():
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, str(TESTS)],
+        cwd=TESTS.parent, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    assert "could not import 'torch'" in done.stdout
