@@ -11,7 +11,17 @@ import pytest
 TESTS = Path(__file__).parents[1]
 COLLECT = """
 import sys
-sys.modules["torch"] = None  # an import of it fails as if it were not there
+from importlib.abc import MetaPathFinder
+
+
+class NoTorch(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return None
+
+
+sys.meta_path.insert(0, NoTorch())
 import pytest
 sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", sys.argv[1]]))
 """
