@@ -219,10 +219,11 @@ class Emitter:
         frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
 
     def _fetch(self, item: Fetch) -> None:
-        places = self.places(item.ranges)
+        places = self.places(item.ranges)[: 1 if item.later else None]
         for access in item.accesses:
             ranges = item.varying(access)
-            self.prefetches.fetch(access, [self.restrict(place, ranges) for place in places])
+            at = [self.restrict(place, ranges) for place in places]
+            self.prefetches.fetch(access, at, later=item.later)
 
     def places(self, ranges: Sequence[UOp]) -> list[Place]:
         """All places of the current tile over `ranges`, in loop order."""
@@ -286,8 +287,10 @@ class Emitter:
         rest = extent % loop.tile.factor
         out = []
         for part in loop.parts:
-            first, until = (low, extent - rest) if part.tile == loop.tile else (
-                self._int(extent - rest), extent
+            first, until = (
+                (low, extent - rest)
+                if part.tile == loop.tile
+                else (self._int(extent - rest), extent)
             )
             out.append(Segment(first, self._least(high, str(until)), part.tile, None))
         return out

@@ -16,6 +16,7 @@ from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
 from kernelrt.codegen.streams import (
     Walk,
+    next_parts,
     next_rows,
     read_next,
     rows_ahead,
@@ -194,10 +195,14 @@ class Fetch:
         LOADs and STOREs of arguments.
     ranges : tuple of UOp
         RANGEs whose places it goes through.
+    later : bool
+        Whether it is needed after other tiles only: it goes to the second cache, and `accesses`
+        say all that is asked for at the first place of the tile.
     """
 
     accesses: tuple[UOp, ...]
     ranges: tuple[UOp, ...]
+    later: bool = False
 
     @staticmethod
     def varying(access: UOp) -> frozenset[UOp]:
@@ -433,6 +438,9 @@ class _Builder:
             # What one turn comes to is a block of the sum.
             factor = self.tiling.tile(inside[0]).factor
             blocks = {inside[0]: extent(inside[0]) // factor * factor}
+        loop = self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks)
+        tiles = [(r, self._tile(r)) for r in array.src[1:]]
+        wanted = next_parts(self.info, fold, around[-1], tiles, self.device) if inside else ()
         return Pass(
             (fold,),
             (array,),
@@ -441,7 +449,7 @@ class _Builder:
             None,
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
-            self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks),
+            _asking_within(loop, array.src[-1], wanted) if wanted else loop,
             zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
             kept=True,
         )
@@ -471,6 +479,17 @@ class _Builder:
             if r in ahead:
                 last = loop = replace(loop, ahead=ahead[r])
         return loop
+
+
+def _asking_within(loop: Loop, r: UOp, wanted: tuple[UOp, ...]) -> Loop:
+    """`loop` with its loop over `r`, each turn of which asks for `wanted` of a later one."""
+    if loop.range is r:
+        ranges = dict.fromkeys(q for x in wanted for q in Fetch.varying(x))
+        fetch = Fetch(wanted, tuple(sorted(ranges, key=lambda q: int(q.arg))), later=True)
+        return replace(loop, body=(fetch, *loop.body))
+    *before, inner = loop.body
+    assert isinstance(inner, Loop)
+    return replace(loop, body=(*before, _asking_within(inner, r, wanted)))
 
 
 def _walk_of(item: Item) -> Walk | None:

@@ -45,8 +45,11 @@ class Prefetches:
         for first in range(-offset * size % LINE, lanes * size, LINE):
             self._prefetch(array, address, AHEAD * step + first // size, to=_FAR)
 
-    def fetch(self, u: UOp, places: Sequence[Place]) -> None:
-        """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once."""
+    def fetch(self, u: UOp, places: Sequence[Place], *, later: bool) -> None:
+        """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once.
+
+        What is needed `later` goes to the second cache.
+        """
         lines: dict[str, tuple[Value | None, dict[int, None]]] = {}
         array = self.memory.array(u.src[0], places[0])
         for place in places:
@@ -64,7 +67,9 @@ class Prefetches:
                     f"getelementptr {array.type}, ptr {address}, i64 {total.text}"
                 )
             for line in found:
-                self._prefetch(array, address, line * LINE // array.align, u.op is Op.STORE)
+                first = line * LINE // array.align
+                to = _FAR if later else _NEAR
+                self._prefetch(array, address, first, u.op is Op.STORE, to)
 
     def _prefetch(
         self, array: Array, address: str, ahead: int, writes: bool = False, to: int = _NEAR

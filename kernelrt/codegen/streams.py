@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt.codegen.analysis import CLOSING, stride
 from kernelrt.codegen.tiles import ONE, extent
@@ -33,6 +33,7 @@ __all__ = [
     "WAY",
     "Walk",
     "is_plain",
+    "next_parts",
     "next_rows",
     "read_next",
     "rows_ahead",
@@ -186,6 +187,108 @@ def read_next(
         if lines * _WORTH <= places * inner:
             found.append(read)
     return tuple(found)
+
+
+class _Tiled(NamedTuple):
+    """A loop over tiles: its RANGE, elements of one, and how many there are."""
+
+    range: UOp
+    factor: int
+    count: int
+
+
+def next_parts(
+    info: Analysis,
+    fold: UOp,
+    turn: UOp,
+    tiles: Sequence[tuple[UOp, Tile]],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs by which the tiles of one turn ask for what the next one copies.
+
+    Copies of a part of a matrix whose rows are pages apart wait for each line, while the products
+    that follow leave memory idle. So the lines of the next part are shared out among the tiles.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    fold : UOp
+        A REDUCE that reads copies, LOCALs, and adds into the elements of an array.
+    turn : UOp
+        The RANGE of the turns, for each of which the copies are made again.
+    tiles : sequence of (UOp, Tile)
+        The RANGEs of the array and their tiles, outermost first.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+
+    Returns
+    -------
+    tuple of UOp
+        LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
+    """
+    loops = [_Tiled(r, tile.factor, extent(r) // tile.factor) for r, tile in tiles]
+    several = [loop for loop in loops if loop.count > 1]
+    if not several or any(extent(r) % factor for r, factor, _ in loops):
+        return ()
+    *outer, inner = several
+    found: list[UOp] = []
+    for held in dict.fromkeys(x.src[0] for x in info.loads(fold.src[0])):
+        if held.op is not Op.LOCAL or turn not in info.deps[held]:
+            continue
+        for x in info.loads(held.src[0]):
+            found += _shares(x, turn, held.src[1:], outer, inner, device)
+    return tuple(found)
+
+
+def _shares(
+    x: UOp,
+    turn: UOp,
+    own: Sequence[UOp],
+    outer: Sequence[_Tiled],
+    inner: _Tiled,
+    device: DeviceSpec,
+) -> list[UOp]:
+    """The LOAD `x` of a copy over `own`, as the lines that one tile asks for, a turn ahead.
+
+    Each turn of the loops `outer` has some rows, each of the loop `inner` a part of them.
+    """
+    param = x.src[0]
+    size = x.dtype.itemsize
+    steps = {r: stride(x.src[1], r) for r in (*own, turn)}
+    plain = param.op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
+    if not plain or None in steps.values() or param.arg[1] * size <= device.l2_bytes:
+        return []
+    run, rows, apart = 1, 1, 0
+    for r in sorted(own, key=lambda r: abs(steps[r] or 0)):
+        step = steps[r] or 0
+        if rows == 1 and step == run:
+            run *= extent(r)
+        elif rows == 1 or step == apart * rows:
+            apart, rows = (step if rows == 1 else apart), rows * extent(r)
+        else:
+            return []
+    line = LINE // size
+    of_run, rest = divmod(run, line * inner.count)
+    of_rows, left = divmod(rows, math.prod(loop.count for loop in outer))
+    if rest or left or apart * size < _FOLLOWED:
+        return []
+    apart_in = {inner: of_run * line}
+    far = of_rows * apart
+    for loop in reversed(outer):
+        apart_in[loop] = far
+        far *= loop.count
+    if any(step % loop.factor for loop, step in apart_in.items()):
+        return []
+    places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}
+    [start] = substitute([x.src[1]], places)
+    for loop, step in apart_in.items():
+        start = start + loop.range * (step // loop.factor)
+    return [
+        x.replace(src=(param, simplify(start + (row * apart + number * line))))
+        for row in range(of_rows)
+        for number in range(of_run)
+    ]
 
 
 def _first_read(

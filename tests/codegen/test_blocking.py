@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -13,16 +14,20 @@ from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import verify
 from kernelrt.codegen.choosing import MOST_BYTES
-from kernelrt.codegen.loops import Loop, Pass
+from kernelrt.codegen.loops import Fetch, Loop, Pass
 from kernelrt.codegen.loops import build as nest_of
 from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.summation import order_of_sums
-from kernelrt.codegen.tiles import Tile
+from kernelrt.codegen.tiles import Tile, extent
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Op, Variable, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.ir.local import most_elements
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import const
 from tests.codegen.conftest import runner
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.
@@ -317,6 +322,83 @@ def test_a_blocked_product_reads_as_one_would_write_it(build):
 def test_a_streaming_matrix_is_fetched_ahead(build):
     text = RENDERER.outline(product(build, STREAM))
     assert "for j in 70 by 4: reduce, p2 fetched 8 ahead" in text
+
+
+def walked(items):
+    """All that stands in the bodies of `items`."""
+    for item in items:
+        yield item
+        inside = [item.loop] if isinstance(item, Pass) else getattr(item, "body", ())
+        yield from walked(inside)
+
+
+def index_at(index, places):
+    """What `index` comes to with these numbers in the place of RANGEs."""
+    [found] = substitute([index], {r: const(n, r.dtype) for r, n in places.items()})
+    return int(simplify(found).arg)
+
+
+def test_tiles_ask_for_the_lines_of_the_next_turn(build):
+    # Of rows 2 and 4 kB apart, in matrices that the second cache does not hold.
+    info, tiling = blocked(build, (512, 1024, 256))
+    nest = nest_of(info, tiling, SMALL)
+    verify_loops(nest, info)
+    [kept] = [u for u in info.locals if tiling.keeps(u)]
+    turn = kept.src[0].src[1]
+    [fetch] = [x for x in walked(nest.body) if isinstance(x, Fetch) and x.later]
+    tiles = [(r, tiling.tile(r).factor) for r in kept.src[1:]]
+    starts = [
+        dict(zip(kept.src[1:], at, strict=True))
+        for at in itertools.product(*(range(0, extent(r), step) for r, step in tiles))
+    ]
+    blocks = dict.fromkeys(info.deps[kept], 1)
+    for copy in {x.src[0] for x in info.loads(kept.src[0].src[0])}:
+        [read] = info.loads(copy.src[0])
+        own = [
+            dict(zip(copy.src[1:], at, strict=True))
+            for at in itertools.product(*(range(extent(r)) for r in copy.src[1:]))
+        ]
+        wanted = {index_at(read.src[1], {**blocks, turn: 3, **at}) // 16 for at in own}
+        asked = [x for x in fetch.accesses if x.src[0] is read.src[0]]
+        found = {
+            index_at(x.src[1], {**blocks, turn: 2, **at}) // 16 for x in asked for at in starts
+        }
+        assert found == wanted
+        assert len(asked) * len(starts) == len(wanted)  # each line once
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (256, 512, 256),  # rows that a processor follows by itself
+        (2048, 32, 64),  # one turn, and matrices that the second cache holds
+    ],
+)
+def test_what_comes_by_itself_is_not_asked_for(build, sizes):
+    text = LLVMRenderer(replace(SMALL, l2_bytes=1 << 20)).outline(product(build, sizes, "TN"))
+    assert "fetch p1" not in text
+
+
+@pytest.mark.parametrize("sizes", [(512, 1024, 256), (512, 1040, 512), (1024, 512, 128)])
+def test_asking_ahead_changes_nothing(run_small, build, rng, sizes):
+    truth, left, right = operands(rng, sizes, "TN")
+    out = np.full(sizes[:2], np.nan, np.float32)
+    run_small(product(build, sizes, "TN"), [out, left, right])
+    np.testing.assert_allclose(out, truth, rtol=1e-4, atol=2e-4)
+
+
+def test_large_blocks_where_there_is_memory_and_enough_of_them(build):
+    wide = replace(SMALL, l2_bytes=1 << 20)
+
+    def sums(sizes, target):
+        blocked = block(product(build, sizes, "TN"), target)
+        own = next(u for u in toposort([blocked]) if u.op is Op.LOCAL and u.src[0].op is Op.REDUCE)
+        return most_elements(own.src[1:])
+
+    assert sums((1536, 512, 1024), wide) == 256 * 256
+    assert sums((1024, 512, 1024), wide) == 128 * 256
+    assert sums((1536, 512, 1024), replace(wide, l2_bytes=768 << 10)) == 128 * 256
+    assert sums((1536, 512, 1024), replace(wide, l2_bytes=512 << 10)) == 128 * 128
 
 
 def test_what_goes_outside_is_part_of_the_tiling(build):
