@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import platform
 import sys
 from dataclasses import dataclass
@@ -185,7 +186,22 @@ def machine() -> str:
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return f"{cpu()}, {kernelrt.get_num_threads()} threads. {', '.join(versions)}."
+    return f"{cpu()}, {kernelrt.get_num_threads()} threads. {', '.join(versions)}.{blas()}"
+
+
+def blas() -> str:
+    """Say which kernels NumPy's products take, and who chose them where they did not."""
+    try:
+        import threadpoolctl
+    except ImportError:
+        return ""
+
+    found = [each for each in threadpoolctl.threadpool_info() if "architecture" in each]
+    kinds = dict.fromkeys(f"{each['internal_api']} for {each['architecture']}" for each in found)
+    text = f" NumPy's products: {', '.join(kinds)}." if kinds else ""
+    if kind := os.environ.get("OPENBLAS_CORETYPE"):
+        text += f" OPENBLAS_CORETYPE={kind} is set: left to itself, NumPy may be faster."
+    return text
 
 
 def cpu() -> str:

@@ -194,7 +194,7 @@ class _Tiled(NamedTuple):
 
     range: UOp
     factor: int
-    count: int
+    trips: int
 
 
 def next_parts(
@@ -228,7 +228,7 @@ def next_parts(
         LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
     """
     loops = [_Tiled(r, tile.factor, extent(r) // tile.factor) for r, tile in tiles]
-    several = [loop for loop in loops if loop.count > 1]
+    several = [loop for loop in loops if loop.trips > 1]
     if not several or any(extent(r) % factor for r, factor, _ in loops):
         return ()
     *outer, inner = several
@@ -269,15 +269,15 @@ def _shares(
         else:
             return []
     line = LINE // size
-    of_run, rest = divmod(run, line * inner.count)
-    of_rows, left = divmod(rows, math.prod(loop.count for loop in outer))
+    of_run, rest = divmod(run, line * inner.trips)
+    of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
     if rest or left or apart * size < _FOLLOWED:
         return []
     apart_in = {inner: of_run * line}
     far = of_rows * apart
     for loop in reversed(outer):
         apart_in[loop] = far
-        far *= loop.count
+        far *= loop.trips
     if any(step % loop.factor for loop, step in apart_in.items()):
         return []
     places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}
