@@ -141,6 +141,38 @@ cdef class Load:
             total *= tiles.wide(self.loops.data.as_ints[i])
         return total
 
+    cdef void count_shared(self, Tiles tiles, double *loads, double *shared) noexcept:
+        """Scalars that are read, and those of them that a later term of the tile is made of.
+
+        Where a window slides, the element that one tap reads now is the next tap's later.
+        """
+        cdef double count = 1.0, stays = 0.0, others = 1.0, places, turns, slid
+        cdef Whole step, of_turn
+        cdef int i, j, n = Py_SIZE(self.loops)
+        for i in range(n):
+            places = tiles.at_once(self.loops.data.as_ints[i])
+            count *= places
+            step = self.steps.data.as_longlongs[i]
+            if self.closed.data.as_schars[i] or places == 1.0 or step == OPEN or step == 0:
+                continue
+            slid = 0.0
+            for j in range(n):
+                of_turn = self.steps.data.as_longlongs[j]
+                turns = tiles.at_once(self.loops.data.as_ints[j])
+                if not self.closed.data.as_schars[j] or turns == 1.0 or of_turn == OPEN:
+                    continue
+                if of_turn % step == 0 and 0 < of_turn // step < places:
+                    # Of its places a turn moves on by so many; the others stay.
+                    slid = places - <double> (of_turn // step)
+                    count *= (places + (turns - 1.0) * (places - slid)) / (places * turns)
+                    break
+            if slid:
+                stays = slid if stays == 0.0 else stays * slid
+            else:
+                others *= places
+        loads[0] += count
+        shared[0] += stays * others
+
     cdef bint is_block(self, int across, Whole step, Tiles tiles) noexcept:
         """Whether a strided load can be had by transposing a block along `across`."""
         cdef Whole factor = tiles.factors.data.as_longlongs[across]
@@ -212,12 +244,12 @@ cdef class Tally:
         cdef int i, along = tiles.vector(self.closed)
         cdef double results = tiles.registers(self.around, along, NULL)
         cdef double accumulators = self.sums * results
-        cdef double depth = 1.0, loads = 0.0, shuffles = 0.0, held = 1.0, streamed = 0.0
+        cdef double depth = 1.0, loads = 0.0, shuffles = 0.0, held = 1.0, shared = 0.0, streamed = 0.0
         cdef double arithmetic, stores, chains, latency, step, turns, iterations, cost, packed
         for i in range(Py_SIZE(self.closed)):
             depth *= tiles.at_once(self.closed.data.as_ints[i])
         for load in self.loads:
-            self.count_load(<Load> load, along, &loads, &shuffles, &held)
+            self.count_load(<Load> load, along, &loads, &shuffles, &held, &shared)
             if self.is_row:
                 streamed += self.count_streamed(<Load> load, along)
         arithmetic = accumulators * depth * self.work / model.rate
@@ -251,7 +283,9 @@ cdef class Tally:
             # Rows side by side wait together.
             cost += self.tiled() * model.round * self.rounds()
         # One accumulator each has to be had, come what may.
-        if accumulators > self.sums and accumulators + held + model.reserved >= model.registers:
+        # Of scalars that stay in registers nothing else has to come and go.
+        held += shared if shared else model.reserved
+        if accumulators > self.sums and accumulators + held >= model.registers:
             cost += model.spill
         return cost
 
@@ -274,9 +308,12 @@ cdef class Tally:
         return total
 
     cdef void count_load(
-        self, Load x, int along, double *loads, double *shuffles, double *held
+        self, Load x, int along, double *loads, double *shuffles, double *held, double *shared
     ) noexcept:
-        """What one LOAD adds to the loads and shuffles of an iteration, and what stays live."""
+        """What one LOAD adds to the loads and shuffles of an iteration, and what stays live.
+
+        What is shared among results is live beside what is held for all of them.
+        """
         cdef Tiles tiles = self.tiles
         cdef double count = tiles.registers(x.loops, along, NULL)
         cdef double lanes, depth, kept
@@ -285,7 +322,7 @@ cdef class Tally:
         if along < 0:
             vector = tiles.vector(x.loops)
         if vector < 0:
-            loads[0] += count
+            x.count_shared(tiles, loads, shared)
             return
         stride = x.step(vector)
         step = OPEN if x.is_apart(vector, tiles) else stride

@@ -9,6 +9,7 @@ of what it stores.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,11 @@ def choose(
         most -= _FEWER
         if length is None or not near or most <= 0 or length(tiling) <= LONGEST:
             return tiling
+
+
+def _sizes(most: int, size: int) -> list[int]:
+    """Elements of a range of `size` that a tile over several has: powers of two, or three taps."""
+    return [n for n in (2, 3, 4, 8) if n <= most and (n != 3 or n == size)]
 
 
 class Chooser:
@@ -417,7 +423,11 @@ class Chooser:
         return bool(nest.loads)
 
     def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
-        """Register tiles over one or two further ranges that some load does not vary with."""
+        """Register tiles over further ranges that some load does not vary with.
+
+        Over one, over two, and over two of which the tile is all there is, as the taps of a filter,
+        with a third.
+        """
         deps = self.info.deps
         reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
         # Arrays that are there for all of a tile need not be had several times for it.
@@ -430,12 +440,15 @@ class Chooser:
         for r in reuse:
             for n in range(2, most[r] + 1):
                 yield {r: Tile(n, 1)}
-        for i, r in enumerate(reuse):
-            for s in reuse[i + 1 :]:
-                for n in (2, 4, 8):
-                    for m in (2, 4, 8):
-                        if n <= most[r] and m <= most[s]:
-                            yield {r: Tile(n, 1), s: Tile(m, 1)}
+        sizes = {r: _sizes(most[r], extent(r)) for r in reuse}
+        for r, s in itertools.combinations(reuse, 2):
+            for n, m in itertools.product(sizes[r], sizes[s]):
+                yield {r: Tile(n, 1), s: Tile(m, 1)}
+        taps = [r for r in reuse if 1 < extent(r) <= min(SHORT, most[r])]
+        for r, s in itertools.combinations(taps, 2):
+            whole = {q: Tile(extent(q), 1) for q in (r, s)}
+            for q in (q for q in reuse if q not in whole):
+                yield from ({**whole, q: Tile(n, 1)} for n in sizes[q] if n <= SHORT)
 
     def _abreast(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Several rows whose results are waited for together, though they share nothing."""

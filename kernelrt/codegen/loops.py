@@ -18,6 +18,7 @@ from kernelrt.codegen.streams import (
     Walk,
     next_parts,
     next_rows,
+    read_after,
     read_next,
     rows_ahead,
     streams,
@@ -394,11 +395,13 @@ class _Builder:
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
-        """The outermost loop of a pass, which asks for what the next tile's sums begin to read."""
+        """The outermost loop of a pass, which asks for what the next tile's sums read."""
         opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
         wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
         if not wanted:
-            return loop
+            own = [r for r in opened if r is not self.tiling.chunked]
+            rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
+            return _asking_within(loop, closed[-2], rows) if rows else loop
         used = {r for x in wanted for r in Fetch.varying(x)}
         ranges = tuple(r for r in (*opened, closed[0]) if r in used)
         return replace(loop, body=(Fetch(wanted, ranges), *loop.body))
@@ -482,7 +485,7 @@ class _Builder:
 
 
 def _asking_within(loop: Loop, r: UOp, wanted: tuple[UOp, ...]) -> Loop:
-    """`loop` with its loop over `r`, each turn of which asks for `wanted` of a later one."""
+    """`loop` with its loop over `r`, each turn of which asks for `wanted`, of a later one."""
     if loop.range is r:
         ranges = dict.fromkeys(q for x in wanted for q in Fetch.varying(x))
         fetch = Fetch(wanted, tuple(sorted(ranges, key=lambda q: int(q.arg))), later=True)

@@ -7,6 +7,7 @@ What is read again for other elements of the result stays in a cache, and is not
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,7 @@ from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import const, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
@@ -35,6 +36,7 @@ __all__ = [
     "is_plain",
     "next_parts",
     "next_rows",
+    "read_after",
     "read_next",
     "rows_ahead",
     "streams",
@@ -54,6 +56,8 @@ LINE = 64
 WAY = 4096
 #: Vectors of products that one line has to be asked for with, so that asking costs nothing.
 _WORTH = 64
+#: The same where a line that is not asked for is waited for.
+_WORTH_A_ROW = 16
 #: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
 #: rows are met in each.
 _FOLLOWED = 2048
@@ -189,6 +193,95 @@ def read_next(
     return tuple(found)
 
 
+def read_after(
+    info: Analysis,
+    values: Sequence[UOp],
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of what the sums of `values` read in the next tile and in none before.
+
+    They are asked for row by row, as those of this tile are read: of the images that a filter's
+    gradient is summed over, each tile reads those of other channels, in runs too short for a
+    processor to follow.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    values : sequence of UOp
+        What is summed up.
+    opened : sequence of UOp
+        RANGEs of the loops around, outermost first, within one chunk.
+    closed : sequence of UOp
+        RANGEs of the sums, outermost first; the last one goes along a row.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+    """
+    if len(closed) < 2:
+        return ()
+    places = math.prod(
+        len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
+    )
+    found: list[UOp] = []
+    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
+        if _is_far(x, device) and set(closed[-2:]) <= info.deps[x]:
+            most = places * extent(closed[-1]) // _WORTH_A_ROW
+            found += _row_after(x, info.deps[x], opened, closed, tiles, most)
+    return tuple(found)
+
+
+def _row_after(
+    x: UOp,
+    deps: Iterable[UOp],
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    most: int,
+) -> list[UOp]:
+    """The LOAD `x` at no more than `most` lines of one turn of the last loop but one, a tile on."""
+    steps = {r: stride(x.src[1], r) for r in deps}
+    far = {r: abs(step or 0) for r, step in steps.items()}
+    if None in steps.values() or min(steps[r] or 0 for r in closed[-2:]) <= 0:
+        return []
+
+    def reach(r: UOp) -> int:
+        """Elements from the first to the last that is read in one turn of the loop over `r`."""
+        return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
+
+    def is_apart(r: UOp) -> bool:
+        """Whether turns of the loop over `r` read nothing of each other's."""
+        beyond = (far[q] for q in far if far[q] > far[r])
+        return reach(r) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
+
+    around = [r for r in opened if extent(r) > tiles.get(r, ONE).factor]
+    # The innermost of these; that within it goes shares.
+    last = next((r for r in reversed(around) if r in far and is_apart(r)), None)
+    if last is None:
+        return []
+    *_, within = (last, *around[around.index(last) + 1 :])
+    line = LINE // x.dtype.itemsize
+    lines = -(-min(far[closed[-2]], reach(closed[-2])) // line)
+    factor, start = tiles.get(last, ONE).factor, const(0, last.dtype)
+    if within is not last:
+        inner = tiles.get(within, ONE).factor
+        lines = -(-lines // -(-extent(within) // inner))
+        start = within * (lines * line // inner) if lines * line % inner == 0 else start
+    if factor * lines > most:
+        return []
+    # Where windows slide, each row is asked for by one tap.
+    at = {r: const(0, r.dtype) for r in (*opened, closed[-1]) if far.get(r, 0) < far[last]}
+    found = []
+    for row, number in itertools.product(range(factor), range(lines)):
+        [index] = substitute([x.src[1]], {**at, last: last + (factor + row)})
+        found.append(x.replace(src=(x.src[0], simplify(index + start + number * line))))
+    return found
+
+
 class _Tiled(NamedTuple):
     """A loop over tiles: its RANGE, elements of one, and how many there are."""
 
@@ -256,8 +349,7 @@ def _shares(
     param = x.src[0]
     size = x.dtype.itemsize
     steps = {r: stride(x.src[1], r) for r in (*own, turn)}
-    plain = param.op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
-    if not plain or None in steps.values() or param.arg[1] * size <= device.l2_bytes:
+    if not _is_far(x, device) or None in steps.values():
         return []
     run, rows, apart = 1, 1, 0
     for r in sorted(own, key=lambda r: abs(steps[r] or 0)):
@@ -289,6 +381,14 @@ def _shares(
         for row in range(of_rows)
         for number in range(of_run)
     ]
+
+
+def _is_far(x: UOp, device: DeviceSpec) -> bool:
+    """Whether the LOAD `x` is of memory that the second cache does not hold, known beforehand."""
+    param = x.src[0]
+    if param.op is not Op.PARAM or len(x.src) > 2 or not is_plain(x.src[1]):
+        return False
+    return bool(param.arg[1] * x.dtype.itemsize > device.l2_bytes)
 
 
 def _first_read(

@@ -114,6 +114,14 @@ def chunk_count(program: object, variables: dict[str, int]) -> int:
     return int(simplify(substitute([size], known)[0]).arg)
 
 
+def index_at(index: UOp, places: dict[UOp, int]) -> int:
+    """What `index` comes to with these numbers in the place of RANGEs."""
+    from kernelrt.ir import substitute
+
+    [found] = substitute([index], {r: const(n, r.dtype) for r, n in places.items()})
+    return int(simplify(found).arg)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)

@@ -25,10 +25,7 @@ from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Op, Variable, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.local import most_elements
-from kernelrt.ir.rewrite import substitute
-from kernelrt.ir.symbolic import simplify
-from kernelrt.ir.uop import const
-from tests.codegen.conftest import runner
+from tests.codegen.conftest import index_at, runner
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.
 OWN = replace(host(), l1_bytes=32 << 10, l2_bytes=128 << 10)
@@ -330,12 +327,6 @@ def walked(items):
         yield item
         inside = [item.loop] if isinstance(item, Pass) else getattr(item, "body", ())
         yield from walked(inside)
-
-
-def index_at(index, places):
-    """What `index` comes to with these numbers in the place of RANGEs."""
-    [found] = substitute([index], {r: const(n, r.dtype) for r, n in places.items()})
-    return int(simplify(found).arg)
 
 
 def test_tiles_ask_for_the_lines_of_the_next_turn(build):

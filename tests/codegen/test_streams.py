@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -15,11 +16,14 @@ from kernelrt.codegen.choosing import Chooser
 from kernelrt.codegen.loops import Fetch, Loop, Pass
 from kernelrt.codegen.loops import build as nest_of
 from kernelrt.codegen.loops_spec import verify_loops
+from kernelrt.codegen.streams import read_after
+from kernelrt.codegen.tiles import extent
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.terms import linear
+from tests.codegen.conftest import index_at
 
 AVX512 = DeviceSpec.avx512()
 
@@ -143,9 +147,92 @@ def test_lines_that_windows_move_on_to_are_asked_for(build):
     assert {r.arg: step for r, step in terms.items()} == {0: y, 1: x, 3: c}
     # The last row and column of the windows, one tile further on.
     assert constant == (tiles[1] + 2) * x + 2 * y
-    for device in (AVX512, DeviceSpec.avx2()):
+    # Few registers leave tiles for which a line is worth asking for where there are many taps.
+    for device, taps in ((AVX512, 3), (DeviceSpec.avx2(), 7)):
+        ast = convolution(build, 96, 64, 32, taps)
         assert "fetch p1" in LLVMRenderer(device).outline(ast)
         assert fetched(ast, device) > 0
+
+
+def filter_gradient(build, count, size, channels, filters, stride=1, taps=3):
+    """Sums over images of one gradient's pixels times the pixels that a window saw."""
+    sizes = (channels, taps, taps, filters, count, size, size)
+    c, v, u, f, i, y, x = (build.range(n, number) for number, n in enumerate(sizes))
+    wide = (size - 1) * stride + taps
+    image = build.param(1, count * channels * wide * wide)
+    grad = build.param(2, count * size * size * filters)
+    row = (i * channels + c) * wide + y * stride + v
+    value = build.load(image, row * wide + x * stride + u)
+    value = value * build.load(grad, ((i * size + y) * size + x) * filters + f)
+    total = build.reduce(Op.ADD, value, i, y, x)
+    out = build.param(0, channels * taps * taps * filters)
+    return build.sink(build.store(out, ((c * taps + v) * taps + u) * filters + f, total))
+
+
+def test_taps_of_a_filter_are_one_tile(build):
+    # The element that one tap multiplies is its neighbour's in the next term: it is read once.
+    ast = filter_gradient(build, 8, 32, 16, 16)
+    info = Analysis(ast)
+    tiling = Chooser(info, AVX512).choose()
+    rows, columns = (next(r for r in tiling.order if r.arg == number) for number in (1, 2))
+    assert (tiling.tile(rows).factor, tiling.tile(columns).factor) == (3, 3)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(32, 1), (16, 2)])
+def test_rows_of_the_next_channels_are_asked_for(build, size, stride):
+    count, channels = 8, 64
+    ast = filter_gradient(build, count, size, channels, 16, stride)
+    info = Analysis(ast)
+    tiling = Chooser(info, AVX512).choose()
+    [sums] = info.passes
+    opened = tiling.order
+    wanted = read_after(info, [info.reduces[0].src[0]], opened, sums, tiling.tiles, AVX512)
+    assert wanted
+    wide = (size - 1) * stride + 3
+    plane = wide * wide
+    lines = set()
+    steps = [range(0, extent(r), tiling.tile(r).factor) for r in opened]
+    for at in itertools.product(*steps, range(size)):
+        places = dict(zip((*opened, sums[1]), at, strict=True)) | {sums[0]: 3}
+        if places[opened[0]] != tiling.tile(opened[0]).factor:
+            continue
+        for x in wanted:
+            lines.add(index_at(x.src[1], places) // 16)
+    # All of the planes of the tile that follows, but for their last rows, and little beside.
+    factor = tiling.tile(opened[0]).factor
+    starts = [(3 * channels + 2 * factor + n) * plane for n in range(factor)]
+    planes = {n // 16 for s in starts for n in range(s, s + size * stride * wide)}
+    assert planes <= lines
+    assert len(lines) <= 1.2 * len(planes) + 8
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "channels", "stride"),
+    [(1, 8, 16, 1), (2, 16, 8, 1)],
+    ids=["near", "still near"],
+)
+def test_rows_that_a_cache_holds_are_not(build, count, size, channels, stride):
+    ast = filter_gradient(build, count, size, channels, 16, stride)
+    assert "fetch p1" not in LLVMRenderer(AVX512).outline(ast)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "channels", "filters", "stride"),
+    [(8, 32, 64, 16, 1), (8, 16, 64, 32, 2), (3, 33, 17, 16, 1), (5, 17, 31, 48, 2)],
+)
+def test_filter_gradients(build, run, count, size, channels, filters, stride):
+    ast = filter_gradient(build, count, size, channels, filters, stride)
+    rng = np.random.default_rng(size)
+    wide = (size - 1) * stride + 3
+    image = rng.standard_normal((count, channels, wide, wide)).astype(np.float32)
+    grad = rng.standard_normal((count, size, size, filters)).astype(np.float32)
+    out = np.full((channels, 3, 3, filters), np.nan, np.float32)
+    run(ast, [out, image, grad])
+    reach = (size - 1) * stride + 1
+    for v, u in itertools.product(range(3), repeat=2):
+        seen = image[:, :, v : v + reach : stride, u : u + reach : stride].astype(np.float64)
+        wanted = np.einsum("icyx,iyxf->cf", seen, grad)
+        np.testing.assert_allclose(out[:, v, u], wanted, rtol=1e-4, atol=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,24 @@ def test_strides_cost_loads_and_shuffles(stride, plain, loads, shuffles):
     assert found == pytest.approx(step(1.0, loads / 2, shuffles, 4.0) * 400 + folded)
 
 
+@pytest.mark.parametrize(
+    ("turn", "loads"),
+    # Each turn moves the window of eight rows on by one, by three, by all of it and more.
+    [(1, 8 + 3), (3, 8 + 3 * 3), (8, 8 * 4), (9, 8 * 4), (None, 8 * 4)],
+)
+def test_what_a_window_slides_over_is_read_once_and_stays(turn, loads):
+    window = Load([0, 1], [1, turn], [False, True], [], True, 4, 0.0)
+    tiles = {ROW: (8, 1), DEPTH: (4, 1)}
+    turns = (12 + (4 + 1) / 8) * 16
+    units = (4 * 8 / 2 * (1 + 1 / 8), loads / 2, 4.0 * 4)
+    assert cycles([tally([window])], tiles) == pytest.approx(step(*units) * turns)
+    # Of 32 registers one is held for all, and two are for what comes and goes, or what stays is.
+    for rows in range(8, 40):
+        beside = rows - turn if turn and turn < rows else 2
+        spills = cycles([tally([window])], {ROW: (rows, 1), DEPTH: (4, 1)}) >= 1e30
+        assert spills == (rows + 1 + beside >= 32)
+
+
 def test_too_many_accumulators_are_no_choice():
     nest = tally()
     assert cycles([nest], {ROW: (28, 1)}) < 1e30 <= cycles([nest], {ROW: (29, 1)})
