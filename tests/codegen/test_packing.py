@@ -98,6 +98,60 @@ def test_panels_hold_what_is_multiplied(run, build, rng, kind, layout):
     np.testing.assert_allclose(out, truth, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "layout", "turned"),
+    [
+        ((64, 4, 1024), "NN", True),
+        ((4096, 10, 784), "NN", True),
+        # One column, and a whole vector of them.
+        ((64, 1, 1024), "NN", False),
+        ((64, 16, 1024), "NN", False),
+        # Its rows lie along the depth already; those of the other operand do not.
+        ((64, 4, 1024), "NT", False),
+        ((64, 4, 1024), "TN", False),
+        # Too little that the copy spares; a depth of less than two vectors; no memory.
+        ((32, 2, 1024), "NN", False),
+        ((31, 15, 1024), "NN", False),
+        ((64, 4, 31), "NN", False),
+        ((64, 4, 1 << 20), "NN", False),
+    ],
+    ids=str,
+)
+def test_rows_shorter_than_a_vector_are_turned(build, sizes, layout, turned):
+    ast = product(build, sizes, layout)
+    assert is_packed(ast) is turned
+    if turned:
+        text = LLVMRenderer(DeviceSpec.avx512()).outline(ast)
+        assert f"local0 = float32[{sizes[1] * sizes[2]}]" in text
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16", "int8", "int64"])
+@pytest.mark.parametrize(
+    "sizes", [(64, 4, 1024), (129, 3, 33), (47, 15, 65), (513, 2, 255), (64, 7, 512)], ids=str
+)
+def test_products_of_few_columns(run, build, rng, sizes, kind):
+    m, n, k = sizes
+    a, b = ((rng.standard_normal(shape) * 9).astype(kind) for shape in ((m, k), (k, n)))
+    out = np.full((m, n), 99, kind)
+    run(product(build, sizes, dtype=getattr(dt, kind)), [out, a, b])
+    if np.issubdtype(kind, np.integer):
+        np.testing.assert_array_equal(out, a @ b)
+        return
+    truth, terms = a.astype(np.float64) @ b.astype(np.float64), np.abs(a) @ np.abs(b)
+    assert (np.abs(out - truth) <= 4 * np.finfo(kind).eps * terms.astype(np.float64) + 1e-6).all()
+
+
+def test_what_is_turned_may_be_computed(run, build, rng):
+    m, n, k = sizes = (64, 5, 96)
+    ast = converted(build, sizes, dt.float32, lambda x: x.alu(Op.EXP))
+    assert is_packed(ast)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    out = np.full((m, n), np.nan, np.float32)
+    run(ast, [out, a, b])
+    truth = a.astype(np.float64) @ np.exp(b, dtype=np.float64)
+    np.testing.assert_allclose(out, truth, rtol=2e-5, atol=1e-4)
+
+
 def test_a_transposed_panel_is_filled_by_blocks(build):
     ast = product(build, (400, 48, 32), "NT")
     text = LLVMRenderer(DeviceSpec.avx512()).outline(ast)
