@@ -47,9 +47,12 @@ FLIP: Final = 0x80808080
 NEGATIVE_ZERO: Final = 0x8000
 #: Words of a sum from which panels pay.
 LEAST: Final = 4
-#: The most columns and rows whose words lie in panels at a time. More columns have the other
-#: operand copied less often; fewer leave more blocks to share among cores.
+#: The most columns and rows whose words lie in panels at a time.
 SIDES: Final = (64, 128)
+#: The most columns where there are so many such blocks, for cores to share: the other operand is
+#: copied half as often, so that products of int8 of 1024 x 1024 take 5% less.
+WIDEST: Final = 128
+SHARED: Final = 8
 #: Columns that take as long as copying the rows of the other operand for a block.
 AGAIN: Final = 4
 #: Types that have all numbers of bfloat16, in memory and in registers.
@@ -326,15 +329,16 @@ def _sizes(
     room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
     widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
     for columns in widths:
-        for rows in _heights(extent(row)) if copied else [0]:
+        most = min(SIDES[1], SIDES[0] * SIDES[1] // columns)
+        for rows in _heights(extent(row), most) if copied else [0]:
             if (columns + rows) * deep + columns * product.alike <= room:
                 return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
     return None
 
 
-def _heights(size: int) -> list[int]:
+def _heights(size: int, most: int) -> list[int]:
     """Rows of a block, most first: those that so many blocks of `size` rows cannot do with less."""
-    heights = range(min(SIDES[1], size), max(1, min(ROWS, size)) - 1, -1)
+    heights = range(min(most, size), max(1, min(ROWS, size)) - 1, -1)
     return [n for n in heights if -(-size // -(-size // n)) == n]
 
 
@@ -344,7 +348,8 @@ def _widths(size: int, lanes: int) -> list[int]:
     def cost(width: int) -> tuple[int, int]:
         return -(-size // width) * (width + AGAIN), width
 
-    return sorted(range(lanes, max(SIDES[0], lanes) + 1, lanes), key=cost)
+    most = WIDEST if size >= SHARED * WIDEST else SIDES[0]
+    return sorted(range(lanes, max(most, lanes) + 1, lanes), key=cost)
 
 
 def _in_panels(

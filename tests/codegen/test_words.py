@@ -408,6 +408,33 @@ def test_blocks_are_shared_by_cores(build):
         assert LLVMRenderer(VNNI).render(product(build, sizes)).global_size[0] >= 8
 
 
+@pytest.mark.parametrize(
+    ("sizes", "columns", "rows"),
+    [
+        # Wide where cores have enough such blocks, and no higher then than memory allows.
+        ((1024, 1024, 1024), 128, 64),
+        ((1024, 1023, 1024), 64, 128),
+        ((1024, 512, 1024), 64, 128),
+        ((65, 1024, 1024), 128, 33),
+    ],
+    ids=str,
+)
+def test_blocks_are_wide_where_there_are_many(build, sizes, columns, rows):
+    m, n, _ = sizes
+    loops = LLVMRenderer(VNNI).outline(product(build, sizes, "NT"))
+    assert loops.startswith(f"for i in {-(-n // columns)}:")
+    assert f"for w in {-(-m // rows)}:" in loops
+
+
+@pytest.mark.parametrize("kinds", BYTES)
+@pytest.mark.parametrize("sizes", [(70, 1024, 36), (64, 1040, 133)], ids=str)
+def test_wide_blocks(run, build, rng, kinds, sizes):
+    truth, a, b = operands(rng, sizes, "NT", kinds)
+    out = np.full(truth.shape, 77, np.int32)
+    run(product(build, sizes, "NT", kinds), [out, a, b])
+    np.testing.assert_array_equal(out, truth)
+
+
 def test_any_tile_can_be_written(build, rng):
     """Vectors that are longer than a register, as a variant may have them."""
     renderer = LLVMRenderer(host())
