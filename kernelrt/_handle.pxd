@@ -24,6 +24,7 @@ cdef class ArrayHandle:
     cdef Py_ssize_t nbytes
     cdef public object _uop
     cdef public object _leaf
+    cdef public object _born  # the trace that made it; None outside of any, as of replays' results
     cdef public bint _plain
     cdef public bint _used
     # Says that the history of the value stayed in a jitted function; NULL where none did. Owned,

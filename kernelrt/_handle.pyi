@@ -98,6 +98,9 @@ class ArrayHandle:
     _leaf: Any
     """What marks a tensor that gradients are collected for, or None."""
 
+    _born: Any
+    """The trace that made the tensor; None outside of any, as for results of a replay."""
+
     _plain: bool
     """Whether no gradient can flow into the tensor; without a meaning while `_uop` is None."""
 

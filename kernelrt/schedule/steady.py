@@ -122,7 +122,7 @@ class _Choice:
 
     def _is_worth(self, node: UOp) -> bool:
         """Whether the value is to be stored, rather than what it is made of, or nothing."""
-        if not _can_be_stored(node) or _nbytes(node) > self._most_bytes:
+        if not _can_be_stored(node) or not 0 < _nbytes(node) <= self._most_bytes:
             return False
         if not self._is_dear(node, self._alone(node)):
             return False

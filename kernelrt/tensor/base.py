@@ -55,8 +55,9 @@ class TensorBase(ArrayHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
-    __slots__ = ("__weakref__", "_born", "_former", "_grad", "_handles", "_home", "_viewed",
-                 "_whose")  # fmt: skip
+    __slots__ = (
+        "__weakref__", "_former", "_grad", "_handles", "_home", "_viewed", "_whose",
+    )  # fmt: skip
 
     _born: Trace | None
     _former: Leaf  # set where the tensor was told not to require a gradient any more

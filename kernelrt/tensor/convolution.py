@@ -167,6 +167,7 @@ class ConvolutionMethods(_Below):
             raise ShapeError(
                 f"weight: expected filters for {channels} input channels (axis 0), not {filters}"
             )
+        outputs = groups * w._static_size(1, name)
         strides = per_axis(stride, n, "stride", least=1)
         dilations = per_axis(dilation, n, "dilation", least=1)
         around = per_axis(padding, n, "padding")
@@ -192,7 +193,7 @@ class ConvolutionMethods(_Below):
                 )
             sizes.append(total((prod((size, s)), span + m - s - 2 * p)))
         out = self._of(transposed(x, factors, tuple(sizes), windows))
-        return out._with_bias(bias, groups * w._static_size(1, name), n)
+        return out._with_bias(bias, outputs, n)
 
     def _with_bias(self, bias: TensorBase | None, channels: int, n: int) -> Self:
         """With a number added to each channel."""

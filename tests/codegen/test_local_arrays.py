@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -377,3 +378,35 @@ def test_a_row_that_is_read_backwards_keeps_its_place(either, build, rng):
     either(build.sink(store), [out, given])
     power = np.exp(given.astype(np.float64))
     np.testing.assert_allclose(out, power * power[:, ::-1], rtol=3e-6)
+
+
+def centred_rows(build, rows, columns):
+    """Rows less their means, over what their squares come to, beside that and a scaled copy."""
+    i, j, k, r, s = (build.range(n, m) for m, n in enumerate([rows, *[columns] * 4]))
+    x = build.param(3, rows * columns)
+    mean = build.reduce(Op.ADD, build.load(x, i * columns + k), k) / float(columns)
+    row = build.local(build.load(x, i * columns + r) - mean, r)
+    square = build.load(row, s)
+    total = build.reduce(Op.ADD, square * square, s) / float(columns) + 0.001
+    factor = total.const_like(1.0) / total.alu(Op.SQRT)
+    value = build.load(row, j) * factor
+    at, scale = i * columns + j, build.load(build.param(4, columns), j)
+    return build.sink(
+        build.store(build.param(0, rows), i, factor),
+        build.store(build.param(1, rows * columns), at, value),
+        build.store(build.param(2, rows * columns), at, value * scale),
+    )
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "generic"])
+@pytest.mark.parametrize("sizes", [(129, 9001), (40, 1500), (3, 60000)], ids=str)
+def test_the_frame_is_there_before_anything_is_read(build, target, sizes):
+    # LLVM's loop over its pages uses r11, so nothing may be in there yet.
+    spec = replace(TARGETS[target], triple="x86_64-unknown-linux-gnu")
+    program = LLVMRenderer(spec).render(centred_rows(build, *sizes))
+    assert program.stack_bytes > 4096
+    text = LLVMCompiler(spec).assembly(program.name, program.src)
+    body = text[text.index(f"\n{program.name}:") :]
+    taken = body.index(", (%rsp)")
+    assert taken < body.index("(%rsi)"), body[:2000]
+    assert taken < body.index("(%rdi)")

@@ -484,3 +484,23 @@ def test_what_is_replaced_in_a_module_is_seen() -> None:
     for change in ("Model.scale changed from 2.0 to 3.0", "Linear.weight was replaced",
                    "Model.layer was replaced", "Dropout.p changed from 0.0 to 1.0"):  # fmt: skip
         assert change in text
+
+
+def test_a_result_is_state_of_another_function() -> None:
+    made = krt.jit(lambda a: a * 1.0)
+    x = np.arange(3, dtype=np.float32)
+
+    def put(held):
+        held[0] = 7.0
+        return held * 2
+
+    def ask(held):
+        return (held * 2).sum() if held.requires_grad else held.sum()
+
+    held = made(x)
+    np.testing.assert_array_equal(krt.jit(lambda a: put(held) + a)(x).numpy(), [14, 3, 6])
+    np.testing.assert_array_equal(held.numpy(), [7, 1, 2])
+    other = made(x)
+    assert krt.jit(lambda a: ask(other) + a.sum())(x).item() == 6
+    told = made(x)
+    assert krt.jit(lambda a: ask(told.requires_grad_()) + a.sum())(x).item() == 9

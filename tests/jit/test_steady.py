@@ -498,3 +498,11 @@ def test_results_have_the_same_bits_as_computed_apart():
     x = weights(4)
     np.testing.assert_array_equal(fn(x).numpy(), x * once().numpy())
     assert fn.plans[0].preparation is not None
+
+
+def test_products_of_nothing_are_not_kept():
+    empty, w = krt.zeros(0, 31).realize(), krt.tensor(weights()[:31, :31])
+    out = krt.jit(lambda x: empty @ w @ x)(np.ones((31, 3), np.float32))
+    assert out.shape == (0, 3)
+    sums = krt.jit(lambda x: (empty @ w).sum() + x)(np.ones(2, np.float32))
+    np.testing.assert_array_equal(sums.numpy(), [1, 1])

@@ -30,3 +30,30 @@ def test_running_statistics_after_some_batches(
     assert list(found) == list(expected)
     for key, value in expected.items():
         np.testing.assert_allclose(found[key].numpy(), value.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("shape", [(129, 9001), (2, 9001), (40, 2049), (129, 1025)], ids=str)
+def test_long_rows_of_odd_lengths(shape: tuple[int, int], threads: int) -> None:
+    rng = np.random.default_rng(5)
+    x, g = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    w, b = (rng.standard_normal(shape[1]).astype(np.float32) for _ in range(2))
+
+    @krt.jit
+    def gradients(x, w, b):
+        leaves = [a.requires_grad_() for a in (x, w, b)]
+        y = x.layer_norm((shape[1],), w, b, 1e-3)
+        return y, krt.grad((y * krt.tensor(g)).sum(), leaves)
+
+    before = krt.get_num_threads()
+    krt.set_num_threads(threads)
+    try:
+        y, found = gradients(x, w, b)
+    finally:
+        krt.set_num_threads(before)
+    leaves = [torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in (x, w, b)]
+    wanted = torch.nn.functional.layer_norm(leaves[0], (shape[1],), *leaves[1:], 1e-3)
+    (wanted * torch.tensor(g)).sum().backward()
+    np.testing.assert_allclose(y.numpy(), wanted.detach().numpy(), rtol=1e-4, atol=1e-4)
+    for ours, theirs in zip(found, leaves, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.grad.numpy(), rtol=1e-3, atol=1e-3)

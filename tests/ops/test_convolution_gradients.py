@@ -183,3 +183,12 @@ def test_of_the_filters_over_many_images(count, size, channels):
         "nohw,nchwij->ocij", back, seen(edge), optimize=True
     ), filters), strict=True):  # fmt: skip
         np.testing.assert_allclose(ours.numpy(), exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_filters_of_a_size_known_at_run_time_are_refused_by_name(axis):
+    n = krt.Variable("n", 1, 8)
+    step = krt.jit(lambda x, w: x.conv_transpose1d(w), dynamic={"w": {axis: n}})
+    wanted = f"conv_transpose1d: .* of axis {axis} is known"
+    with pytest.raises(krt.errors.ShapeError, match=wanted):
+        step(np.ones((2, 3, 5), np.float32), np.ones((3, 4, 2), np.float32))
