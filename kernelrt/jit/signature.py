@@ -19,6 +19,7 @@ from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import refuse_masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -274,6 +275,7 @@ def normalize(name: str, leaf: object) -> Any:
 
 
 def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
+    refuse_masked(array, name)
     if array.dtype.name == "bfloat16":
         return Tensor._over(Buffer.wrap(np.ascontiguousarray(array)), array.shape)
     if not array.dtype.isnative:

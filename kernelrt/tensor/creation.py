@@ -109,13 +109,18 @@ def _python_default(found: DType) -> DType:
     return dt.float32 if found is dt.float64 else found
 
 
-def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, Any]:
+def refuse_masked(data: object, name: str) -> None:
+    """Raise DTypeError if `data` is an array of NumPy that has masked elements."""
     # As numpy.ma.is_masked, which lies in a module that NumPy imports when it is first named.
     if np.any(getattr(data, "_mask", False)):
         raise DTypeError(
             f"{name}: a masked array has elements without a value; give them one, as in "
             "array.filled(0)"
         )
+
+
+def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, Any]:
+    refuse_masked(data, name)
     if isinstance(data, list | tuple):
         _check_rectangular(data, name)
         data = [np.asarray(d) if isinstance(d, TensorBase) else d for d in data]
@@ -181,6 +186,7 @@ def _has_buffer(data: object) -> bool:
 def _check_rectangular(data: Sequence[Any], name: str) -> None:
     """Raise ShapeError naming the first element that does not have its neighbours' length."""
     level: list[tuple[str, Any]] = [(name, data)]
+    above: set[int] = set()
     while level:
         lengths = [len(d) if isinstance(d, list | tuple) else -1 for _, d in level]
         for (path, item), length in zip(level, lengths, strict=True):
@@ -191,6 +197,11 @@ def _check_rectangular(data: Sequence[Any], name: str) -> None:
                 )
         if lengths[0] < 0:
             return
+        # Numbers lie equally deep, so a list that occurs at two depths has no end.
+        lists = {id(d): path for path, d in level if isinstance(d, list | tuple)}
+        if again := above & lists.keys():
+            raise ShapeError(f"{lists[again.pop()]} is a list that contains itself")
+        above |= lists.keys()
         level = [(f"{path}[{i}]", x) for path, d in level for i, x in enumerate(d)]
 
 

@@ -158,3 +158,13 @@ def test_bad_thread_counts_are_named() -> None:
     for threads in (0, -1):
         with pytest.raises(krt.ShapeError, match="threads"):
             krt.jit(lambda x: x + 1, threads=threads)(1.0)
+
+
+def test_masked_arrays_are_refused_whenever_they_come() -> None:
+    f = krt.jit(lambda x: x.sum())
+    whole = np.ma.masked_array([1.0, 99.0])
+    assert f(whole).item() == 100
+    for array in (np.ma.masked_array([1.0, 99.0], mask=[False, True]), np.ma.masked_less(whole, 9)):
+        with pytest.raises(krt.errors.DTypeError, match="x: a masked array"):
+            f(array)
+    assert f(whole).item() == 100

@@ -199,3 +199,19 @@ def test_bad_types_and_shapes():
         krt.arange(0, 5, 0)
     with pytest.raises(ShapeError, match="steps"):
         krt.linspace(0, 1, -1)
+
+
+def test_lists_that_contain_themselves_are_refused():
+    alone: list = []
+    alone.append(alone)
+    deeper: list = [[]]
+    deeper[0].append(deeper)
+    for endless, path in (
+        (alone, r"data\[0\]"),
+        ([alone, alone], r"data\[1\]\[0\]"),
+        (deeper, r"data\[0\]\[0\]"),
+    ):
+        with pytest.raises(krt.errors.ShapeError, match=f"{path} is a list that contains itself"):
+            krt.tensor(endless)
+    row = [1.0, 2.0]
+    assert krt.tensor([[row, row], [row, row]]).shape == (2, 2, 2)
