@@ -22,6 +22,8 @@ MOST_CHUNKS = 64
 #: Cycles of a chunk for each element that it computes again: at a cycle for one, an eighth of its
 #: work.
 MOST_AGAIN = 8
+#: Fewer chunks than this are an even number: three take two cores as long as four.
+FEW = 8
 
 
 def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling:
@@ -62,5 +64,8 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
     r = outermost if enough else max(common, key=chunks)
     if chunks(r) < 2:
         return tiling
-    share = -(-tiles(r) // min(wanted, chunks(r))) * tiling.tile(r).factor
+    count = min(wanted, chunks(r))
+    if count % 2 and count < FEW:
+        count = min(count + 1, tiles(r))
+    share = -(-tiles(r) // count) * tiling.tile(r).factor
     return replace(tiling, chunked=r, share=share)

@@ -141,6 +141,12 @@ def test_products_of_few_columns(run, build, rng, sizes, kind):
     assert (np.abs(out - truth) <= 4 * np.finfo(kind).eps * terms.astype(np.float64) + 1e-6).all()
 
 
+def test_few_chunks_are_an_even_number(build):
+    # Each fills a panel again, so three would be as many as pay.
+    program = LLVMRenderer(DeviceSpec.avx512()).render(product(build, (784, 128, 128), "NT"))
+    assert program.global_size[0] == 4
+
+
 def test_what_is_turned_may_be_computed(run, build, rng):
     m, n, k = sizes = (64, 5, 96)
     ast = converted(build, sizes, dt.float32, lambda x: x.alu(Op.EXP))
