@@ -154,11 +154,13 @@ def extensions() -> list[Extension]:
         "libraries": ["m"],
     }
     modules = [
-        Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx", *CORE], **settings),
+        Extension("kernelrt._core", ["kernelrt/_core.pyx", *CORE], **settings),
+        Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx"], **settings),
         Extension("kernelrt._emit", ["kernelrt/_emit.pyx"], **settings),
         Extension("kernelrt._locks", ["kernelrt/_locks.pyx"], **settings),
         Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
         Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
+        Extension("kernelrt._running", ["kernelrt/_running.pyx"], **settings),
         Extension("kernelrt._status", ["kernelrt/_status.pyx"], **settings),
         Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
         Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),

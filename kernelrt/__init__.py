@@ -4,7 +4,7 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import _built, nn  # noqa: F401
-from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._core import get_num_threads, set_num_threads
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module

@@ -1,8 +1,9 @@
-"""Types of the compiled boundary to the C core (csrc/krt.h)."""
+"""Types of the compiled boundary to the C core: what a plan is made of, and its runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+from kernelrt._core import Bindings, Table
 from kernelrt._memory import Storage
 from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
 
@@ -55,24 +56,8 @@ OpTuple: TypeAlias = tuple[
     Sequence[int],  # deps: indices of earlier ops
 ]
 
-Bindings: TypeAlias = tuple[
-    Sequence[tuple[int, int, int]],
-    Sequence[tuple[int, int, int]],
-    Sequence[tuple[int, int]],
-    Sequence[tuple[object, str, object]],
-]
-"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``; and
-attributes ``(owner, name, value)`` to be set once the table has all of these."""
-
-Exchanges: TypeAlias = tuple[
-    Sequence[tuple[int, int, Sequence[int], int, int, int]],
-    Sequence[tuple[object, str, object]],
-]
-"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns)`` as in OpTuple, and attributes as in
-Bindings."""
-
-class PlanCore:
-    """The prepared operations of a plan as flat C arrays, and the loop over them.
+class PlanCore(Table):
+    """A table of prepared operations, and the runs of it.
 
     `ops` is checked once, here: types, ranges, null addresses, dependencies on earlier ops only.
     The addresses are borrowed: whoever makes the plan keeps code and buffers alive until
@@ -118,32 +103,6 @@ class PlanCore:
         body by body, those of the ops of bodies, each body's followed by those of its own regions:
         the first start, the time of all turns, and how many these were.
         """
-    def pointer(self, op: int, slot: int) -> int: ...
-    def set_pointer(self, op: int, slot: int, address: int) -> None:
-        """Bind another address; like every setter it waits for a running execute to end."""
-    def value(self, op: int, slot: int) -> int: ...
-    def set_value(self, op: int, slot: int, v: int) -> None:
-        """Set one value in the rows of all chunks. The core_id slot cannot be set."""
-    def chunks(self, op: int) -> int: ...
-    def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks, 0 to skip it; more than ever before allocates."""
-    def set_with(self, bind: Callable[[], Bindings]) -> None:
-        """Call `bind` in a turn of the plan and set what it returns, all or nothing.
-
-        `bind` may look at whatever executions change; using the plan itself raises
-        PlanBusyError. What it raises is passed on.
-        """
-    def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
-        """Call `bind` in a turn of the plan and let what it returns take the place of kernels.
-
-        All or nothing, as by `set_with`. Whoever calls it sees to it that the new code does what
-        the old did to the same buffers, and keeps it alive.
-        """
-    def exchange_within(self, exchanges: Exchanges) -> None:
-        """Do as `exchange_with` does to a body, in a turn of the plan that runs it."""
-    @property
-    def is_body(self) -> bool:
-        """Whether a region has it as a body, so that its plan alone runs and changes it."""
     def _turn_name(self, op: int, turn: int) -> str | None:
         """What errors call a turn of the region `op`; None where that tells nothing."""
     def _op_name(self, op: int) -> str:
@@ -153,13 +112,7 @@ class PlanCore:
     ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
         """The error for what a kernel met, such as an index out of range, from what it stored."""
     def set_threads(self, n: int) -> None:
-        """Run on at most `n` threads, beside the limit of the process.
-
-        Raises
-        ------
-        ShapeError
-            `n` is below 1.
-        """
+        """Do as `Table.set_threads` does, and to the preparation, too."""
     def keep_to_own_memory(self) -> None:
         """Note that no run writes to memory that outlives the plan."""
     def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
@@ -170,50 +123,3 @@ class PlanCore:
         """
     _prepared_by: tuple[PlanCore | None, tuple[Storage, ...]]
     """The preparation and the storages that it reads. Set within a turn."""
-    def need_stack(self, nbytes: int) -> None:
-        """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
-
-        A thread that has less left has kernels called on another one, one after the other.
-        """
-    @property
-    def max_threads(self) -> int | None:
-        """What `set_threads` said; None where nothing did."""
-    @property
-    def released(self) -> bool: ...
-    @property
-    def n_ops(self) -> int: ...
-    @property
-    def cost_ns(self) -> int:
-        """The summed estimate of all ops that are not skipped."""
-    def release(self) -> None:
-        """Free the tables. Waits for a running execute; PlanBusyError from an own op."""
-
-def clock_ns() -> int:
-    """Monotonic time in nanoseconds, the clock of the profile."""
-
-def affinity_count() -> int:
-    """How many CPUs this process may be scheduled on (at least 1)."""
-
-def cgroup_quota() -> float | None:
-    """The CPU limit of this process's control group in CPUs, None where there is none."""
-
-def pool_limit() -> int:
-    """The most threads a plan may use here: min(affinity, cgroup quota, KERNELRT_THREADS)."""
-
-def get_num_threads() -> int:
-    """How many threads, the calling one included, a plan may use."""
-
-def set_thread_costs(hand_over_ns: int, chunk_ns: int, wake_ns: int) -> None:
-    """Tell what passing work to a thread costs, what is worth that, and what waking one costs.
-
-    Plans that are made later estimate with these nanoseconds.
-    """
-
-def set_num_threads(n: int) -> None:
-    """Set the number of threads for the process, at most `pool_limit()`.
-
-    Raises
-    ------
-    ShapeError
-        `n` is below 1.
-    """

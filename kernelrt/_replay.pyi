@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from kernelrt._dispatch import Bindings, PlanCore
+from kernelrt._core import Bindings
+from kernelrt._dispatch import PlanCore
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._locks import Lock
 from kernelrt._memory import BlockCache

@@ -1,13 +1,15 @@
 # cython: language_level=3, binding=False
 """The one place where a krt_status becomes an exception."""
 
+from libc.stdint cimport int64_t
+
 from kernelrt._krt cimport *
 
 from kernelrt import errors
 
 
-cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
-                      object cause, object name=None, object index_error=None) except -1:
+cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
+                      object name=None, object index_error=None, object turn=None) except -1:
     if status == KRT_OK:
         return 0
     if status == KRT_NO_MEMORY:
@@ -47,8 +49,36 @@ cdef int raise_status(krt_status status, const krt_fault *fault, size_t op,
         error = errors.CustomFunctionError(
             f"the custom function of {name} raised {type(cause).__name__}: {cause}"
         )
-        error.op = op
+        error.op, error.turn = op, turn
         raise error from cause
     if status == KRT_INTERRUPTED:
         raise cause
     raise SystemError(f"unexpected status {<int> status} from the C core")
+
+
+cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, size_t at,
+                       int64_t word, list path) except -1:
+    cdef str where = ""
+    turn = name = index_error = None
+    if status == KRT_OUT_OF_BOUNDS:
+        index_error = plan._index_error(at, word)
+        where, turn = told_turns(path)
+        if where:
+            index_error.args = (f"{index_error.args[0]}{where}", *index_error.args[1:])
+            index_error.turn = turn
+    elif status == KRT_CUSTOM_FAILED:
+        name = plan._op_name(at)
+        where, turn = told_turns(path)
+        name += where
+    return raise_status(status, NULL, op, cause, name, index_error, turn)
+
+
+cdef tuple told_turns(list path):
+    """Where regions stopped, for people, and the number of the innermost turn that has one."""
+    text, number = "", None
+    for plan, op, _, turn in reversed(path):
+        name = plan._turn_name(op, turn)
+        if name is not None:
+            text += f", in {name}"
+            number = turn if number is None else number
+    return text, number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from kernelrt._dispatch import get_num_threads, set_num_threads
+from kernelrt._core import get_num_threads, set_num_threads
 from kernelrt._modes import Limit
 from kernelrt.errors import KernelrtWarning
 

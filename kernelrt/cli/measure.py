@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore, get_num_threads
+from kernelrt._core import get_num_threads
+from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device import Buffer

@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kernelrt._dispatch import get_num_threads
+from kernelrt._core import get_num_threads
 from kernelrt._version import __version__
 from kernelrt.errors import KernelrtWarning
 

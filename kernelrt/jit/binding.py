@@ -16,7 +16,7 @@ from kernelrt.tensor.realize import before_writes, flush
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt._dispatch import Bindings
+    from kernelrt._core import Bindings
     from kernelrt._replay import Register
     from kernelrt._specs import InputSpec, Site, Structure
     from kernelrt.device.buffer import Buffer

@@ -17,7 +17,8 @@ from kernelrt.runtime.variables import VariableTable, merge_updates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kernelrt._dispatch import Bindings, Exchanges, OpTuple, PlanCore
+    from kernelrt._core import Bindings, Exchanges
+    from kernelrt._dispatch import OpTuple, PlanCore
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError

@@ -11,14 +11,14 @@ import threading
 import numpy as np
 import pytest
 
-from kernelrt import _dispatch
+from kernelrt._core import pool_limit
 from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 
 PATIENCE_US = 20_000_000
 #: Costs of plans: one that is run without the GIL but serially, and one for several threads.
 SERIAL_NS, PARALLEL_NS = 20_000, 10_000_000
 
-two_cpus = pytest.mark.skipif(_dispatch.pool_limit() < 2, reason="needs two threads")
+two_cpus = pytest.mark.skipif(pool_limit() < 2, reason="needs two threads")
 
 
 @pytest.fixture

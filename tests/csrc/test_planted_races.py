@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelrt import _dispatch
+from kernelrt import _core
 
 from .conftest import HERE, compile_c, run_sanitized, sanitize
 
@@ -43,8 +43,8 @@ SHARED = {
         ["test_two_plans_without_the_gil"],
     ),
     "run_without_gil": (
-        "kernelrt/_dispatch.pyx",
-        "    with nogil:\n",
+        "kernelrt/_core.pyx",
+        "    begin()\n    with nogil:\n",
         '        planted_race("run_without_gil")\n',
         ["test_two_plans_without_the_gil"],
     ),
@@ -62,11 +62,11 @@ def insert(file: Path, after: str, text: str) -> None:
 def raced(tmp_path_factory):
     """The package with all the races, of which PLANTED_RACE chooses one."""
     pytest.importorskip("Cython", reason="Cython compiles the boundary")
-    if _dispatch.pool_limit() < 2 or sys.platform == "darwin":
+    if _core.pool_limit() < 2 or sys.platform == "darwin":
         pytest.skip("needs two threads, and gcc's sanitizers")
     folder = tmp_path_factory.mktemp("raced")
     sanitize.copy(folder)
-    ours = Path(_dispatch.__file__)
+    ours = Path(_core.__file__)
     for module in ours.parent.glob("*.so"):
         shutil.copy(module, folder / "kernelrt")
     for file, begin, plant, _ in SHARED.values():
@@ -74,14 +74,14 @@ def raced(tmp_path_factory):
     for file in ("csrc/graph.c", "csrc/plan.c"):
         insert(folder / file, "#include", ' "planted.h"\n#include')
     declared = 'cdef extern from "planted.h" nogil:\n    void planted_race(const char *)\n'
-    insert(folder / "kernelrt/_dispatch.pyx", "import atexit\n", declared)
-    command = [sys.executable, "-m", "cython", "-3", "kernelrt/_dispatch.pyx"]
+    insert(folder / "kernelrt/_core.pyx", "from kernelrt._krt cimport *\n", declared)
+    command = [sys.executable, "-m", "cython", "-3", "kernelrt/_core.pyx"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     flags = ["-O2", "-g", "-shared", "-fPIC", "-pthread", "-fno-omit-frame-pointer",
              f"-fsanitize={sanitize.FLAGS['thread']}", f"-I{folder / 'csrc'}", f"-I{HERE}",
              f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]  # fmt: skip
-    sources = [folder / "kernelrt/_dispatch.c", *sorted((folder / "csrc").glob("*.c"))]
+    sources = [folder / "kernelrt/_core.c", *sorted((folder / "csrc").glob("*.c"))]
     compile_c(sources, folder / "kernelrt" / ours.name, flags)
     return folder
 

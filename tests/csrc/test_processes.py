@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelrt import _dispatch
+from kernelrt import _core
 
 from .conftest import HERE, compile_c
 
@@ -23,8 +23,8 @@ ROUNDS = int(os.environ.get("KERNELRT_SOAK", "20"))
 PRELUDE = """
 import ctypes, os, signal, sys, threading, time, warnings
 import numpy as np
-from kernelrt._dispatch import (
-    CUSTOM, HOST_PARALLEL_SAFE, KERNEL, PlanCore, get_num_threads, pool_limit, set_num_threads)
+from kernelrt._core import get_num_threads, pool_limit, set_num_threads
+from kernelrt._dispatch import CUSTOM, HOST_PARALLEL_SAFE, KERNEL, PlanCore
 
 library = ctypes.CDLL(sys.argv[1])
 address = lambda name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value
@@ -49,14 +49,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ign
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and LD_PRELOAD")
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-two_cpus = pytest.mark.skipif(_dispatch.pool_limit() < 2, reason="needs two threads")
+two_cpus = pytest.mark.skipif(_core.pool_limit() < 2, reason="needs two threads")
 
 
 @pytest.fixture
 def script(kernels, tmp_path):
     def run(body: str, timeout: float = 60, **environment: str) -> str:
         source = PRELUDE + textwrap.dedent(body)
-        same_package = str(Path(_dispatch.__file__).parents[1])
+        same_package = str(Path(_core.__file__).parents[1])
         done = subprocess.run(
             [sys.executable, "-c", source, kernels.path],
             capture_output=True,
@@ -191,7 +191,7 @@ def test_exit_waits_for_daemon_threads_and_lets_no_one_in(script):
     """Whatever runs at exit must not outlive the code and the buffers it uses."""
     script(
         """
-        from kernelrt._dispatch import _wait_for_daemon_threads
+        from kernelrt._running import _wait_for_daemon_threads
         plan = burner(100, 2, ops=10000)
         threading.Thread(target=lambda: [plan.execute() for _ in iter(int, 1)], daemon=True).start()
         while not counter[0]:
@@ -223,7 +223,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             "atexit": """
             import atexit
             # Handlers run in reverse order; kernelrt's is there already.
-            from kernelrt._dispatch import _wait_for_daemon_threads
+            from kernelrt._running import _wait_for_daemon_threads
             atexit.unregister(_wait_for_daemon_threads)
             atexit.register(late)
             atexit.register(_wait_for_daemon_threads)
@@ -239,7 +239,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             """,
             "thread": """
             import atexit
-            from kernelrt._dispatch import _wait_for_daemon_threads
+            from kernelrt._running import _wait_for_daemon_threads
             def join():
                 go.set()
                 thread.join()
@@ -269,7 +269,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
                 time.sleep(0.003)
                 child = os.fork()
                 if child == 0:
-                    from kernelrt._dispatch import _wait_for_daemon_threads
+                    from kernelrt._running import _wait_for_daemon_threads
                     os._exit(not _wait_for_daemon_threads())
                 assert os.waitpid(child, 0)[1] == 0
             print("ran", flush=True)
@@ -437,8 +437,7 @@ def test_one_thread_when_asked(script, how):
 @pytest.mark.parametrize("text", ["0", "-3", "many", "", "99999999999999999999"])
 def test_senseless_thread_counts_are_no_limit(script, text):
     script(
-        "from kernelrt._dispatch import affinity_count\n"
-        "assert 1 <= pool_limit() <= affinity_count()",
+        "from kernelrt._core import affinity_count\nassert 1 <= pool_limit() <= affinity_count()",
         KERNELRT_THREADS=text,
     )
 

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _locks
-from kernelrt._dispatch import pool_limit
+from kernelrt._core import pool_limit
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
 from kernelrt.backend.cpu.parallel import on_threads
