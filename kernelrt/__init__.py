@@ -157,7 +157,6 @@ from kernelrt.tensor.tapers import (
     kaiser_window,
 )
 from kernelrt.threads import check_environment, num_threads
-from kernelrt.tune import autotune
 
 __all__ = [
     "AxisError",
@@ -346,6 +345,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import int64 as long  # noqa: F401
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
     from kernelrt.tensor.foreign import call
+    from kernelrt.tune import autotune
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
@@ -353,6 +353,7 @@ else:  # else any name would pass for one that is there
             "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
             {
+                "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.foreign",
                 **dict.fromkeys(
                     ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"

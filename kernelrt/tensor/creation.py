@@ -257,9 +257,10 @@ def from_numpy(array: Any) -> Tensor:
     ShapeError
         The memory is not laid out like that.
     DTypeError
-        The elements have a type that kernelrt does not hold.
+        The elements have a type that kernelrt does not hold, or some are masked.
     """
     dtype = None
+    refuse_masked(array, "array")
     if not has_memory(array):
         raise DTypeError(
             f"array: expected a NumPy array or shared memory, not {type(array).__name__}; "

@@ -215,3 +215,9 @@ def test_lists_that_contain_themselves_are_refused():
             krt.tensor(endless)
     row = [1.0, 2.0]
     assert krt.tensor([[row, row], [row, row]]).shape == (2, 2, 2)
+
+
+def test_masked_arrays_are_not_shared():
+    with pytest.raises(krt.errors.DTypeError, match="array: a masked array"):
+        krt.from_numpy(np.ma.masked_array([1.0, 99.0], mask=[False, True]))
+    assert krt.from_numpy(np.ma.masked_array([1.0, 99.0])).tolist() == [1, 99]

@@ -15,6 +15,7 @@ from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.creation import refuse_masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,7 @@ def numbers_of(name: str, value: Any) -> np.ndarray[Any, Any]:
     DTypeError
         It does not hold numbers.
     """
+    refuse_masked(value, name)
     found = value.detach().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
     if found.dtype.kind not in "fiu":
         raise DTypeError(f"{name}: expected numbers, one for each member, not {found.dtype}")
