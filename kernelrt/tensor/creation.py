@@ -112,7 +112,7 @@ def _python_default(found: DType) -> DType:
 def refuse_masked(data: object, name: str) -> None:
     """Raise DTypeError if `data` is an array of NumPy that has masked elements."""
     # As numpy.ma.is_masked, which lies in a module that NumPy imports when it is first named.
-    if np.any(getattr(data, "_mask", False)):
+    if isinstance(data, np.ndarray) and np.any(getattr(data, "_mask", False)):
         raise DTypeError(
             f"{name}: a masked array has elements without a value; give them one, as in "
             "array.filled(0)"
