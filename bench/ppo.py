@@ -6,7 +6,8 @@ the example. ``--seeds 64`` measures as many agents at once, too.
 
 The side of PyTorch is written as such scripts commonly are: environments are objects with the
 interface of Gymnasium's, stepped one after the other, and networks are asked in each step.
-``--arrays`` gives it environments that are stepped together, by NumPy.
+``--arrays`` gives it environments that are stepped together, by NumPy. ``--few`` has both sides
+learn from as few environments at a time as CleanRL's ``ppo.py`` does, from as many steps, as often.
 """
 
 from __future__ import annotations
@@ -22,21 +23,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ppo_cartpole.py"
 UPDATES = 100
+#: What CleanRL's ``ppo.py`` has in the place of the example's numbers.
+FEW = {"ENVS": 4, "STEPS": 128, "MINIBATCHES": 4, "EPOCHS": 4, "BATCH": 4 * 128, "RATE": 2.5e-4}
 
 
-def example() -> Any:
-    """Give the module of the example."""
+def example(numbers: Mapping[str, float]) -> Any:
+    """Give the module of the example, with these in the place of its own numbers."""
     spec = importlib.util.spec_from_file_location("ppo_cartpole", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    vars(module).update(numbers)
     return module
 
 
@@ -126,11 +130,10 @@ class Together:
 # ---- the two sides: each gives a call that is an update and gives the episodes that ended
 
 
-def ours(members: int = 1) -> Callable[[float], list[NDArray[Any]]]:
+def ours(ppo: Any, members: int = 1) -> Callable[[float], list[NDArray[Any]]]:
     """Updates of the example; episodes of each agent."""
     import kernelrt as krt
 
-    ppo = example()
     krt.manual_seed(0)
     agents = ppo.Agents(members)
 
@@ -142,12 +145,11 @@ def ours(members: int = 1) -> Callable[[float], list[NDArray[Any]]]:
     return update
 
 
-def torch_side(*, arrays: bool = False) -> Callable[[float], list[NDArray[Any]]]:
-    """Updates in PyTorch."""
+def torch_side(p: Any, *, arrays: bool = False) -> Callable[[float], list[NDArray[Any]]]:
+    """Updates in PyTorch with the numbers of the example `p`."""
     import torch
     from torch import nn
 
-    p = example()
     torch.manual_seed(0)
     kind = Together if arrays else OneByOne
     envs: Any = kind(p.ENVS, p.LONGEST, np.random.default_rng(0))
@@ -241,9 +243,10 @@ class Course:
     reached: int
 
 
-def course(update: Callable[[float], list[NDArray[Any]]], updates: int = UPDATES) -> Course:
+def course(
+    p: Any, update: Callable[[float], list[NDArray[Any]]], updates: int = UPDATES
+) -> Course:
     """Train until all agents came to the goal."""
-    p = example()
     recent: list[NDArray[Any]] = []
     done: set[int] = set()
     marks = [time.perf_counter()]
@@ -272,6 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=0, help="measure so many agents at once, too")
     parser.add_argument("--arrays", action="store_true", help="environments of the peer in NumPy")
+    parser.add_argument("--few", action="store_true", help="as few environments as CleanRL has")
     parser.add_argument("--threads", type=int, help="of both sides; else what each takes itself")
     given = parser.parse_args()
     if given.threads:
@@ -281,14 +285,14 @@ def main() -> None:
 
         torch.set_num_threads(given.threads)
         krt.set_num_threads(given.threads)
-    p = example()
+    p = example(FEW if given.few else {})
     sides: list[tuple[str, int, Callable[[float], list[NDArray[Any]]]]] = [
-        ("kernelrt", 1, ours()), ("torch", 1, torch_side(arrays=given.arrays)),
+        ("kernelrt", 1, ours(p)), ("torch", 1, torch_side(p, arrays=given.arrays)),
     ]  # fmt: skip
     if given.seeds:
-        sides.append((f"kernelrt, {given.seeds} agents", given.seeds, ours(given.seeds)))
+        sides.append((f"kernelrt, {given.seeds} agents", given.seeds, ours(p, given.seeds)))
     for name, members, update in sides:
-        found = course(update)
+        found = course(p, update)
         print(
             f"{name}: {members * p.BATCH / found.update:,.0f} steps a second, "
             f"{found.update * 1e3:.1f} ms an update; {found.reached} of {members} came to "
