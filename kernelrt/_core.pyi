@@ -98,11 +98,24 @@ def set_thread_costs(hand_over_ns: int, chunk_ns: int, wake_ns: int) -> None:
     Plans that are made later estimate with these nanoseconds.
     """
 
+def thread_count(n: object) -> int:
+    """`n` as a number of threads, of at most a million.
+
+    Raises
+    ------
+    DTypeError
+        It is no int.
+    ShapeError
+        It is below 1.
+    """
+
 def set_num_threads(n: int) -> None:
     """Set the number of threads for the process, at most `pool_limit()`.
 
     Raises
     ------
+    DTypeError
+        `n` is no int.
     ShapeError
-        `n` is below 1.
+        It is below 1.
     """

@@ -360,8 +360,13 @@ def set_thread_costs(int64_t hand_over_ns, int64_t chunk_ns, int64_t wake_ns):
     krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, wake_ns))
 
 
-cdef int thread_count(n) except -1:
-    n = PyNumber_Index(n)
+cpdef int thread_count(n) except -1:
+    try:
+        n = PyNumber_Index(n)
+    except TypeError:
+        raise errors.DTypeError(
+            f"threads: expected an int of at least 1, not {type(n).__name__} ({n!r})"
+        ) from None
     if n < 1:
         raise errors.ShapeError(f"the number of threads must be at least 1, not {n}")
     return <int> min(n, 1 << 20)

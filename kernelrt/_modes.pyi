@@ -115,6 +115,9 @@ class TraceMode:
     ----------
     around : TraceMode or None
         The trace that this one is a part of: it is active before and after.
+    draws : object or None
+        What looks at generators of random numbers while a function is traced: handlers' draws are
+        left out with its ``idle`` and ``leave_out``.
 
     Raises
     ------
@@ -123,6 +126,7 @@ class TraceMode:
     """
 
     around: Trace | None
+    draws: object
     def _begin(self) -> None:
         """Make ready; the trace is not active yet."""
     def __enter__(self) -> Self: ...

@@ -357,6 +357,7 @@ cdef class Limit:
 cdef class TraceMode:
     cdef list handlers  # those of signals that are kept out of this trace
     cdef public object around  # the trace that this one is a part of
+    cdef public object draws  # who looks at generators from outside, None where nobody does
 
     def __cinit__(self, *_, **__):
         self.handlers = []
@@ -369,6 +370,8 @@ cdef class TraceMode:
             raise errors.JitError(
                 "a trace is active already; call the traced function without jit inside"
             )
+        if self.around is not None:
+            self.draws = (<TraceMode> self.around).draws
         self._begin()
         _locks.uncollected.__enter__()
         try:
@@ -455,6 +458,8 @@ cdef class Apart:
 
     def __call__(self, *args):
         cdef object trace = get(KRT_TRACE), scope = get(KRT_SCOPE), observed = get(KRT_OBSERVED)
+        cdef object draws = None if trace is None else (<TraceMode> trace).draws
+        cdef object idle = None if draws is None else draws.idle()
         put(KRT_TRACE, None)
         put(KRT_SCOPE, None)
         put(KRT_OBSERVED, None)
@@ -466,6 +471,8 @@ cdef class Apart:
             put(KRT_OBSERVED, observed)
             if trace is not None:
                 (<TraceMode> trace).keep_out()
+            if draws is not None:
+                draws.leave_out(idle)
 
 
 # What an attribute is that an object has none of.

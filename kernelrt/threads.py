@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from kernelrt._core import get_num_threads, set_num_threads
+from kernelrt._core import get_num_threads, set_num_threads, thread_count
 from kernelrt._modes import Limit
 from kernelrt.errors import KernelrtWarning
 
@@ -17,8 +17,10 @@ def num_threads(n: int) -> Limit:
 
     Raises
     ------
+    DTypeError
+        `n` is no int.
     ShapeError
-        `n` is below 1.
+        It is below 1.
 
     Examples
     --------
@@ -26,7 +28,7 @@ def num_threads(n: int) -> Limit:
     ...     get_num_threads()
     1
     """
-    return Limit(n, get_num_threads, set_num_threads)
+    return Limit(thread_count(n), get_num_threads, set_num_threads)
 
 
 def check_environment() -> None:

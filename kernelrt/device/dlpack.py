@@ -55,6 +55,12 @@ def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any
             raise DeviceError(
                 f"{name}: {kind_name(source)} is not in host memory; move it to the CPU"
             )
+        if hasattr(source, "resolve_neg") and source.is_neg():
+            # PyTorch's imaginary part of a conjugate, whose memory it exports as it lies there.
+            raise DTypeError(
+                f"{name}: {kind_name(source)} is negative by a mark, not in its memory; pass "
+                f"{name}.resolve_neg()"
+            )
         return _imported(source)
     except KernelrtError:
         raise

@@ -21,6 +21,7 @@ __all__ = [
     "as_dim",
     "as_uop",
     "broadcast",
+    "broadcasts_to",
     "difference",
     "dim_max",
     "dim_span",
@@ -174,6 +175,14 @@ def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
                     "they must be equal or 1"
                 )
     return tuple(out)
+
+
+def broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
+    """Whether NumPy broadcasts `shape` to `wanted`, which stays as it is."""
+    return len(shape) <= len(wanted) and all(
+        same(have, need) or same(have, 1)
+        for have, need in zip(reversed(shape), reversed(wanted), strict=False)
+    )
 
 
 def format_size(dim: Dim) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -23,8 +24,6 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import flag, integer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kernelrt._replay import Replay
     from kernelrt.jit.epochs import Epochs
     from kernelrt.jit.signature import Template
@@ -144,6 +143,11 @@ class _Run:
     ) -> None:  # fmt: skip
         self._function = function
         self._what = f"{function._name}.over()"
+        if not isinstance(const, Mapping):
+            raise DTypeError(
+                f"const: expected a dict of arguments by name, not {type(const).__name__}; each "
+                'step gets them whole, as in const={"table": table}'
+            )
         twice = [name for name in const if name in kwargs]
         if twice:
             raise TypeError(f"{self._what}: {twice[0]} is given as an argument and in const")

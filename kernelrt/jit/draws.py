@@ -38,15 +38,38 @@ class Draws:
         load("numpy.random")
         kinds = np.random.Generator, np.random.RandomState, random.Random
         found: dict[int, tuple[str, Any]] = {
-            id(value): (name, value) for name, value in reached if isinstance(value, kinds)
+            id(value): (name, value) for name, value in reached
+            # That of the system has no state, so nothing tells whether it was used.
+            if isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
         }
         shared: tuple[tuple[str, Any], ...] = (("random", random), ("numpy.random", np.random))
-        self._before = [(name, g, _state(g)) for name, g in (*shared, *found.values())]
+        self._sources = (*shared, *found.values())
+        self._before: list[Any] = [None] * len(self._sources)
+
+    def begin(self) -> None:
+        """Look from here on; handlers of signals are left out by a trace that has this already."""
+        self.leave_out(range(len(self._sources)))
+
+    def idle(self) -> list[int]:
+        """The places of those generators that the function has not drawn from."""
+        return [i for i in range(len(self._sources)) if not self._has_drawn(i)]
+
+    def leave_out(self, places: Iterable[int]) -> None:
+        """Take what was drawn until now at `places` for what others drew, as handlers do."""
+        for i in places:
+            while self._has_drawn(i):  # a handler may draw meanwhile
+                self._before[i] = _state(self._sources[i][1])
+
+    def _has_drawn(self, i: int) -> bool:
+        while True:
+            before, state = self._before[i], _state(self._sources[i][1])
+            if before is self._before[i]:  # no handler has come in between
+                return bool(state != before)
 
     def tell(self, name: str) -> None:
         """Warn of each generator that the function, which is called `name`, has drawn from."""
-        for source, generator, before in self._before:
-            if _state(generator) == before:
+        for i, (source, _) in enumerate(self._sources):
+            if not self._has_drawn(i):
                 continue
             found = here(None)
             origin = None if found is None else resolve(found)

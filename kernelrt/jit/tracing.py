@@ -124,7 +124,8 @@ def trace(
                 return isinstance(value, Tensor) and (value._born is current or id(value) in own)
 
             around = Surroundings(fn, zip(call.names, (*args, *kwargs.values()), strict=True))
-            draws = Draws(around.reached())
+            draws = current.draws = Draws(around.reached())
+            draws.begin()
             try:
                 with _same_mode(name):
                     template, named = flatten(fn(*args, **kwargs), "result")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import format_shape, total
 from kernelrt.tensor.arguments import own_axis, real
 from kernelrt.tensor.creation import arange, full, zeros
+from kernelrt.tensor.positions import within
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -97,7 +98,8 @@ def embedding_bag(
     Raises
     ------
     IndexBoundsError
-        At run time, where an integer names no row, or the first offset is not 0.
+        At run time, where an integer names no row, the first offset is not 0, or one lies behind
+        the end of `input`. That offsets ascend is not checked.
     """
     check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode not in ("mean", "sum", "max"):
@@ -159,6 +161,8 @@ def _uneven(
 ) -> Tensor:
     """(n, width) reduced over bags that begin at `offsets`."""
     n, width = rows.dims
+    # Stored, so that all are checked: a search in them does not look at each.
+    offsets = within(offsets, total((n, 1))).contiguous()
     bags = offsets.dims[0]
     places = arange(n, dtype=offsets.dtype)
     bag = offsets.searchsorted(places, right=True) - 1

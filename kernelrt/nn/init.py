@@ -42,6 +42,8 @@ _GAINS: Final = {
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Fill with draws from the uniform distribution over [a, b)."""
     _check(tensor)
+    if not a <= b:
+        raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
     return tensor.assign(uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
 
 

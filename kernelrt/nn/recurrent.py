@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape, same
+from kernelrt.ir.shape import format_shape, same, total
 from kernelrt.nn import init
 from kernelrt.nn.cells import (
     State,
@@ -24,6 +24,7 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.joining import cat, stack
+from kernelrt.tensor.positions import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,7 +236,8 @@ def _inside(lengths: Tensor, x: Tensor) -> Tensor:
             f"lengths: expected an integer for each of {format_shape((x.dims[1],))} sequences, not "
             f"{lengths.dtype.name} of shape {format_shape(lengths.dims)}"
         )
-    return (arange(x.dims[0]).unsqueeze(1) < lengths).unsqueeze(-1)
+    held = within(lengths, total((x.dims[0], 1)))
+    return (arange(x.dims[0]).unsqueeze(1) < held).unsqueeze(-1)
 
 
 class RNN(_Recurrent):
@@ -302,7 +304,8 @@ class RNN(_Recurrent):
             The states before the first step, of shape (layers * directions, batch, hidden_size);
             zeros unless given.
         lengths : Tensor, optional
-            How many steps each sequence of the batch has. Beyond, results are 0 and states stay.
+            How many steps each sequence of the batch has, which is checked at run time. Beyond,
+            results are 0 and states stay.
 
         Returns
         -------

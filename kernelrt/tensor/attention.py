@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, format_shape, same
+from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, is_static, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import real, tensor_of
 from kernelrt.tensor.marks import custom, detach
@@ -106,7 +106,12 @@ def scaled_dot_product_attention(
             "scaled_dot_product_attention: expected shapes (..., L, E), (..., S, E) and "
             f"(..., S, V), not {', '.join(format_shape(t.dims) for t in (query, key, value))}"
         )
-    mask = None if attn_mask is None else _checked_mask(query, attn_mask, is_causal)
+    leads = (lead[:-1], key.dims[:-3]) if enable_gqa else (lead, key.dims[:-2])
+    heads = lead[-1:] if enable_gqa else ()
+    mask = None
+    if attn_mask is not None:
+        scores = (*broadcast(*leads), *heads, length, key.dims[-2])
+        mask = _checked_mask(query, attn_mask, is_causal, scores)
     factor = _scale(width) if scale is None else real(scale, "scale")
     q, k, v = query, key, value
     if enable_gqa:
@@ -119,8 +124,8 @@ def scaled_dot_product_attention(
     out = (weights @ v.cast(weights.dtype)).cast(query.dtype)
     if not enable_gqa:
         return out
-    leads = (lead[:-1], key.dims[:-3], value.dims[:-3])
-    return out.reshape(*broadcast(*leads), lead[-1], length, value.dims[-1])
+    whole = broadcast(*leads, value.dims[:-3])
+    return out.reshape(*whole, lead[-1], length, value.dims[-1])
 
 
 def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
@@ -135,13 +140,22 @@ def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
             )
 
 
-def _checked_mask(query: Tensor, mask: Tensor, is_causal: bool) -> Tensor:
+def _checked_mask(
+    query: Tensor, mask: Tensor, is_causal: bool, scores: tuple[Dim, ...]
+) -> Tensor:
     given = query._lift(mask, "attn_mask")
     if is_causal:
         raise ShapeError("attn_mask, is_causal: expected one of the two; put the one in the other")
     if not given.dtype.is_bool and not given.dtype.is_float:
         raise DTypeError(
             f"attn_mask: expected bools or floats, not {given.dtype.name}; compare, as in mask != 0"
+        )
+    if not broadcasts_to(given.dims, scores):
+        known = is_static(given.dims) and is_static(scores)
+        raise ShapeError(
+            f"attn_mask: shape {format_shape(given.dims)} does not broadcast to the "
+            f"{format_shape(scores)} of the scores; each axis has 1 element or as many"
+            + ("" if known else ", of the same Variable where that is known only at run time")
         )
     return given
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import broadcast, format_shape, same
+from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import real
 from kernelrt.tensor.hints import tell_widening
@@ -144,7 +144,7 @@ class ContractionMethods(_Below):
             floats = product.dtype.is_float and self.dtype.is_float
             if not (floats or isinstance(number, int)):
                 raise DTypeError(f"{name}: integers take an int, not {number!r}")
-        if beta != 0 and self.ndim > product.ndim:
+        if beta != 0 and not broadcasts_to(self.dims, product.dims):
             raise ShapeError(
                 f"self: shape {format_shape(self.dims)} does not broadcast to the "
                 f"{format_shape(product.dims)} of the product"

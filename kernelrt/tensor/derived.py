@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
-from kernelrt.ir.shape import format_shape, same
+from kernelrt.ir.shape import broadcasts_to, format_shape, same
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import check_floats, flag, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
@@ -144,10 +144,7 @@ class DerivedMethods(_Below):
         """
         wanted = shape_of(size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size)
         more = self.ndim - len(wanted)
-        fits = more >= 0 and all(
-            same(w, d) or same(w, 1) for w, d in zip(wanted, self.dims[more:], strict=True)
-        )
-        if not fits:
+        if not broadcasts_to(wanted, self.dims):
             raise ShapeError(
                 f"size: {format_shape(wanted)} does not broadcast to the shape "
                 f"{format_shape(self.dims)} of the tensor"

@@ -185,7 +185,7 @@ class DrawingMethods(_Below):
     ) -> Self:
         """Assign numbers drawn from the normal distribution."""
         check_floats(self.dtype, "normal_")
-        center, spread = real(mean, "mean"), _not_below(std, "std")
+        center, spread = real(mean, "mean"), random.at_least_zero(std, "std")
         return self._put(random.normal(
             self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
         ))  # fmt: skip
@@ -294,13 +294,6 @@ def _probability(p: float) -> float:
     number = real(p, "p")
     if not 0 <= number <= 1:
         raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
-    return number
-
-
-def _not_below(value: float, name: str) -> float:
-    number = real(value, name)
-    if not number >= 0:
-        raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
     return number
 
 

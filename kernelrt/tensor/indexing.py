@@ -14,6 +14,7 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
+    check_known,
     check_labels,
     checked,
     first_lack,
@@ -315,23 +316,35 @@ class IndexingMethods(_Below):
         index = self._of(checked(self.uop, table.dims[0]))
         return table._take([(0, index)])
 
-    def one_hot(self, num_classes: int) -> Self:
+    def one_hot(self, num_classes: int = -1) -> Self:
         """A last axis of `num_classes` with 1 at each element's class, else 0, as int64.
+
+        Parameters
+        ----------
+        num_classes : int
+            How many classes there are; -1 for one more than the greatest of the elements, which
+            are then computed. Needed where a function is traced.
 
         Raises
         ------
         IndexBoundsError
             At run time, where a class lies outside [0, `num_classes`).
         """
-        if integer(num_classes, "num_classes") < 1:
-            raise ShapeError(
-                f"num_classes: expected a number of at least 1, not {num_classes!r}; it cannot be "
-                "found from data before they are computed"
-            )
+        if integer(num_classes, "num_classes") == -1:
+            num_classes = self._count_of_classes() if self.dtype.is_int else 1
+        if num_classes < 1:
+            raise ShapeError(f"num_classes: expected at least 1, or -1, not {num_classes!r}")
         labels = check_labels(self.uop, num_classes, "one_hot")
         shape = (*labels.shape, num_classes)
         wide = build.expand(build.reshape(labels, (*labels.shape, 1)), shape)
         return self._of(wide.eq(build.iota_along(shape, len(shape) - 1)).cast(dt.int64))
+
+    def _count_of_classes(self) -> int:
+        """One more than the greatest element, which is computed; at least 1."""
+        check_known("one_hot", "pass num_classes=")
+        if build.has_zero(self.dims):
+            raise ShapeError("num_classes: needed for no elements, which do not say how many")
+        return max(1, int(cast("Tensor", self).detach().numpy().max()) + 1)
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import format_shape, same
+from kernelrt.ir.shape import broadcasts_to, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import integer, real
 from kernelrt.tensor.ctc import alignment_losses
@@ -446,10 +446,7 @@ class MarginMethods(_Below):
             return spread
         if build.same_shape(spread.dims, self.dims[:-1]):
             return spread.unsqueeze(-1)
-        fits = spread.ndim == self.ndim and all(
-            same(a, b) or same(a, 1) for a, b in zip(spread.dims, self.dims, strict=True)
-        )
-        if not fits:
+        if spread.ndim != self.ndim or not broadcasts_to(spread.dims, self.dims):
             raise ShapeError(
                 f"var: expected shape {format_shape(self.dims)}, perhaps with a last axis of 1 or "
                 f"none, not {format_shape(spread.dims)}"

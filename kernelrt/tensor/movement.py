@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import (
+    broadcasts_to,
     dim_span,
     format_shape,
     format_size,
@@ -147,9 +148,7 @@ class MovementMethods(_Below):
             o if isinstance(w, int) and w == -1 and i >= missing else w
             for i, (o, w) in enumerate(zip(old, wanted, strict=True))
         )
-        if not all(same(o, n) or same(o, 1) for o, n in zip(old, new, strict=True)) or any(
-            isinstance(n, int) and n < 0 for n in new
-        ):
+        if not broadcasts_to(old, new) or any(isinstance(n, int) and n < 0 for n in new):
             raise ShapeError(
                 f"shape: {format_shape(self.dims)} does not expand to {format_shape(wanted)}; "
                 "only axes of size 1 can grow"

@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import format_shape, is_static, prod, same
+from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.tensor import build, hints, hooking, state
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
@@ -231,8 +231,7 @@ class PartMethods(_Below):
         new = self
         while new.ndim > len(shape) and same(new.dims[0], 1):
             new = new.squeeze(0)
-        pairs = zip(new.dims[::-1], shape[::-1], strict=False)
-        if new.ndim > len(shape) or not all(same(d, e) or same(d, 1) for d, e in pairs):
+        if not broadcasts_to(new.dims, shape):
             raise ShapeError(
                 f"value: shape {format_shape(self.dims)} does not fit {named}, "
                 f"{format_shape(shape)}; only axes of size 1 can expand"

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import lacking
 from kernelrt.tensor.base import TensorBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_labels", "checked", "first_lack", "is_array", "is_number", "is_run", "limit",
-           "mask_rank", "position", "spelled_out"]  # fmt: skip
+__all__ = ["check_known", "check_labels", "checked", "first_lack", "is_array", "is_number",
+           "is_run", "limit", "mask_rank", "position", "spelled_out", "within"]  # fmt: skip
+
+
+_T = TypeVar("_T", bound=TensorBase)
 
 
 def spelled_out(index: Any, rank: int) -> list[Any]:
@@ -174,6 +177,20 @@ def checked(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
         counted = wide.alu(Op.ADD, build.full(size, dt.int64, wide.shape))
         wide = build.where(wide.alu(Op.LT, zero), counted, wide)
     return build.bound(wide, size, from_end=from_end)
+
+
+def within(numbers: _T, size: Dim) -> _T:
+    """A tensor of integers, in int64, checked at run time to lie in [0, size)."""
+    return numbers._of(checked(numbers.uop, size))
+
+
+def check_known(name: str, instead: str) -> None:
+    """Raise JitError where a trace would have to know data to go on."""
+    if state.local.trace is not None:
+        raise JitError(
+            f"{name}: how many elements there are depends on data, which are not computed while a "
+            f"function is traced; {instead}, or call it outside of the function"
+        )
 
 
 def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:

@@ -12,7 +12,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import check_floats, sized, sized_after, whole
+from kernelrt.tensor.arguments import check_floats, real, sized, sized_after, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_shape
 from kernelrt.tensor.stream import default_generator, source_of
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.stream import Generator, Share, Transform
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["bernoulli", "check_asked", "get_rng_state", "initial_seed", "kaiming_normal",
-           "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like", "randint",
-           "randint_like", "randn", "randn_like", "seed", "set_rng_state", "uniform",
+__all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initial_seed",
+           "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like",
+           "randint", "randint_like", "randn", "randn_like", "seed", "set_rng_state", "uniform",
            "xavier_normal", "xavier_uniform"]  # fmt: skip
 
 
@@ -172,11 +172,21 @@ def normal(
             raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
+    if not isinstance(std, TensorBase):
+        std = at_least_zero(std, "std")
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
         return _normal_around(mean, std, place, dtype, generator, requires_grad=requires_grad)
     taken = check_shape(size if place is None else (place,))
     out = _draw(taken, _normal, _float_type(dtype), std, mean, generator)
     return out.requires_grad_() if requires_grad else out
+
+
+def at_least_zero(value: Any, name: str) -> float:
+    """A checked number that is not below 0, nor NaN."""
+    number = real(value, name)
+    if not number >= 0:
+        raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+    return number
 
 
 def _normal_around(

@@ -62,9 +62,8 @@ def realize(*tensors: TensorBase) -> None:
         are carried out.
     """
     forbid("realize()")
-    for i, tensor in enumerate(tensors):
-        if not isinstance(tensor, ArrayHandle):
-            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
+    _check_tensors(tensors)
+    for tensor in tensors:
         tensor._enter()
         _check_static(tensor)
     with state.lock:
@@ -153,6 +152,8 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     ------
     JitError
         A function is being traced.
+    DTypeError
+        One of `tensors` is none, or `threads` is no int.
 
     Examples
     --------
@@ -162,6 +163,7 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     >>> plan.execute()
     """
     forbid("prepare()")
+    _check_tensors(tensors)
     outcome = CHANGED
     with state.lock:
         while outcome == CHANGED:
@@ -184,6 +186,12 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     if threads is not None:
         plan.set_threads(threads)
     return plan
+
+
+def _check_tensors(tensors: Iterable[object]) -> None:
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, ArrayHandle):
+            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
 
 
 def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import PerAxis, flag, real, whole
@@ -17,7 +18,7 @@ from kernelrt.tensor.operation import operations
 from kernelrt.tensor.pooling import Pooled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
@@ -33,6 +34,15 @@ MODES: Final = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilin
 #: Of the convolution that bicubic interpolation is (Keys, IEEE Trans. ASSP 29, 1981), as PyTorch
 #: has it.
 _SHARPNESS: Final = -0.75
+
+
+@contextlib.contextmanager
+def _made_for(name: str, size: int) -> Iterator[None]:
+    """Say for which size there is no memory: NumPy's error does not."""
+    try:
+        yield
+    except MemoryError:
+        raise OutOfMemoryError(f"{name}: {size} elements need more memory than there is") from None
 
 
 def coordinates(
@@ -176,10 +186,11 @@ class ResamplingMethods(_Below):
 
     def _parts_of(self, axis: int, old: int, new: int) -> tuple[Self, Self]:
         """Windows of different lengths in a new axis behind `axis`, and which of it they are."""
-        starts = np.arange(new) * old // max(new, 1)
-        ends = -((np.arange(new) + 1) * -old // max(new, 1))
-        width = int((ends - starts).max(initial=1))
-        places = starts[:, None] + np.arange(width)
+        with _made_for("output_size", new):
+            starts = np.arange(new) * old // max(new, 1)
+            ends = -((np.arange(new) + 1) * -old // max(new, 1))
+            width = int((ends - starts).max(initial=1))
+            places = starts[:, None] + np.arange(width)
         inside = self._lift(places < ends[:, None], "windows")
         index = self._lift(np.minimum(places, old - 1).reshape(-1), "windows")
         seen = self.index_select(axis, index).unflatten(axis, (new, width))
@@ -281,10 +292,9 @@ class ResamplingMethods(_Below):
                 raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {new}")
             if new == old and factor in (None, 1):
                 continue
-            parts = [
-                out._weighted(axis, place, weight)
-                for place, weight in _taps(mode, old, new, factor, align_corners)
-            ]
+            with _made_for("size", new):
+                taps = _taps(mode, old, new, factor, align_corners)
+            parts = [out._weighted(axis, place, weight) for place, weight in taps]
             out = functools.reduce(lambda a, b: a + b, parts)
         return out.cast(self.dtype)
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import picked, sorted_places
-from kernelrt.tensor.positions import checked
+from kernelrt.tensor.positions import check_known, checked
 from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
@@ -26,15 +26,6 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
     _Below = object
 
 __all__ = ["SelectionMethods"]
-
-
-def _check_known(name: str, instead: str) -> None:
-    """Raise JitError where a trace would have to know data to go on."""
-    if state.local.trace is not None:
-        raise JitError(
-            f"{name}: how many elements there are depends on data, which are not computed while a "
-            f"function is traced; {instead}, or call it outside of the function"
-        )
 
 
 def _first(flags: UOp, size: int) -> UOp:
@@ -129,7 +120,7 @@ class SelectionMethods(_Below):
         """The coordinates of elements that are not zero; of a scalar those in a vector of one."""
         holds = self._true() if self.ndim else self._true().reshape(1)
         if size is None:
-            _check_known(name, "pass size=")
+            check_known(name, "pass size=")
             return [self._made(c.astype(np.int64)) for c in np.nonzero(holds._as_array())]
         count, fill = integer(size, "size", 0), integer(fill, "fill_value")
         place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
@@ -163,7 +154,7 @@ class SelectionMethods(_Below):
         flat = build.reshape(x, (prod(x.shape),))
         flags = self._of(build.reshape(chosen, (prod(x.shape),)))
         if size is None:
-            _check_known("masked_select", "pass size=, or use where(mask, x, other)")
+            check_known("masked_select", "pass size=, or use where(mask, x, other)")
             return self._of(flat)[self._made(np.flatnonzero(flags._as_array()))]
         place = _first(flags.uop, integer(size, "size", 0))
         return self._of(self._or_fill(flat, place, fill_value))
@@ -212,7 +203,7 @@ class SelectionMethods(_Below):
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
             return _given(self._distinct_of(size, fill_value, dim, ordered=False), asked)
-        _check_known("unique", "pass size=")
+        check_known("unique", "pass size=")
         if dim is None:
             data = self._as_array().ravel()
             _, first, inverse, counts = np.unique(
@@ -234,7 +225,7 @@ class SelectionMethods(_Below):
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
             return _given(self._distinct_of(size, fill_value, dim, ordered=True), asked)
-        _check_known("unique_consecutive", "pass size=")
+        check_known("unique_consecutive", "pass size=")
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
         rows = _flat_rows(_slices(source._as_array(), axis))
@@ -316,7 +307,7 @@ class SelectionMethods(_Below):
             )
         least = integer(minlength, "minlength", 0)
         if size is None:
-            _check_known("bincount", "pass size=")
+            check_known("bincount", "pass size=")
             data = self._as_array()
             count = max(least, int(data.max()) + 1 if data.size else 0)
         else:

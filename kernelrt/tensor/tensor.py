@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir.shape import format_shape, same
+from kernelrt.ir.shape import broadcasts_to, format_shape
 from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize, state
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
@@ -346,11 +346,7 @@ class Tensor(
 
     def _fitted(self, target: Self) -> Self:
         shape = target.dims
-        fits = all(
-            same(d, e) or same(d, 1)
-            for d, e in zip(self.dims[::-1], shape[::-1], strict=False)
-        )
-        if self.ndim > len(shape) or not fits:
+        if not broadcasts_to(self.dims, shape):
             raise ShapeError(
                 f"value: shape {format_shape(self.dims)} does not broadcast to the "
                 f"{format_shape(shape)} of the tensor"

@@ -158,6 +158,8 @@ def test_bad_thread_counts_are_named() -> None:
     for threads in (0, -1):
         with pytest.raises(krt.ShapeError, match="threads"):
             krt.jit(lambda x: x + 1, threads=threads)(1.0)
+    with pytest.raises(krt.DTypeError, match=r"threads: expected an int .* not str"):
+        krt.jit(lambda x: x + 1, threads="a")(1.0)
 
 
 def test_masked_arrays_are_refused_whenever_they_come() -> None:

@@ -58,6 +58,8 @@ def test_generators_within_reach():
     assert told(lambda x: x * new[0].random()) == ["new[0]"]
     assert told(lambda x: x * OUTER.random()) == ["OUTER"]
     assert told(lambda x: x * plain.random()) == ["plain"]
+    system = random.SystemRandom()
+    assert told(lambda x: x * (1 + system.random())) == []
     assert told(noisy) == ["parts[0]"]
 
 

@@ -6,9 +6,11 @@ import ctypes
 import functools
 import gc
 import os
+import random
 import signal
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -404,3 +406,54 @@ def test_a_handler_that_forks_within_a_trace():
     f = krt.jit(lambda x: (send(), x + 1)[1])
     assert f(ONE).tolist() == [2, 2, 2]
     assert [os.waitpid(child, 0)[1] for child in children] == [0]
+
+
+@pytest.mark.parametrize("place", ["function", "loop", "member", "handler"])
+def test_random_numbers_that_a_handler_draws_are_not_the_functions(place):
+    own = np.random.default_rng(0)
+
+    def draw(*_):
+        random.random()  # noqa: S311 - not for secrets
+        np.random.rand()  # noqa: NPY002 - what everybody shares
+        own.random()
+
+    def outer(*_):
+        draw()
+        send(signal.SIGUSR2)
+        draw()
+
+    signal.signal(signal.SIGUSR1, outer if place == "handler" else draw)
+    signal.signal(signal.SIGUSR2, draw)
+
+    def part(x):
+        send()
+        return x + 1
+
+    def traced(x):
+        assert own is not None  # within reach of the function
+        send()
+        if place == "loop":
+            return krt.fori_loop(0, 2, lambda _, y: part(y), x)
+        return krt.vmap(part)(x) if place == "member" else part(x)
+
+    f = krt.jit(traced)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert f(ONE).tolist() == [3 if place == "loop" else 2] * 3
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_random_numbers_of_the_function_are_told_beside_those_of_a_handler(first):
+    signal.signal(signal.SIGUSR1, lambda *_: random.random())  # noqa: S311
+
+    @krt.jit
+    def f(x):
+        if first:
+            send()
+        scale = random.random()  # noqa: S311
+        if not first:
+            send()
+        return x * scale
+
+    with pytest.warns(krt.KernelrtWarning, match="random: f draws random numbers"):
+        f(ONE)

@@ -787,3 +787,10 @@ def test_orders_of_few_epochs_or_many_at_once(places, monkeypatch):
     ends = []
     seen.over(X, epochs=7, callback=lambda k, r: ends.append(k), **options)
     assert ends == [5, 10, 15, 20, 25, 30, 35]
+
+
+@pytest.mark.parametrize("const", [5, [1], "x"])
+def test_const_is_a_dict(const):
+    f = krt.jit(lambda x: x)
+    with pytest.raises(krt.DTypeError, match=r"const: expected a dict of arguments by name"):
+        f.over(np.ones((4, 2)), batch_size=2, const=const)

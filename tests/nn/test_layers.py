@@ -205,3 +205,39 @@ def test_interpolation_by_fractions(old, factor):
     x = np.arange(old, dtype=np.float32).reshape(1, 1, old)
     want = torch.nn.functional.interpolate(torch.from_numpy(x), scale_factor=factor)
     np.testing.assert_array_equal(krt.tensor(x).interpolate(scale_factor=factor).numpy(), want)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize(
+    ("offsets", "closed"),
+    [([0, 5], False), ([0, 2, 9], False), ([0, 1, 3], True), ([1, 2], False), ([0, -1], False),
+     ([0, 2], False), ([0, 1, 2], True), ([0, 0, 1], False)],
+)  # fmt: skip
+def test_bags_lie_within_the_input_as_those_of_torch(offsets, closed, mode):
+    torch = pytest.importorskip("torch")
+
+    def bags(lib):
+        index, weight = lib.tensor([0, 1]), lib.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        found = lib.nn.functional.embedding_bag(
+            index, weight, lib.tensor(offsets), mode=mode, include_last_offset=closed
+        )
+        return found.tolist()
+
+    try:
+        wanted = bags(torch)
+    except (RuntimeError, IndexError):
+        with pytest.raises(krt.IndexBoundsError):
+            bags(krt)
+    else:
+        assert bags(krt) == wanted
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_lengths_of_sequences_are_checked_to_lie_within_the_steps(kind):
+    layer, x = kind(2, 3), krt.ones(5, 2, 2)
+    jitted = krt.jit(lambda x, lengths: layer(x, lengths=lengths)[0])
+    for run in (lambda x, n: layer(x, lengths=n)[0], jitted):
+        assert run(x, krt.tensor([5, 0])).numpy()[:, 1].tolist() == [[0, 0, 0]] * 5
+        for lengths in ([6, 1], [2, -1]):
+            with pytest.raises(krt.IndexBoundsError):
+                run(x, krt.tensor(lengths)).numpy()

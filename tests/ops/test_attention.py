@@ -211,3 +211,39 @@ def test_bits_do_not_depend_on_threads(rng):
         with krt.num_threads(count):
             results.append(krt.jit(causal)(*given).numpy())
     np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gqa"),
+    [((2, 1, 1, 6), False), ((3, 1, 1, 7), False), ((1, 1, 1, 1, 7), False), ((2, 2, 1, 7), True),
+     ((2, 4, 5, 7), True), ((6,), True)],
+)  # fmt: skip
+def test_masks_that_do_not_fit_are_refused_as_torch_does(shape, gqa):
+    query, key = (2, 4, 7, 8), (2, 2 if gqa else 4, 7, 8)
+
+    def attended(lib):
+        given = (lib.ones(query), lib.ones(key), lib.ones(key), lib.ones(shape))
+        return lib.nn.functional.scaled_dot_product_attention(*given, enable_gqa=gqa)
+
+    with pytest.raises((RuntimeError, IndexError)):
+        attended(torch)
+    with pytest.raises(krt.ShapeError, match=r"attn_mask: shape .* \(2, 4, 7, 7\) of the scores"):
+        attended(krt)
+
+
+@pytest.mark.parametrize(
+    "axes", [{"q": {2: Variable("L", 1, 16)}}, {"mask": {3: Variable("L", 1, 16)}}]
+)
+def test_masks_of_a_fixed_length_beside_one_that_is_not(axes):
+    attend_to = krt.nn.functional.scaled_dot_product_attention
+    f = krt.jit(lambda q, mask: attend_to(q, q, q, mask), dynamic=axes)
+    q, mask = np.ones((2, 4, 7, 8), np.float32), np.ones((2, 1, 1, 7), bool)
+    with pytest.raises(krt.ShapeError, match=r"attn_mask: shape .*\bL\b.*the same Variable"):
+        f(q, mask)
+    length = Variable("L", 1, 16)
+
+    @krt.jit(dynamic={"q": {2: length}, "mask": {3: length}})
+    def both(q, mask):
+        return attend_to(q, q, q, mask)
+
+    assert both(q, mask).shape == q.shape

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt import nn
 from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
 
 X = krt.ones(2, 3)
@@ -45,6 +46,11 @@ WRONG = [
     (lambda: X @ krt.tensor(2.0), ShapeError, "scalar"),
     (lambda: X.bool() @ X.T.bool(), DTypeError, "bools"),
     (lambda: X.dot(X), ShapeError, "two vectors"),
+    (lambda: X.addmm(X, X.T), ShapeError, r"self: shape \(2, 3\) .* \(2, 2\) of the product"),
+    (lambda: X[0].addmv(X, X[0]), ShapeError, r"self: shape \(3,\) .* \(2,\) of the product"),
+    (lambda: X.addr(X[:, 0], X[:, 0]), ShapeError, "self: shape"),
+    (lambda: X.baddbmm(IMAGE[0], IMAGE[0]), ShapeError, "self: shape"),
+    (lambda: X.addbmm(IMAGE[0], IMAGE[0]), ShapeError, "self: shape"),
     (lambda: X.linear(krt.ones(2, 4)), ShapeError, r"weight: expected shape \(out, 3\)"),
     (lambda: IMAGE.conv2d(krt.ones(2, 3, 3, 3)), ShapeError, "weight: expected 4 channels"),
     (lambda: IMAGE.conv2d(krt.ones(2, 4, 7, 7)), ShapeError, "does not fit"),
@@ -88,7 +94,22 @@ WRONG = [
     (lambda: X.scatter_add(0, INTS, krt.ones(1, 1)), ShapeError, "src"),
     (lambda: X.scatter_add(0, INTS, INTS), DTypeError, "src"),
     (lambda: X.embedding(X), DTypeError, "integers"),
-    (lambda: INTS.one_hot(-1), ShapeError, "num_classes"),
+    (lambda: INTS.one_hot(-2), ShapeError, "num_classes"),
+    (lambda: INTS.one_hot(0), ShapeError, "num_classes"),
+    (INTS[:0].one_hot, ShapeError, "num_classes: needed"),
+    (X.one_hot, DTypeError, "one_hot: labels are integers"),
+    (lambda: krt.normal(0.0, -1.0, (3,)), ShapeError, "std: expected a number of at least 0"),
+    (lambda: krt.normal(3, std=-1), ShapeError, "std: expected a number of at least 0"),
+    (lambda: krt.normal(3, std=float("nan")), ShapeError, "std: expected a number of at least 0"),
+    (lambda: krt.normal(X, -1.0), ShapeError, "std: expected a number of at least 0"),
+    (lambda: krt.normal(3, std="a"), DTypeError, "std: expected a number"),
+    (lambda: nn.init.normal_(krt.ones(3), 0, -1), ShapeError, "std: expected a number"),
+    (lambda: nn.init.uniform_(krt.ones(3), 1, 0), ShapeError, "a, b: expected them in order"),
+    (lambda: krt.prepare(X, 5), DTypeError, r"tensors\[1\]: expected a Tensor, not int"),
+    (lambda: krt.prepare(X, threads=1.5), DTypeError, "threads: expected an int"),
+    (lambda: krt.set_num_threads("x"), DTypeError, "threads: expected an int.*str"),
+    (lambda: krt.set_num_threads(1.5), DTypeError, "threads: expected an int.*float"),
+    (lambda: krt.num_threads("x"), DTypeError, "threads: expected an int.*str"),
     (lambda: X.cross_entropy(krt.tensor([0.0, np.nan])), DTypeError, "labels are integers"),
     (lambda: X.cross_entropy(krt.tensor([0, 1, 2])), ShapeError, r"target: expected shape \(2,\)"),
     (lambda: X.cross_entropy(krt.tensor([0, 1]), reduction="max"), ShapeError, "reduction"),
@@ -146,3 +167,15 @@ def test_a_wrong_grad_is_refused():
         x.grad = krt.ones(3)
     with pytest.raises(DTypeError, match="grad"):
         x.grad = 3
+
+
+@pytest.mark.parametrize(
+    ("made", "name"),
+    [(lambda n: krt.ones(1, 1, 4).interpolate(n), "size"),
+     (lambda n: krt.ones(1, 1, 4).interpolate(n, mode="linear"), "size"),
+     (lambda n: krt.ones(1, 1, 4).interpolate(scale_factor=n, mode="linear"), "size"),
+     (lambda n: krt.ones(1, 1, 4).adaptive_avg_pool1d(n), "output_size")],
+)  # fmt: skip
+def test_sizes_that_no_memory_is_there_for(made, name):
+    with pytest.raises(krt.OutOfMemoryError, match=f"{name}: .* elements need more memory"):
+        made(1 << 50)

@@ -9,6 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.device import Buffer
 
 REASONS = [
     BufferError("call detach()"), RuntimeError("call detach()"), TypeError("call detach()"),
@@ -90,3 +91,22 @@ def test_tensors_of_torch() -> None:
     assert narrow.dtype is krt.bfloat16
     assert narrow.tolist() == [1.5, -2.0]
     np.testing.assert_array_equal((narrow * 2).cast("float32").numpy(), [3.0, -4.0])
+
+
+def test_tensors_of_torch_that_are_negative_by_a_mark() -> None:
+    torch = pytest.importorskip("torch")
+    marked = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+    assert marked.is_neg()
+    buffer = Buffer(2, "float32")
+    takers = [*TAKERS, krt.from_numpy, krt.from_dlpack, krt.asarray, krt.as_tensor,
+              Buffer.wrap, buffer.copyin, buffer.copyout,
+              krt.jit(lambda x: x.sum()).over]  # fmt: skip
+    for taker in takers:
+        with pytest.raises(krt.KernelrtError, match=r"torch\.Tensor.*resolve_neg"):
+            taker(marked)
+        if taker is not state:
+            taker(marked.resolve_neg())
+    narrow = torch._neg_view(torch.ones(2, dtype=torch.bfloat16))
+    with pytest.raises(krt.DTypeError, match=r"^data: torch\.Tensor.*data\.resolve_neg\(\)"):
+        krt.tensor(narrow)
+    assert krt.from_dlpack(marked.resolve_neg()).tolist() == [-2, 4]

@@ -125,6 +125,23 @@ def test_one_hot():
     assert krt.tensor([2, 0]).one_hot(3).dtype is krt.int64
 
 
+def test_one_hot_finds_how_many_classes_there_are():
+    torch = pytest.importorskip("torch")
+    for labels in ([2, 0], [[0, 1], [4, 1]], [0]):
+        for given in ((), (-1,)):
+            wanted = torch.nn.functional.one_hot(torch.tensor(labels), *given).tolist()
+            assert krt.one_hot(krt.tensor(labels), *given).tolist() == wanted
+            assert krt.nn.functional.one_hot(krt.tensor(labels), *given).tolist() == wanted
+    for labels in ([-1], [-1, 2]):
+        with pytest.raises(RuntimeError):
+            torch.nn.functional.one_hot(torch.tensor(labels))
+        with pytest.raises(krt.IndexBoundsError):
+            krt.tensor(labels).one_hot().numpy()
+    for traced in (krt.jit(lambda x: x.one_hot()), krt.vmap(lambda x: x.one_hot())):
+        with pytest.raises(krt.JitError, match=r"one_hot: .*pass num_classes="):
+            traced(krt.tensor([[0, 1]]))
+
+
 def test_split_chunk_unbind_cat_stack():
     x = krt.tensor(A)
     parts = x.split([1, 4], 1)
