@@ -87,8 +87,12 @@ cdef class Tiles:
         for i in range(Py_SIZE(loops)):
             at = loops.data.as_ints[i]
             if left_out == NULL or not left_out[i]:
-                total *= self.factor(at) if along >= 0 and at != along else self.at_once(at)
+                total *= self.apart(at, along)
         return total
+
+    cdef double apart(self, int at, int along) noexcept:
+        """Values along the tile of a loop: lanes are some of their own where vectors go `along`."""
+        return self.factor(at) if along >= 0 and at != along else self.at_once(at)
 
     cdef int vector(self, array.array loops) noexcept:
         """The first of `loops` that carries vectors; -1 where none does."""
@@ -141,7 +145,9 @@ cdef class Load:
             total *= tiles.wide(self.loops.data.as_ints[i])
         return total
 
-    cdef void count_shared(self, Tiles tiles, double *loads, double *shared) noexcept:
+    cdef void count_shared(
+        self, Tiles tiles, int along, double *loads, double *shared
+    ) noexcept:
         """Scalars that are read, and those of them that a later term of the tile is made of.
 
         Where a window slides, the element that one tap reads now is the next tap's later.
@@ -150,7 +156,7 @@ cdef class Load:
         cdef Whole step, of_turn
         cdef int i, j, n = Py_SIZE(self.loops)
         for i in range(n):
-            places = tiles.at_once(self.loops.data.as_ints[i])
+            places = tiles.apart(self.loops.data.as_ints[i], along)
             count *= places
             step = self.steps.data.as_longlongs[i]
             if self.closed.data.as_schars[i] or places == 1.0 or step == OPEN or step == 0:
@@ -158,7 +164,7 @@ cdef class Load:
             slid = 0.0
             for j in range(n):
                 of_turn = self.steps.data.as_longlongs[j]
-                turns = tiles.at_once(self.loops.data.as_ints[j])
+                turns = tiles.apart(self.loops.data.as_ints[j], along)
                 if not self.closed.data.as_schars[j] or turns == 1.0 or of_turn == OPEN:
                     continue
                 if of_turn % step == 0 and 0 < of_turn // step < places:
@@ -283,8 +289,8 @@ cdef class Tally:
             # Rows side by side wait together.
             cost += self.tiled() * model.round * self.rounds()
         # One accumulator each has to be had, come what may.
-        # Of scalars that stay in registers nothing else has to come and go.
-        held += shared if shared else model.reserved
+        # Where scalars stay in registers, these are those that come and go.
+        held += max(shared, <double> model.reserved)
         if accumulators > self.sums and accumulators + held >= model.registers:
             cost += model.spill
         return cost
@@ -322,7 +328,7 @@ cdef class Tally:
         if along < 0:
             vector = tiles.vector(x.loops)
         if vector < 0:
-            x.count_shared(tiles, loads, shared)
+            x.count_shared(tiles, along, loads, shared)
             return
         stride = x.step(vector)
         step = OPEN if x.is_apart(vector, tiles) else stride

@@ -27,7 +27,7 @@ from kernelrt.codegen.packing import (
 )
 from kernelrt.codegen.streams import LINE, streams
 from kernelrt.codegen.tiles import extent, is_fixed
-from kernelrt.ir.local import LOCAL_BYTES, flat_index, local_bytes, local_itemsize
+from kernelrt.ir.local import BLOCK_BYTES, LOCAL_BYTES, flat_index, local_bytes, local_itemsize
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.uop import UOp, toposort
@@ -60,15 +60,13 @@ PARTS: Final = (32, 512)
 #: Turns of the depth that a tile's loop is written out for.
 UNROLLED: Final = 4
 #: The most rows and columns of a block of results, and the most of the depth that is copied at a
-#: time: the first for which there is memory. Half as many are the least.
+#: time: the first for which there is memory. Half as many are the least. A block of 256 by 256
+#: copies half as much as four of 128 by 128: transposed products of 1024 to 2048 take 6 to 8% less,
+#: and 3 to 5% less with 128 by 256.
 SIDES: Final = (
     _Sizes(256, 256, 128), _Sizes(128, 256, 128), _Sizes(128, 128, 128), _Sizes(64, 64, 64),
 )  # fmt: skip
-#: Bytes of the arrays of a block and of what it is made of. A block of 256 by 256 copies half as
-#: much as four of 128 by 128: transposed products of 1024 to 2048 take 6 to 8% less, and 3 to 5%
-#: less with 128 by 256.
-BLOCK_BYTES: Final = 512 * 1024
-#: Blocks of the most rows that there should be, so that cores can share them.
+#: Of the large blocks, how many there should be along one side: one of them is divided among cores.
 SHARED: Final = 6
 #: Rows of a panel: several tiles of a product, and a line of the cache. And a tile, where there is
 #: no memory for a panel of the whole depth; where there is, that is faster for 100 or 1000 rows.
@@ -210,14 +208,15 @@ def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
     """The largest block that there is memory for, in the second cache and on the stack."""
     widths = [local_itemsize(x.dtype) for x in (found.reduce, found.factor, found.value)]
     for most in SIDES:
-        if most.rows == SIDES[0].rows and extent(row) < SHARED * most.rows:
-            continue
         least = min(most.rows // 2, max(ROWS, extent(row)))
         high = _first(extent(row), PANEL[: 1 if _abreast(found, target) else 2], (least, most.rows))
         lanes = target.lanes(widths[0])
         wide = _divisor(extent(found.columns), lanes, (most.columns // 2, most.columns))
         part = _first(extent(found.depth[-1]), (UNROLLED, 1), (most.part // 2, most.part))
         if high and wide and part:
+            blocks = max(extent(row) // high, extent(found.columns) // wide)
+            if blocks < SHARED and most in SIDES[:2]:
+                continue
             nbytes = widths[0] * high * wide + widths[1] * high * part + widths[2] * wide * part
             if nbytes <= min(BLOCK_BYTES, target.l2_bytes // 2):
                 return _Sizes(high, wide, part)

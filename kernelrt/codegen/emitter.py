@@ -219,7 +219,9 @@ class Emitter:
         frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
 
     def _fetch(self, item: Fetch) -> None:
-        places = self.places(item.ranges)[: 1 if item.later else None]
+        places = self.places(item.ranges)
+        if item.later:
+            places = [{r: (offset, 1) for r, (offset, _) in places[0].items()}]
         for access in item.accesses:
             ranges = item.varying(access)
             at = [self.restrict(place, ranges) for place in places]

@@ -12,18 +12,10 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from kernelrt.codegen.fetches import next_parts, read_after, read_next, touched_late
 from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
-from kernelrt.codegen.streams import (
-    Walk,
-    next_parts,
-    next_rows,
-    read_after,
-    read_next,
-    rows_ahead,
-    streams,
-    touched_late,
-)
+from kernelrt.codegen.streams import Walk, next_rows, rows_ahead, streams
 from kernelrt.codegen.tiles import ONE, Part, Tile, extent, is_fixed, parts
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
@@ -195,10 +187,10 @@ class Fetch:
     accesses : tuple of UOp
         LOADs and STOREs of arguments.
     ranges : tuple of UOp
-        RANGEs whose places it goes through.
+        RANGEs whose places it goes through; all are open where it stands.
     later : bool
         Whether it is needed after other tiles only: it goes to the second cache, and `accesses`
-        say all that is asked for at the first place of the tile.
+        say all that is asked for at the first element of the tile.
     """
 
     accesses: tuple[UOp, ...]
@@ -399,12 +391,32 @@ class _Builder:
         opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
         wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
         if not wanted:
-            own = [r for r in opened if r is not self.tiling.chunked]
+            # What a chunk is followed by may be another core's.
+            chunked, share = self.tiling.chunked, self.tiling.share
+            own = [r for r in opened if r is not chunked or share > self._tile(r).factor]
             rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
-            return _asking_within(loop, closed[-2], rows) if rows else loop
+            return self._asking_within(loop, closed[-2], rows) if rows else loop
         used = {r for x in wanted for r in Fetch.varying(x)}
         ranges = tuple(r for r in (*opened, closed[0]) if r in used)
         return replace(loop, body=(Fetch(wanted, ranges), *loop.body))
+
+    def _asking_within(
+        self, loop: Loop, r: UOp, wanted: tuple[UOp, ...], opened: frozenset[UOp] | None = None
+    ) -> Loop:
+        """`loop` with its loop over `r`, each turn of which asks for `wanted`, of a later tile."""
+        if opened is None:
+            opened = frozenset(each.range for each in self.stack[1:] if each.range is not None)
+        opened |= {loop.range}
+        if loop.range is not r:
+            *before, inner = loop.body
+            assert isinstance(inner, Loop)
+            inner = self._asking_within(inner, r, wanted, opened)
+            return replace(loop, body=(*before, inner))
+        # Nothing is lost but time where one is not known here.
+        wanted = tuple(x for x in wanted if Fetch.varying(x) <= opened)
+        ranges = {q for x in wanted for q in Fetch.varying(x)}
+        fetch = Fetch(wanted, tuple(sorted(ranges, key=lambda q: int(q.arg))), later=True)
+        return replace(loop, body=(fetch, *loop.body)) if wanted else loop
 
     def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
         """Have one of `items`, the body of the loop over `r`, ask for what its next turn reads."""
@@ -442,8 +454,12 @@ class _Builder:
             factor = self.tiling.tile(inside[0]).factor
             blocks = {inside[0]: extent(inside[0]) // factor * factor}
         loop = self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks)
-        tiles = [(r, self._tile(r)) for r in array.src[1:]]
-        wanted = next_parts(self.info, fold, around[-1], tiles, self.device) if inside else ()
+        own = array.src[1:]
+        wanted = (
+            next_parts(self.info, fold, around, own, self.tiling.tiles, self.device)
+            if inside
+            else ()
+        )
         return Pass(
             (fold,),
             (array,),
@@ -452,7 +468,7 @@ class _Builder:
             None,
             max(self.tiling.tile(r).lanes for r in closed),
             math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
-            _asking_within(loop, array.src[-1], wanted) if wanted else loop,
+            self._asking_within(loop, own[-1], wanted) if wanted else loop,
             zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
             kept=True,
         )
@@ -482,17 +498,6 @@ class _Builder:
             if r in ahead:
                 last = loop = replace(loop, ahead=ahead[r])
         return loop
-
-
-def _asking_within(loop: Loop, r: UOp, wanted: tuple[UOp, ...]) -> Loop:
-    """`loop` with its loop over `r`, each turn of which asks for `wanted`, of a later one."""
-    if loop.range is r:
-        ranges = dict.fromkeys(q for x in wanted for q in Fetch.varying(x))
-        fetch = Fetch(wanted, tuple(sorted(ranges, key=lambda q: int(q.arg))), later=True)
-        return replace(loop, body=(fetch, *loop.body))
-    *before, inner = loop.body
-    assert isinstance(inner, Loop)
-    return replace(loop, body=(*before, _asking_within(inner, r, wanted)))
 
 
 def _walk_of(item: Item) -> Walk | None:

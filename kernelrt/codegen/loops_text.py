@@ -67,7 +67,7 @@ class _Outline:
                 out += [*self._start(item, around), *self._pass(item, around)]
             elif isinstance(item, Fetch):
                 names = sorted({f"p{u.src[0].arg[0]}" for u in item.accesses})
-                out.append(f"fetch {', '.join(names)}")
+                out.append(f"fetch {', '.join(names)}{' for later' if item.later else ''}")
             else:
                 out += self._step(item)
         return out

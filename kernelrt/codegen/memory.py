@@ -214,18 +214,19 @@ class Memory:
     # Arrays -----------------------------------------------------------------------------------
 
     def allocations(self) -> list[str]:
-        """What the function's entry has to begin with: the memory of local arrays.
+        """What the function's entry has to begin with: the memory of local arrays, in one frame.
 
-        It is written to there, for LLVM to take it there. Where a branch comes first, LLVM may take
-        it behind that one, and its loop that touches each page of it destroys r11, whatever that
-        holds by then (LLVM 20 to 22 for x86-64).
+        One of them is written to there, for LLVM to make the frame there. Where a branch comes
+        first, LLVM may make it behind that one, and its loop that touches each page of it destroys
+        r11, whatever that holds by then (LLVM 20 to 22 for x86-64).
         """
         lines = [
             f"  {name} = alloca [{nbytes} x i8], align {_ALIGN}"
             for name, nbytes in self._allocated.values()
         ]
-        for name, _ in list(self._allocated.values())[:1]:
-            lines.append(f"  store volatile i8 0, ptr {name}, align {_ALIGN}")
+        first = next(iter(self._allocated.values()), None)
+        if first is not None:
+            lines.append(f"  store volatile i8 0, ptr {first[0]}, align {_ALIGN}")
         return lines
 
     def allocated_bytes(self) -> int:

@@ -7,10 +7,8 @@ What is read again for other elements of the result stays in a cache, and is not
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kernelrt.codegen.analysis import CLOSING, stride
 from kernelrt.codegen.tiles import ONE, extent
@@ -18,10 +16,10 @@ from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
-from kernelrt.ir.uop import const, toposort
+from kernelrt.ir.uop import toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis
     from kernelrt.codegen.tiles import Tile
@@ -30,17 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AHEAD",
+    "FOLLOWED",
     "LINE",
     "WAY",
     "Walk",
+    "is_beyond",
     "is_plain",
-    "next_parts",
     "next_rows",
-    "read_after",
-    "read_next",
     "rows_ahead",
     "streams",
-    "touched_late",
 ]
 
 #: Elements of the loop between what is asked for and what is read. Of 4, 8, 12 and 16 on a Zen 4,
@@ -54,13 +50,9 @@ LINE = 64
 #: Bytes after which addresses take the same place in a first cache: it is looked up while the page
 #: is, so that a way of it is no larger than a page.
 WAY = 4096
-#: Vectors of products that one line has to be asked for with, so that asking costs nothing.
-_WORTH = 64
-#: The same where a line that is not asked for is waited for.
-_WORTH_A_ROW = 16
 #: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
 #: rows are met in each.
-_FOLLOWED = 2048
+FOLLOWED = 2048
 #: What is not known of an index before its turn, or has effects.
 _LATE = CLOSING | {Op.LOAD, Op.BOUND}
 
@@ -68,6 +60,12 @@ _LATE = CLOSING | {Op.LOAD, Op.BOUND}
 def is_plain(index: UOp) -> bool:
     """Whether `index` is made of loops and Variables alone, so that it may be computed early."""
     return all(u.op not in _LATE for u in toposort([index]))
+
+
+def is_beyond(x: UOp, device: DeviceSpec) -> bool:
+    """Whether the array that `x` reads or writes does not fit the second cache."""
+    param = x.src[0]
+    return bool(param.arg[1] * param.dtype.itemsize > device.l2_bytes)
 
 
 def rows_ahead(
@@ -109,319 +107,10 @@ def _is_row(
         return False
     size = param.dtype.itemsize
     step = stride(x.src[1], r)
-    if step is None or abs(step) * size < _FOLLOWED or param.arg[1] * size <= device.l1_bytes:
+    if step is None or abs(step) * size < FOLLOWED or param.arg[1] * size <= device.l1_bytes:
         return False
     along = (q for q in info.deps[x] if tiles.get(q, ONE).lanes > 1)
     return any(stride(x.src[1], q) == 1 for q in along)
-
-
-def touched_late(
-    info: Analysis, stores: Sequence[UOp], innermost: UOp, device: DeviceSpec
-) -> tuple[UOp, ...]:
-    """LOADs and STOREs of what `stores` are that are to be asked for before it is computed.
-
-    Those of arrays larger than the first cache, of which each turn of the loop over `innermost`
-    touches others.
-    """
-    found: dict[tuple[UOp, UOp], UOp] = {}
-    values = [s.src[2] for s in stores if s.src[2] not in info.reduces]
-    loads = (x for value in values for x in info.loads(value))
-    for access in (*stores, *loads):
-        param, index = access.src[:2]
-        if param.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
-            continue
-        deps = info.deps_of([index])
-        large = param.arg[1] * param.dtype.itemsize > device.l1_bytes
-        known = is_plain(index) and None not in {stride(index, r) for r in deps}
-        if large and known and innermost in deps:
-            found.setdefault((param, index), access)
-    return tuple(found.values())
-
-
-def read_next(
-    info: Analysis,
-    values: Sequence[UOp],
-    opened: Sequence[UOp],
-    closed: Sequence[UOp],
-    tiles: Mapping[UOp, Tile],
-    device: DeviceSpec,
-) -> tuple[UOp, ...]:
-    """LOADs of what the sums of `values` read at the next turn of the loop around, and not before.
-
-    They are of one turn of the outermost loop of the sums: an image that a convolution slides over
-    is read again and again, but for the row and the column that its window moves on to.
-
-    Parameters
-    ----------
-    info : Analysis
-        The kernel.
-    values : sequence of UOp
-        What is summed up.
-    opened : sequence of UOp
-        RANGEs of the loops around, outermost first.
-    closed : sequence of UOp
-        RANGEs of the sums, outermost first.
-    tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
-    device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
-    """
-
-    def turns(r: UOp) -> int:
-        return -(-extent(r) // tiles.get(r, ONE).factor)
-
-    around = [r for r in opened if turns(r) > 1]
-    if not around or turns(closed[0]) < 2:
-        return ()
-    places = math.prod(
-        len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
-    )
-    inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
-    found = []
-    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
-        read = _first_read(info, x, around, closed, tiles)
-        large = x.src[0].op is Op.PARAM and x.src[0].arg[1] * x.dtype.itemsize > device.l2_bytes
-        if read is None or not large:
-            continue
-        lines = math.prod(
-            tiles.get(r, ONE).factor
-            for r in info.deps[x] & set(opened)
-            if abs(stride(x.src[1], r) or 0) * x.dtype.itemsize >= LINE
-        )
-        if lines * _WORTH <= places * inner:
-            found.append(read)
-    return tuple(found)
-
-
-def read_after(
-    info: Analysis,
-    values: Sequence[UOp],
-    opened: Sequence[UOp],
-    closed: Sequence[UOp],
-    tiles: Mapping[UOp, Tile],
-    device: DeviceSpec,
-) -> tuple[UOp, ...]:
-    """LOADs of what the sums of `values` read in the next tile and in none before.
-
-    They are asked for row by row, as those of this tile are read: of the images that a filter's
-    gradient is summed over, each tile reads those of other channels, in runs too short for a
-    processor to follow.
-
-    Parameters
-    ----------
-    info : Analysis
-        The kernel.
-    values : sequence of UOp
-        What is summed up.
-    opened : sequence of UOp
-        RANGEs of the loops around, outermost first, within one chunk.
-    closed : sequence of UOp
-        RANGEs of the sums, outermost first; the last one goes along a row.
-    tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
-    device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
-    """
-    if len(closed) < 2:
-        return ()
-    places = math.prod(
-        len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
-    )
-    found: list[UOp] = []
-    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
-        if _is_far(x, device) and set(closed[-2:]) <= info.deps[x]:
-            most = places * extent(closed[-1]) // _WORTH_A_ROW
-            found += _row_after(x, info.deps[x], opened, closed, tiles, most)
-    return tuple(found)
-
-
-def _row_after(
-    x: UOp,
-    deps: Iterable[UOp],
-    opened: Sequence[UOp],
-    closed: Sequence[UOp],
-    tiles: Mapping[UOp, Tile],
-    most: int,
-) -> list[UOp]:
-    """The LOAD `x` at no more than `most` lines of one turn of the last loop but one, a tile on."""
-    steps = {r: stride(x.src[1], r) for r in deps}
-    far = {r: abs(step or 0) for r, step in steps.items()}
-    if None in steps.values() or min(steps[r] or 0 for r in closed[-2:]) <= 0:
-        return []
-
-    def reach(r: UOp) -> int:
-        """Elements from the first to the last that is read in one turn of the loop over `r`."""
-        return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
-
-    def is_apart(r: UOp) -> bool:
-        """Whether turns of the loop over `r` read nothing of each other's."""
-        beyond = (far[q] for q in far if far[q] > far[r])
-        return reach(r) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
-
-    around = [r for r in opened if extent(r) > tiles.get(r, ONE).factor]
-    # The innermost of these; that within it goes shares.
-    last = next((r for r in reversed(around) if r in far and is_apart(r)), None)
-    if last is None:
-        return []
-    *_, within = (last, *around[around.index(last) + 1 :])
-    line = LINE // x.dtype.itemsize
-    lines = -(-min(far[closed[-2]], reach(closed[-2])) // line)
-    factor, start = tiles.get(last, ONE).factor, const(0, last.dtype)
-    if within is not last:
-        inner = tiles.get(within, ONE).factor
-        lines = -(-lines // -(-extent(within) // inner))
-        start = within * (lines * line // inner) if lines * line % inner == 0 else start
-    if factor * lines > most:
-        return []
-    # Where windows slide, each row is asked for by one tap.
-    at = {r: const(0, r.dtype) for r in (*opened, closed[-1]) if far.get(r, 0) < far[last]}
-    found = []
-    for row, number in itertools.product(range(factor), range(lines)):
-        [index] = substitute([x.src[1]], {**at, last: last + (factor + row)})
-        found.append(x.replace(src=(x.src[0], simplify(index + start + number * line))))
-    return found
-
-
-class _Tiled(NamedTuple):
-    """A loop over tiles: its RANGE, elements of one, and how many there are."""
-
-    range: UOp
-    factor: int
-    trips: int
-
-
-def next_parts(
-    info: Analysis,
-    fold: UOp,
-    turn: UOp,
-    tiles: Sequence[tuple[UOp, Tile]],
-    device: DeviceSpec,
-) -> tuple[UOp, ...]:
-    """LOADs by which the tiles of one turn ask for what the next one copies.
-
-    Copies of a part of a matrix whose rows are pages apart wait for each line, while the products
-    that follow leave memory idle. So the lines of the next part are shared out among the tiles.
-
-    Parameters
-    ----------
-    info : Analysis
-        The kernel.
-    fold : UOp
-        A REDUCE that reads copies, LOCALs, and adds into the elements of an array.
-    turn : UOp
-        The RANGE of the turns, for each of which the copies are made again.
-    tiles : sequence of (UOp, Tile)
-        The RANGEs of the array and their tiles, outermost first.
-    device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
-
-    Returns
-    -------
-    tuple of UOp
-        LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
-    """
-    loops = [_Tiled(r, tile.factor, extent(r) // tile.factor) for r, tile in tiles]
-    several = [loop for loop in loops if loop.trips > 1]
-    if not several or any(extent(r) % factor for r, factor, _ in loops):
-        return ()
-    *outer, inner = several
-    found: list[UOp] = []
-    for held in dict.fromkeys(x.src[0] for x in info.loads(fold.src[0])):
-        if held.op is not Op.LOCAL or turn not in info.deps[held]:
-            continue
-        for x in info.loads(held.src[0]):
-            found += _shares(x, turn, held.src[1:], outer, inner, device)
-    return tuple(found)
-
-
-def _shares(
-    x: UOp,
-    turn: UOp,
-    own: Sequence[UOp],
-    outer: Sequence[_Tiled],
-    inner: _Tiled,
-    device: DeviceSpec,
-) -> list[UOp]:
-    """The LOAD `x` of a copy over `own`, as the lines that one tile asks for, a turn ahead.
-
-    Each turn of the loops `outer` has some rows, each of the loop `inner` a part of them.
-    """
-    param = x.src[0]
-    size = x.dtype.itemsize
-    steps = {r: stride(x.src[1], r) for r in (*own, turn)}
-    if not _is_far(x, device) or None in steps.values():
-        return []
-    run, rows, apart = 1, 1, 0
-    for r in sorted(own, key=lambda r: abs(steps[r] or 0)):
-        step = steps[r] or 0
-        if rows == 1 and step == run:
-            run *= extent(r)
-        elif rows == 1 or step == apart * rows:
-            apart, rows = (step if rows == 1 else apart), rows * extent(r)
-        else:
-            return []
-    line = LINE // size
-    of_run, rest = divmod(run, line * inner.trips)
-    of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
-    if rest or left or apart * size < _FOLLOWED:
-        return []
-    apart_in = {inner: of_run * line}
-    far = of_rows * apart
-    for loop in reversed(outer):
-        apart_in[loop] = far
-        far *= loop.trips
-    if any(step % loop.factor for loop, step in apart_in.items()):
-        return []
-    places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}
-    [start] = substitute([x.src[1]], places)
-    for loop, step in apart_in.items():
-        start = start + loop.range * (step // loop.factor)
-    return [
-        x.replace(src=(param, simplify(start + (row * apart + number * line))))
-        for row in range(of_rows)
-        for number in range(of_run)
-    ]
-
-
-def _is_far(x: UOp, device: DeviceSpec) -> bool:
-    """Whether the LOAD `x` is of memory that the second cache does not hold, known beforehand."""
-    param = x.src[0]
-    if param.op is not Op.PARAM or len(x.src) > 2 or not is_plain(x.src[1]):
-        return False
-    return bool(param.arg[1] * x.dtype.itemsize > device.l2_bytes)
-
-
-def _first_read(
-    info: Analysis,
-    x: UOp,
-    around: Sequence[UOp],
-    closed: Sequence[UOp],
-    tiles: Mapping[UOp, Tile],
-) -> UOp | None:
-    """The LOAD `x` one turn of the innermost loop around later, where a window moves on."""
-    first, last = closed[0], around[-1]
-    deps = info.deps[x]
-    steps = {r: stride(x.src[1], r) for r in deps}
-    if x.src[0].op is not Op.PARAM or len(x.src) > 2 or not {first, last} <= deps:
-        return None
-    if None in steps.values() or not is_plain(x.src[1]):
-        return None
-    moves = {abs(steps[r] or 0): steps[r] or 0 for r in around if r in deps}
-    if abs(steps[first] or 0) in moves:
-        return None
-    places = {last: last + tiles.get(last, ONE).factor}
-    for c in closed[1:]:
-        if c not in deps:
-            continue
-        step = steps[c] or 0
-        if abs(step) not in moves:
-            return None
-        forward = (step > 0) == (moves[abs(step)] > 0)
-        places[c] = const(extent(c) - 1 if forward else 0, c.dtype)
-    if len(places) == 1:
-        return None
-    [index] = substitute([x.src[1]], places)
-    return x.replace(src=(x.src[0], simplify(index)))
 
 
 def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool:
@@ -441,12 +130,10 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
     param = x.src[0]
     if param.op is not Op.PARAM or len(x.src) > 2:
         return False
-    size = param.dtype.itemsize
     steps = [stride(x.src[1], r) for r in rows]
     if stride(x.src[1], along) != 1 or not all(steps):
         return False
-    far = abs(steps[-1] or 0) * size >= _FOLLOWED
-    return far and bool(param.arg[1] * size > device.l2_bytes)
+    return abs(steps[-1] or 0) * param.dtype.itemsize >= FOLLOWED and is_beyond(x, device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -542,8 +229,7 @@ def _rows_of(
             if source.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
                 continue
             runs = stride(index, walk.range) == 1 and bool(stride(index, turn))
-            far = source.arg[1] * source.dtype.itemsize > device.l2_bytes
-            if runs and far and is_plain(index):
+            if runs and is_beyond(access, device) and is_plain(index):
                 found.setdefault(source, (number, access))
     return found
 

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = [
-    "LOCAL_BYTES", "LONG_ROW", "ROWS_BYTES", "RowBlock", "flat_index", "local_bytes",
+    "BLOCK_BYTES", "LOCAL_BYTES", "LONG_ROW", "ROWS_BYTES", "RowBlock", "flat_index", "local_bytes",
     "local_itemsize", "most_elements", "row_blocks",
 ]  # fmt: skip
 
-#: Bytes that the local arrays of one kernel may take together. They lie on the stack of the thread
-#: that runs it, and in the cache of its core. `ProgramSpec.stack_bytes` tells the plan, which calls
-#: its kernels elsewhere where a thread has too little left.
+#: Bytes that the local arrays of one kernel may take together, unless one of the following says
+#: more. They lie on the stack of the thread that runs it, and in the cache of its core.
+#: `ProgramSpec.stack_bytes` tells the plan, which calls its kernels elsewhere where a thread has
+#: too little left.
 LOCAL_BYTES: Final = 256 * 1024
+
+#: The same of a block of sums, and of the parts of both operands that are copied for it.
+BLOCK_BYTES: Final = 512 * 1024
 
 #: The same where a contraction walks the rows that they hold: all of a long row has to be there.
 ROWS_BYTES: Final = 4 * 1024 * 1024

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, cast, overload
 
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import DTypeError
+from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn.module import Module
+from kernelrt.nn.tree import ranked
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import own_axis, tensor_of
 from kernelrt.tensor.base import is_parameter
@@ -19,8 +20,62 @@ __all__ = ["Buffer", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "
 Layer = Callable[..., Any]
 
 
-class Sequential(Module):
+class _Container(Module):
+    """A module whose items are modules in it by name, as ``container.name`` too.
+
+    What else is set as an attribute belongs to it as to any module.
+    """
+
+    #: The attribute that holds the items; another object after each change: traces see it.
+    _held: str
+
+    def _items_by_name(self) -> Mapping[str, object]:
+        raise NotImplementedError
+
+    def _put(self, name: str, module: Module) -> bool:
+        """Make `module` an item called `name`, if one may be called so."""
+        raise NotImplementedError
+
+    def _take(self, name: str) -> None:
+        """Take the item of this name out."""
+        raise NotImplementedError
+
+    def tree_items(self) -> Iterable[tuple[str, object]]:
+        """(name, value): tensors that are attributes, items, and what else is an attribute."""
+        own = [(name, value) for name, value in self.__dict__.items() if name != self._held]
+        yield from ranked((n, v) for n, v in own if isinstance(v, Tensor))
+        if self._held in self.__dict__:
+            yield from self._items_by_name().items()
+        yield from ((n, v) for n, v in own if not isinstance(v, Tensor))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not isinstance(value, Module) or name.startswith("_"):
+            super().__setattr__(name, value)
+            return
+        if self._held not in self.__dict__:
+            raise StateError(
+                f"{name}: {type(self).__name__} has no items yet; call super().__init__() before "
+                "modules are set"
+            )
+        if not self._put(name, value):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if self._held in self.__dict__ and name in (items := self._items_by_name()):
+            return items[name]
+        return object.__getattribute__(self, name)  # which says what is lacking
+
+    def __delattr__(self, name: str) -> None:
+        if name not in self.__dict__ and name in self._items_by_name():
+            self._take(name)
+        else:
+            super().__delattr__(name)
+
+
+class Sequential(_Container):
     """Modules, or any functions of one tensor, applied one after the other.
+
+    A module that is set as an attribute is a layer, too: the last one, unless a layer has its name.
 
     Parameters
     ----------
@@ -34,6 +89,8 @@ class Sequential(Module):
     >>> len(model), model[0]
     (3, Linear(4, 8))
     """
+
+    _held = "_layers"
 
     def __init__(self, *layers: Layer | Mapping[str, Layer]) -> None:
         named: Mapping[str, object]
@@ -52,13 +109,37 @@ class Sequential(Module):
 
     def append(self, layer: Layer) -> Self:
         """Add a layer at the end."""
-        name = str(len(self._layers))
-        self._layers = {**self._layers, name: _check_layer(name, layer)}  # traces see another one
+        return self.extend((layer,))
+
+    def extend(self, layers: Iterable[Layer]) -> Self:
+        """Add layers at the end."""
+        for layer in tuple(layers):
+            name = str(len(self._layers))
+            self._layers = {**self._layers, name: _check_layer(name, layer)}
         return self
 
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(name, layer) in order; the names are the positions unless a mapping was given."""
-        return self._layers.items()
+    def insert(self, index: int, layer: Layer) -> Self:
+        """Put a layer before position `index`; numbers of those behind it grow by one."""
+        items = list(self._layers.items())
+        items.insert(index, ("0", _check_layer(str(index), layer)))
+        self._layers = _renumbered(items)
+        return self
+
+    def pop(self, index: int = -1) -> Any:
+        """Take a layer out."""
+        layer = self[index]
+        del self[index]
+        return layer
+
+    def _items_by_name(self) -> Mapping[str, object]:
+        return self._layers
+
+    def _put(self, name: str, module: Module) -> bool:
+        self._layers = {**self._layers, name: module}
+        return True
+
+    def _take(self, name: str) -> None:
+        self._layers = {k: v for k, v in self._layers.items() if k != name}
 
     def __len__(self) -> int:
         return len(self._layers)
@@ -71,8 +152,29 @@ class Sequential(Module):
     @overload
     def __getitem__(self, index: slice) -> Sequential: ...
     def __getitem__(self, index: int | slice) -> Any:
-        layers = list(self._layers.values())
-        return Sequential(*layers[index]) if isinstance(index, slice) else layers[index]
+        if isinstance(index, slice):
+            return Sequential(dict(list(self._layers.items())[index]))
+        return list(self._layers.values())[index]
+
+    def __setitem__(self, index: int, layer: Layer) -> None:
+        name = list(self._layers)[index]
+        self._layers = {**self._layers, name: _check_layer(name, layer)}
+
+    def __delitem__(self, index: int | slice) -> None:
+        left = list(self._layers.items())
+        del left[index]
+        self._layers = _renumbered(left)
+
+    def __add__(self, other: Iterable[Layer]) -> Sequential:
+        return Sequential(*self, *other)
+
+    __iadd__ = extend
+
+
+def _renumbered(items: Iterable[tuple[str, Layer]]) -> dict[str, Layer]:
+    """Layers by name, where those that are numbered have their positions."""
+    pairs = enumerate(items)
+    return {str(i) if name.isdecimal() else name: layer for i, (name, layer) in pairs}
 
 
 def _check_module(module: object, name: str = "module") -> Module:
@@ -81,7 +183,7 @@ def _check_module(module: object, name: str = "module") -> Module:
     return module
 
 
-class ModuleList(Module):
+class ModuleList(_Container):
     """A list of modules with torch's names for their parameters; a plain list does as well.
 
     Parameters
@@ -90,9 +192,11 @@ class ModuleList(Module):
         Its items.
     """
 
+    _held = "_items"
+
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
-        self._items: tuple[Module, ...] = ()  # another one after each change: traces see it
+        self._items: tuple[Module, ...] = ()
         self.extend(modules)
 
     def append(self, module: Module) -> Self:
@@ -118,9 +222,17 @@ class ModuleList(Module):
         self._items = tuple(items)
         return module
 
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(position, module) in order."""
-        return ((str(i), module) for i, module in enumerate(self._items))
+    def _items_by_name(self) -> Mapping[str, object]:
+        return {str(i): module for i, module in enumerate(self._items)}
+
+    def _put(self, name: str, module: Module) -> bool:
+        if not name.isdecimal() or int(name) > len(self):
+            return False
+        self._items = (*self._items[: int(name)], module, *self._items[int(name) + 1 :])
+        return True
+
+    def _take(self, name: str) -> None:
+        del self[int(name)]
 
     def __len__(self) -> int:
         return len(self._items)
@@ -148,8 +260,10 @@ class ModuleList(Module):
     __iadd__ = extend
 
 
-class _Named(Module):
+class _Named(_Container):
     """What containers with keys share."""
+
+    _held = "_named"
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
@@ -168,11 +282,17 @@ class _Named(Module):
             if not isinstance(key, str):
                 raise DTypeError(f"key: expected a str, not {kind_name(key)}")
             new[key] = self._check(key, value)
-        self._named = new  # another one: traces see it
+        self._named = new
 
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(name, item) in order."""
-        return self._named.items()
+    def _items_by_name(self) -> Mapping[str, object]:
+        return self._named
+
+    def _put(self, name: str, module: Module) -> bool:
+        self.update({name: module})
+        return True
+
+    def _take(self, name: str) -> None:
+        del self[name]
 
     def keys(self) -> Iterable[str]:
         """The names."""
@@ -240,8 +360,12 @@ class ParameterDict(_Named):
     def _check(self, name: str, value: object) -> Tensor:
         return _as_parameter(value, name)
 
+    def _put(self, name: str, module: Module) -> bool:
+        del name, module
+        return False
 
-class ParameterList(Module):
+
+class ParameterList(_Container):
     """A list of parameters; tensors that are none become some.
 
     Parameters
@@ -249,6 +373,8 @@ class ParameterList(Module):
     values : iterable of Tensor
         Its items.
     """
+
+    _held = "_items"
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()
@@ -265,9 +391,15 @@ class ParameterList(Module):
         self._items = (*self._items, *(_as_parameter(v, "values") for v in values))
         return self
 
-    def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(position, parameter) in order."""
-        return ((str(i), value) for i, value in enumerate(self._items))
+    def _items_by_name(self) -> Mapping[str, object]:
+        return {str(i): value for i, value in enumerate(self._items)}
+
+    def _put(self, name: str, module: Module) -> bool:
+        del name, module
+        return False
+
+    def _take(self, name: str) -> None:
+        self._items = (*self._items[: int(name)], *self._items[int(name) + 1 :])
 
     def __len__(self) -> int:
         return len(self._items)

@@ -70,6 +70,11 @@ class Module(Observed):
             local.scope = outer
 
     def __setattr__(self, name: str, value: object) -> None:
+        if "." in name:
+            raise StateError(
+                f"{name!r} is the name of no attribute; set the item of what holds it, as in "
+                "module.layers[0] = ..."
+            )
         if isinstance(value, Tensor) and not is_parameter(value):
             before = self.__dict__.get(name)
             if isinstance(before, Tensor) and is_parameter(before):
@@ -182,9 +187,9 @@ class Module(Observed):
         GradientError
             `tensor` requires a gradient, so that it would be a parameter.
         StateError
-            There is such an attribute.
+            There is such an attribute, and it is no buffer.
         """
-        self._check_new(name)
+        self._check_new(name, lambda old: isinstance(old, Tensor) and not is_parameter(old))
         if tensor is not None and not isinstance(tensor, Tensor):
             raise DTypeError(f"tensor: expected a Tensor or None, not {kind_name(tensor)}")
         if tensor is not None and tensor.requires_grad:
@@ -204,9 +209,9 @@ class Module(Observed):
         DTypeError
             `name` is no name of an attribute, or `param` is no parameter.
         StateError
-            There is such an attribute.
+            There is such an attribute, and it is no parameter.
         """
-        self._check_new(name)
+        self._check_new(name, lambda old: isinstance(old, Tensor) and is_parameter(old))
         if param is not None and not (isinstance(param, Tensor) and is_parameter(param)):
             raise DTypeError(
                 f"param: expected a parameter or None, not {kind_name(param)}; make one with "
@@ -216,18 +221,21 @@ class Module(Observed):
 
     def add_module(self, name: str, module: Any) -> None:
         """Set an attribute to a module, or to None: ``self.name = module``."""
-        self._check_new(name)
+        self._check_new(name, lambda old: isinstance(old, Module))
         if module is not None and not isinstance(module, Module):
             raise DTypeError(f"module: expected a Module or None, not {kind_name(module)}")
         setattr(self, name, module)
 
     register_module = add_module
 
-    def _check_new(self, name: object) -> None:
-        if not isinstance(name, str) or not name.isidentifier():
+    def _check_new(self, name: object, is_alike: Callable[[object], bool]) -> None:
+        """Names are texts without dots; what has one already gives way to its like alone."""
+        if not isinstance(name, str) or not name or "." in name:
             raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
         if hasattr(self, name):
-            raise StateError(f"name: {type(self).__name__} has {name!r} already")
+            old = getattr(self, name)
+            if old is not None and not is_alike(old):
+                raise StateError(f"name: {type(self).__name__} has {name!r} already")
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) for each module directly in this one, each once."""

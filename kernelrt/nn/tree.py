@@ -10,8 +10,10 @@ from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
-__all__ = ["TRANSIENT", "UNMADE", "Branch", "children", "made_parameters", "named_objects",
-           "named_parameters", "named_tensors", "parameters", "tensors_by_name"]  # fmt: skip
+__all__ = [
+    "TRANSIENT", "UNMADE", "Branch", "children", "made_parameters", "named_objects",
+    "named_parameters", "named_tensors", "parameters", "ranked", "tensors_by_name",
+]  # fmt: skip
 
 #: The attribute of a module that names those that are not saved with it.
 TRANSIENT = "_transient"
@@ -66,9 +68,12 @@ def children(value: object) -> Iterator[tuple[str, object]]:
         names = getattr(value, "_fields", None) or map(str, range(len(value)))
         yield from zip(names, value, strict=True)
     else:
-        # An object's own parameters and tensors before those of what it holds, as in PyTorch.
-        items = getattr(value, "__dict__", {}).items()
-        yield from sorted(items, key=lambda item: _rank(item[1]))
+        yield from ranked(getattr(value, "__dict__", {}).items())
+
+
+def ranked(attributes: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    """An object's own parameters and tensors before those of what it holds, as in PyTorch."""
+    return sorted(attributes, key=lambda item: _rank(item[1]))
 
 
 def _rank(value: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.codegen import LLVMRenderer
+from kernelrt.codegen.loops import Pass
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, const, simplify, toposort
@@ -120,6 +121,13 @@ def index_at(index: UOp, places: dict[UOp, int]) -> int:
 
     [found] = substitute([index], {r: const(n, r.dtype) for r, n in places.items()})
     return int(simplify(found).arg)
+
+
+def walked(items: Sequence[object]) -> Iterator[object]:
+    """All that stands in the bodies of the items of a nest."""
+    for item in items:
+        yield item
+        yield from walked([item.loop] if isinstance(item, Pass) else getattr(item, "body", ()))
 
 
 @pytest.fixture

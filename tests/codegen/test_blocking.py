@@ -25,7 +25,7 @@ from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Op, Variable, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.local import most_elements
-from tests.codegen.conftest import index_at, runner
+from tests.codegen.conftest import index_at, runner, walked
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.
 OWN = replace(host(), l1_bytes=32 << 10, l2_bytes=128 << 10)
@@ -321,14 +321,6 @@ def test_a_streaming_matrix_is_fetched_ahead(build):
     assert "for j in 70 by 4: reduce, p2 fetched 8 ahead" in text
 
 
-def walked(items):
-    """All that stands in the bodies of `items`."""
-    for item in items:
-        yield item
-        inside = [item.loop] if isinstance(item, Pass) else getattr(item, "body", ())
-        yield from walked(inside)
-
-
 def test_tiles_ask_for_the_lines_of_the_next_turn(build):
     # Of rows 2 and 4 kB apart, in matrices that the second cache does not hold.
     info, tiling = blocked(build, (512, 1024, 256))
@@ -367,7 +359,7 @@ def test_tiles_ask_for_the_lines_of_the_next_turn(build):
 )
 def test_what_comes_by_itself_is_not_asked_for(build, sizes):
     text = LLVMRenderer(replace(SMALL, l2_bytes=1 << 20)).outline(product(build, sizes, "TN"))
-    assert "fetch p1" not in text
+    assert "for later" not in text
 
 
 @pytest.mark.parametrize("sizes", [(512, 1024, 256), (512, 1040, 512), (1024, 512, 128)])
@@ -390,6 +382,10 @@ def test_large_blocks_where_there_is_memory_and_enough_of_them(build):
     assert sums((1024, 512, 1024), wide) == 128 * 256
     assert sums((1536, 512, 1024), replace(wide, l2_bytes=768 << 10)) == 128 * 256
     assert sums((1536, 512, 1024), replace(wide, l2_bytes=512 << 10)) == 128 * 128
+    # Few blocks along both sides.
+    assert sums((128, 256, 4096), wide) == 128 * 128
+    assert sums((128, 1024, 8192), wide) == 128 * 128
+    assert sums((128, 1536, 4096), wide) == 128 * 256
 
 
 def test_what_goes_outside_is_part_of_the_tiling(build):

@@ -12,6 +12,7 @@ from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.codegen import LLVMRenderer, renderer
 from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.chunking import FEW, _share
 from kernelrt.codegen.packing import _places, contraction, pack
 from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.device.spec import DeviceSpec, host
@@ -141,8 +142,21 @@ def test_products_of_few_columns(run, build, rng, sizes, kind):
     assert (np.abs(out - truth) <= 4 * np.finfo(kind).eps * terms.astype(np.float64) + 1e-6).all()
 
 
-def test_few_chunks_are_an_even_number(build):
-    # Each fills a panel again, so three would be as many as pay.
+@pytest.mark.parametrize(
+    ("tiles", "count", "chunks"),
+    [(196, 3, 4), (196, 4, 4), (5, 4, 5), (6, 3, 3), (7, 3, 4), (2, 3, 2), (100, 9, 9), (64, 8, 8)],
+)
+def test_two_cores_are_done_soonest(tiles, count, chunks):
+    def longest(share):
+        return -(-len(range(0, tiles, share)) // 2) * share
+
+    share = _share(tiles, count)
+    assert len(range(0, tiles, share)) == chunks
+    if count < FEW:
+        assert longest(share) <= longest(-(-tiles // count))
+
+
+def test_panels_are_not_filled_three_times(build):
     program = LLVMRenderer(DeviceSpec.avx512()).render(product(build, (784, 128, 128), "NT"))
     assert program.global_size[0] == 4
 
