@@ -278,12 +278,14 @@ def test_buffers_are_attributes() -> None:
     assert not list(module.parameters())
     assert module.nothing is None
     for name, value, error, text in (
-        ("count", krt.ones(1), StateError, "has 'count' already"),
+        ("forward", krt.ones(1), StateError, "has 'forward' already"),
         ("a.b", krt.ones(1), DTypeError, "name of an attribute"),
         ("more", np.ones(1), DTypeError, "expected a Tensor or None"),
     ):
         with pytest.raises(error, match=text):
             module.register_buffer(name, value)
+    module.register_buffer("count", krt.ones(2))  # in the place of another one, as PyTorch's
+    assert module.count.shape == (2,)
     module.register_buffer("passing", krt.ones(1), persistent=False)
     assert "passing" not in module.state_dict()
     assert "passing" in dict(module.named_buffers())
