@@ -198,7 +198,8 @@ def read_after(
     """
     if len(closed) < 2 or tiles.get(closed[-2], ONE).factor > 1:
         return ()
-    most = _places(info, values, opened, tiles) * extent(closed[-1]) // _WORTH_A_LINE
+    vectors = -(-extent(closed[-1]) // tiles.get(closed[-1], ONE).lanes)
+    most = _places(info, values, opened, tiles) * vectors // _WORTH_A_LINE
     found: list[UOp] = []
     for x in dict.fromkeys(x for value in values for x in _direct(info, value)):
         if _is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:
