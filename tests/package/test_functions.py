@@ -55,6 +55,17 @@ def test_arrays_and_numbers_may_stand_first() -> None:
         krt.exp()
 
 
+def test_what_torch_takes_before_the_tensor_comes_first() -> None:
+    x = krt.tensor([0.5, 2.0])
+    expected = x.polygamma(1).tolist()
+    for call in (lambda: krt.polygamma(1, x), lambda: krt.polygamma(1, input=x),
+                 lambda: krt.polygamma(n=1, input=x), lambda: krt.polygamma(1, [0.5, 2.0])):  # fmt: skip
+        assert call().tolist() == expected
+    table, index = krt.tensor(X), krt.tensor([1, 0])
+    assert krt.embedding(table, index).tolist() == F.embedding(index, table).tolist()
+    assert list(inspect.signature(krt.polygamma).parameters) == ["n", "input"]
+
+
 def test_they_are_as_functions_are() -> None:
     assert krt.exp is krt.exp
     assert pickle.loads(pickle.dumps(krt.exp)) is krt.exp  # noqa: S301 - our own bytes
