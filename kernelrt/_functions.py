@@ -65,6 +65,11 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     before = module == "kernelrt" and name in _SECOND  # nn.functional has orders of its own
 
     def call(*args: Any, **options: Any) -> Any:
+        if "out" in options:
+            raise TypeError(
+                f"{name}() has no out=; write y = {name}(...), or out[...] = {name}(...) where a "
+                "tensor is to be changed"
+            )
         if before and len(args) > 1:
             args = (args[1], args[0], *args[2:])
         if args and not (before and "input" in options):
