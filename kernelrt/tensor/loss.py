@@ -386,17 +386,20 @@ class LossMethods(_Below):
         return x, y
 
     def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Squared differences; `target` has the shape of this tensor, see :meth:`expand_as`."""
+        """Squared differences; a `target` of another shape is refused, not broadcast."""
         x, y = self._pair(target, "mse_loss")
         return (x - y).square()._reduced(reduction)
 
     def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Absolute differences; `target` has the shape of this tensor, see :meth:`expand_as`."""
+        """Absolute differences; a `target` of another shape is refused, not broadcast."""
         x, y = self._pair(target, "l1_loss")
         return (x - y).abs()._reduced(reduction)
 
     def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
-        """Half squared differences, growing linearly beyond `delta`, which is above 0."""
+        """Half squared differences, growing linearly beyond `delta`, which is above 0.
+
+        A `target` of another shape is refused, not broadcast.
+        """
         if not delta > 0:
             raise ShapeError(f"delta: expected a number above 0, not {delta}")
         x, y = self._pair(target, "huber_loss")
