@@ -93,7 +93,7 @@ NEAR: Final = {
     ("torch", "Size"): "near: tuple, as shapes are; kernelrt.Size is a size that a run gives",
     ("torch", "cond"): "near: kernelrt.cond(pred, f, g, x, y), with operands one by one and not "
                        "in a tuple",
-    ("torch", "device"): "near: kernelrt.device('cpu'), which is called as PyTorch's but is no class",
+    ("torch", "device"): "near: kernelrt.device('cpu'), called as PyTorch's but no class",
     ("torch", "dtype"): "near: kernelrt.DType",
     ("torch", "while_loop"): "near: kernelrt.while_loop(cond, body, carry), whose functions take "
                              "the carry as one nest and give it so, not a tuple of arguments",
