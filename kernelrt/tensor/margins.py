@@ -39,7 +39,7 @@ class MarginMethods(_Below):
     def _together(self, target: Operand, name: str) -> tuple[Self, Self]:
         """This tensor and a target that broadcasts with it, of one type."""
         self._floats(name)
-        a, b = self._unify(("target", target))
+        a, b = self._unify((f"{name}: target", target))
         return self._of(a), self._of(b)
 
     def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
