@@ -36,6 +36,8 @@ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ 
 log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_
 sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
+#: What PyTorch's functions of these names take before the tensor.
+_SECOND: Final = {"embedding": "weight", "polygamma": "n"}
 
 
 @functools.cache
@@ -60,12 +62,20 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     """
     method = getattr(kind, name)
     plain = inspect.unwrap(method)
+    before = module == "kernelrt" and name in _SECOND  # nn.functional has orders of its own
 
     def call(*args: Any, **options: Any) -> Any:
-        if args:
+        if "out" in options:
+            raise TypeError(
+                f"{name}() has no out=; write y = {name}(...), or out[...] = {name}(...) where a "
+                "tensor is to be changed"
+            )
+        if before and len(args) > 1:
+            args = (args[1], args[0], *args[2:])
+        if args and not (before and "input" in options):
             first, *rest = args
         elif "input" in options:
-            first, rest = options.pop("input"), []
+            first, rest = options.pop("input"), list(args)
         else:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
         if not isinstance(first, kind) and name.endswith("_"):
@@ -79,16 +89,19 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     # What was called is told by the code: in profiles, as the grad_fn of a result.
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
-    call.__signature__ = _signature(plain)  # type: ignore[attr-defined]
+    call.__signature__ = signature(plain, before=before)  # type: ignore[attr-defined]
     return call
 
 
-def _signature(method: Callable[..., Any]) -> inspect.Signature:
+def signature(method: Callable[..., Any], *, before: bool) -> inspect.Signature:
+    """That of a method as a function; `before` says that an argument precedes the tensor."""
     known = inspect.signature(method)
     _, *rest = known.parameters.values()
     # A name before it would be no name of an argument.
     first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return known.replace(parameters=[first, *(p for p in rest if p.name != "input")])
+    others = [p for p in rest if p.name != "input"]
+    others.insert(1 if before else 0, first)
+    return known.replace(parameters=others)
 
 
 def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:

@@ -7,15 +7,16 @@ that objects lack are descriptors of their classes, modules ask when a name was 
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kernelrt._late import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 __all__ = ["INIT", "MODULE", "NN", "OPTIM", "OPTIMIZER", "OTHERS", "TENSOR", "TOP", "Lacking",
-           "install", "of_module"]  # fmt: skip
+           "install", "near", "of_module"]  # fmt: skip
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -141,8 +142,7 @@ def _text(kind: type, owner: str, name: str, instead: str) -> str:
         return text + _advice(instead)
     there = [n for base in kind.__mro__ for n, value in vars(base).items()
              if not n.startswith("_") and not isinstance(value, Lacking)]  # fmt: skip
-    near = _near(name, there)
-    return f"{text}; near it are {', '.join(near)}" if near else text
+    return text + _named(near(name, there))
 
 
 class Lacking:
@@ -156,7 +156,8 @@ class Lacking:
         self._instead = instead
 
     def __get__(self, instance: object, kind: type) -> NoReturn:
-        raise AttributeError(_text(kind, self._owner, self._name, self._instead))
+        text = _text(kind, self._owner, self._name, self._instead)
+        raise AttributeError(text, name=self._name)  # without `obj`: it names what is near itself
 
 
 class _Sealed(Lacking):
@@ -203,8 +204,8 @@ def of_module(
             if instead is None and methods is not None and _is_method(methods, name):
                 instead = f"x.{name}(...), a method of Tensor"
             if instead is None:
-                near = _near(name, known)
-                text += f"; near it are {', '.join(near)}" if near else ""
+                listed = vars(sys.modules[module]).get("__dir__", tuple)
+                text += _named(near(name, (*known, *listed())))
             else:
                 text += _advice(instead)
         raise AttributeError(text, name=name)
@@ -212,11 +213,19 @@ def of_module(
     return missing
 
 
-def _near(name: str, known: Sequence[str]) -> list[str]:
+def _named(found: list[str]) -> str:
+    return f"; near it are {', '.join(found)}" if found else ""
+
+
+def near(name: str, known: Iterable[str]) -> list[str]:
+    """Those of `known` that are spelled much like `name`, the nearest first, in any case."""
     load("difflib")
     import difflib
 
-    return difflib.get_close_matches(name, known, 3)
+    alike: dict[str, list[str]] = {}
+    for there in dict.fromkeys(known):
+        alike.setdefault(there.lower(), []).append(there)
+    return [n for found in difflib.get_close_matches(name.lower(), alike, 3) for n in alike[found]]
 
 
 def _is_method(kind: type, name: str) -> bool:

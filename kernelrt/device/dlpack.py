@@ -13,7 +13,7 @@ import numpy as np
 
 from kernelrt.errors import DeviceError, DTypeError, KernelrtError
 
-__all__ = ["REFUSALS", "export", "import_array", "kind_name"]
+__all__ = ["REFUSALS", "export", "import_array", "kind_name", "nothing"]
 
 REFUSALS = (BufferError, RuntimeError, TypeError, ValueError, OverflowError)
 """What objects of other libraries raise when they cannot be read."""
@@ -80,6 +80,11 @@ def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
             raise
         _set_code(capsule, _UINT)
         return np.from_dlpack(_Once(capsule)), True
+
+
+def nothing(value: object) -> str:
+    """What an error asks of None, which few write and many functions give."""
+    return "; did a function return nothing?" if value is None else ""
 
 
 def kind_name(value: object) -> str:

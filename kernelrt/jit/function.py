@@ -120,6 +120,18 @@ class JitFunction(Epochs[R]):
             "the plan could run; let no other thread change it meanwhile"
         )
 
+    if not TYPE_CHECKING:  # else any name would pass for one that is there
+
+        def __getattr__(self, name: str) -> Any:
+            fn = self.__dict__.get("_fn")
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(fn, name):
+                text += (
+                    f", but the {type(fn).__name__} that it calls has: ask that itself, and keep "
+                    "both, as in run = kernelrt.jit(model)"
+                )
+            raise AttributeError(text, name=name, obj=self)
+
     # ---- what was traced
 
     @property

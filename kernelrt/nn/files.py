@@ -212,6 +212,8 @@ def _read_archive(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
 
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
+        if any(entry.filename.endswith("/data.pkl") for entry in entries):
+            _broken("PyTorch's torch.save wrote it: give load_state_dict(torch.load(path))")
         if sum(entry.compress_size for entry in entries) > size:
             _broken("its parts overlap")
         seen: set[str] = set()

@@ -150,37 +150,43 @@ class _LazyInstanceNorm(_Lazy):
         return 0 if x.ndim == alone else 1
 
 
-class LazyConv1d(_Lazy, Conv1d):
+class _LazyConvolution(_Lazy):
+    def _axis_of(self, x: Tensor) -> int:
+        found: int = cast("Any", self._becomes)._axis_of(self, x)  # noqa: SLF001 - see above
+        return found
+
+
+class LazyConv1d(_LazyConvolution, Conv1d):
     """:class:`Conv1d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = Conv1d
 
 
-class LazyConv2d(_Lazy, Conv2d):
+class LazyConv2d(_LazyConvolution, Conv2d):
     """:class:`Conv2d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = Conv2d
 
 
-class LazyConv3d(_Lazy, Conv3d):
+class LazyConv3d(_LazyConvolution, Conv3d):
     """:class:`Conv3d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = Conv3d
 
 
-class LazyConvTranspose1d(_Lazy, ConvTranspose1d):
+class LazyConvTranspose1d(_LazyConvolution, ConvTranspose1d):
     """:class:`ConvTranspose1d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = ConvTranspose1d
 
 
-class LazyConvTranspose2d(_Lazy, ConvTranspose2d):
+class LazyConvTranspose2d(_LazyConvolution, ConvTranspose2d):
     """:class:`ConvTranspose2d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = ConvTranspose2d
 
 
-class LazyConvTranspose3d(_Lazy, ConvTranspose3d):
+class LazyConvTranspose3d(_LazyConvolution, ConvTranspose3d):
     """:class:`ConvTranspose3d` without `in_channels`; see :class:`LazyLinear`."""
 
     _becomes = ConvTranspose3d

@@ -133,12 +133,17 @@ class _Convolution(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def _check_input(self, x: Tensor) -> None:
-        if x.ndim != self._axes + 2 or not same(x.dims[1], self.in_channels):
+        axis = self._axis_of(x)
+        if axis not in (0, 1) or not same(x.dims[axis], self.in_channels):
+            shape = f"{self.in_channels}, {self._names}"
             raise ShapeError(
                 f"{type(self).__name__}({self.in_channels}, {self.out_channels}, ...): expected an "
-                f"input of shape (batch, {self.in_channels}, {self._names}), "
-                f"not {format_shape(x.dims)}"
+                f"input of shape (batch, {shape}) or ({shape}), not {format_shape(x.dims)}"
             )
+
+    def _axis_of(self, x: Tensor) -> int:
+        """The axis of channels, before those that the filters go along."""
+        return x.ndim - self._axes - 1
 
     def _padded(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | str]:
         """The checked input, with what is no zeros around it, and the zeros that are to be."""
@@ -170,6 +175,8 @@ class _Convolution(Module):
 
 class Conv2d(_Convolution):
     """Two-dimensional cross-correlation over (batch, channels, rows, columns).
+
+    The batch may be missing.
 
     Parameters
     ----------
@@ -267,6 +274,8 @@ class _TransposedConvolution(_Convolution):
 
 class ConvTranspose2d(_TransposedConvolution):
     """Two-dimensional convolution transposed, over (batch, channels, rows, columns).
+
+    The batch may be missing.
 
     Parameters
     ----------

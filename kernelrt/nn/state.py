@@ -92,9 +92,22 @@ def load_state_dict(
     if faults:
         raise StateError(
             f"state_dict does not fit {type(root).__name__}:\n  " + "\n  ".join(faults)
+            + _prefixed(targets, list(values))
         )
     overwrite(staged)
     return IncompatibleKeys(missing, unexpected)
+
+
+def _prefixed(targets: Mapping[str, Tensor], names: list[str]) -> str:
+    """A word on names that would fit without what all begin with, as of a wrapped module."""
+    first, wanted = names[0] if names else "", next(iter(targets), "")
+    prefix = first.removesuffix(wanted)
+    if not prefix or prefix == first or not all(n.startswith(prefix) for n in names):
+        return ""
+    return (
+        f"\nAll names begin with {prefix!r}: give {{name.removeprefix({prefix!r}): value for name, "
+        "value in state_dict.items()}"
+    )
 
 
 def _describe(name: str, tensor: Tensor) -> str:

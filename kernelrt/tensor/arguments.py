@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._modes import placed, several_of
-from kernelrt.device.dlpack import kind_name
+from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.device.registry import check_device, is_device
 from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.tensor import Tensor
 
-__all__ = ["PerAxis", "axes_of", "axis_of", "check_floats", "check_sizes", "flag", "integer",
-           "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized", "sized_after",
-           "tensor_of", "type_of_to", "whole"]  # fmt: skip
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
+           "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized",
+           "sized_after", "tensor_of", "type_of_to", "whole"]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
@@ -62,7 +62,7 @@ def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
     from kernelrt.tensor.tensor import Tensor
 
     if not isinstance(value, Tensor):
-        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}")
+        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
     if floats:
         check_floats(value.dtype, name)
     return value
@@ -84,6 +84,12 @@ def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
             dtype = arg
     check_device(device)
     return dtype
+
+
+def check_bools(dtype: DType, name: str) -> None:
+    """Raise DTypeError where what says yes or no is not of bools."""
+    if not dtype.is_bool:
+        raise DTypeError(f"{name}: expected bools, not {dtype.name}; compare, as in x != 0")
 
 
 def check_floats(dtype: DType, name: str) -> None:

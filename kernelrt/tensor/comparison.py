@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._modes import MISSING
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import real
+from kernelrt.tensor.arguments import check_bools, real
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.operation import operation, operations
 from kernelrt.tensor.promotion import as_scalar, check_size, element
@@ -239,27 +241,45 @@ class ComparisonMethods(_Below):
         else:
             check_size(value, self.dtype, "value")
             value = self._lift(value, "value").cast(self.dtype)
-        return self._select(mask, value, self)
+        chosen = self._lift(mask, "masked_fill: mask")
+        check_bools(chosen.dtype, "masked_fill: mask")
+        return self._select(chosen, value, self)
 
     @operation
     def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
         mask = self._lift(condition, "condition")
-        if not mask.dtype.is_bool:
-            raise DTypeError(
-                f"condition: expected bools, not {mask.dtype.name}; compare, as in x != 0"
-            )
+        check_bools(mask.dtype, "condition")
         a, b = self._promote(("input", yes), ("other", no), exact=True)
         return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
 
 
-def where(condition: object, input: Operand, other: Operand) -> Tensor:  # noqa: A002 - torch's name
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: object, input: Operand, other: Operand) -> Tensor: ...
+def where(
+    condition: object, input: Operand | Any = MISSING, other: Operand | Any = MISSING  # noqa: A002 - torch's name
+) -> Tensor | tuple[Tensor, ...]:
     """`input` where `condition` holds, else `other`, broadcast and promoted.
+
+    With one argument, the positions where it is not zero: ``condition.nonzero(as_tuple=True)``.
 
     Raises
     ------
     DTypeError
         `condition` is not of type bool.
     """
+    if (input is MISSING) != (other is MISSING):
+        absent = "input" if input is MISSING else "other"
+        raise TypeError(
+            f"where() missing 1 required positional argument: {absent!r}; give input and other, "
+            "or the condition alone for the positions where it holds"
+        )
+    if input is MISSING:
+        if not isinstance(condition, ComparisonMethods):
+            raise DTypeError(f"where: condition: expected a Tensor, not {kind_name(condition)}")
+        alone = cast("Tensor", condition)
+        return cast("tuple[Tensor, ...]", alone.nonzero(as_tuple=True))
     for value in (condition, input, other):
         if isinstance(value, ComparisonMethods):
             return cast("Tensor", value._select(condition, input, other))

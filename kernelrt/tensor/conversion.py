@@ -218,7 +218,10 @@ class ConversionMethods(_Below):
         return builtins.int(self._python("index(), which range() and lists ask,"))
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.ndim == 0 else repr(self)
+        if not spec or self.ndim:
+            return repr(self)
+        forbid("format()")
+        return format(self.item(), spec)
 
     def __repr__(self) -> str:
         head = f"shape={format_shape(self.dims)}, dtype={self.dtype.name}"

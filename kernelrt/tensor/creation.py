@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.dlpack import REFUSALS, import_array, kind_name
+from kernelrt.device.dlpack import REFUSALS, import_array, kind_name, nothing
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
@@ -129,7 +129,7 @@ def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, 
     ):
         raise DTypeError(
             f"{name}: expected numbers, nested lists of numbers, a NumPy array or an object with "
-            f"the buffer protocol, not {kind_name(data)}"
+            f"the buffer protocol, not {kind_name(data)}{nothing(data)}"
         )
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):

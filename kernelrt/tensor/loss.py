@@ -153,7 +153,10 @@ class LossMethods(_Below):
             axes = (0, *range(2, self.ndim))
             out, mean, variance = self._normalized(axes, eps)
             if dim_max(count := build.volume(self.dims, axes)) == 1:
-                raise ShapeError("batch_norm: training needs more than one value per channel")
+                raise ShapeError(
+                    "batch_norm: training needs more than one value per channel, not shape "
+                    f"{format_shape(self.dims)}; give a larger batch, or call eval() of the module"
+                )
             if dim_max(count) > 0:  # else nothing was seen, and the statistics stay
                 rest = out._of(build.scalar(build.difference(count, 1), variance.dtype))
                 unbiased = variance * out._of(build.scalar(count, variance.dtype)) / rest
@@ -235,7 +238,7 @@ class LossMethods(_Below):
         x = x.cast(x.dtype.accumulator)
         if not 0 <= label_smoothing <= 1:
             raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
-        given = self._lift(target, "target")
+        given = self._lift(target, "cross_entropy: target")
         if given.dtype.is_float and build.same_shape(given.dims, self.dims):
             return self._probability_loss(given, weight, reduction, label_smoothing, axis)
         smooth = label_smoothing
@@ -264,7 +267,7 @@ class LossMethods(_Below):
         """The negative of the log-probability of each sample's class; see cross_entropy."""
         x, axis = self._scores("nll_loss")
         x = x.cast(x.dtype.accumulator)
-        given = self._lift(target, "target")
+        given = self._lift(target, "nll_loss: target")
         chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "nll_loss")
         factors = None
         if weight is not None:
@@ -368,28 +371,35 @@ class LossMethods(_Below):
         return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
-        """This tensor and a target of the same shape."""
+        """This tensor and a target of the same shape.
+
+        PyTorch broadcasts some with a warning; (n, 1) beside (n,) is n * n differences then.
+        """
         x = self._of(self._floats(name))
-        y = self._lift(target, "target", like=True)
+        y = self._lift(target, f"{name}: target", like=True)
         if not build.same_shape(x.dims, y.dims):
             raise ShapeError(
-                f"target: expected the shape {format_shape(x.dims)} of the input, not "
-                f"{format_shape(y.dims)}"
+                f"{name}: target: expected the shape {format_shape(x.dims)} of the input, not "
+                f"{format_shape(y.dims)}; where it is to be broadcast, give "
+                "target.expand_as(input)"
             )
         return x, y
 
     def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Squared differences."""
+        """Squared differences; a `target` of another shape is refused, not broadcast."""
         x, y = self._pair(target, "mse_loss")
         return (x - y).square()._reduced(reduction)
 
     def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Absolute differences."""
+        """Absolute differences; a `target` of another shape is refused, not broadcast."""
         x, y = self._pair(target, "l1_loss")
         return (x - y).abs()._reduced(reduction)
 
     def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
-        """Half squared differences, growing linearly beyond `delta`, which is above 0."""
+        """Half squared differences, growing linearly beyond `delta`, which is above 0.
+
+        A `target` of another shape is refused, not broadcast.
+        """
         if not delta > 0:
             raise ShapeError(f"delta: expected a number above 0, not {delta}")
         x, y = self._pair(target, "huber_loss")

@@ -39,7 +39,7 @@ class MarginMethods(_Below):
     def _together(self, target: Operand, name: str) -> tuple[Self, Self]:
         """This tensor and a target that broadcasts with it, of one type."""
         self._floats(name)
-        a, b = self._unify(("target", target))
+        a, b = self._unify((f"{name}: target", target))
         return self._of(a), self._of(b)
 
     def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
@@ -54,7 +54,7 @@ class MarginMethods(_Below):
         self, target: Operand, margin: float = 1.0, reduction: str = "mean"
     ) -> Self:
         """Distances where `target` is 1, what they lack of `margin` where it is -1."""
-        y = self._lift(target, "target", like=True)
+        y = self._lift(target, "hinge_embedding_loss: target", like=True)
         self._floats("hinge_embedding_loss")
         x = self.uop
         lacks = self._of(build.sub(x, real(margin, "margin")))._lack()
@@ -79,7 +79,7 @@ class MarginMethods(_Below):
         Where `target` is -1 it should be as much below. All three broadcast.
         """
         other = self._lift(input2, "input2", like=True)
-        y = self._lift(target, "target", like=True)
+        y = self._lift(target, "margin_ranking_loss: target", like=True)
         if not self.ndim == other.ndim == y.ndim:
             raise ShapeError(
                 "margin_ranking_loss: expected as many axes, not shapes "
@@ -105,7 +105,7 @@ class MarginMethods(_Below):
             What becomes of the losses.
         """
         other = self._lift(input2, "input2")
-        y = self._lift(target, "target")
+        y = self._lift(target, "cosine_embedding_loss: target")
         if y.ndim > 1 or other.ndim != y.ndim + 1 or self.ndim != y.ndim + 1:
             raise ShapeError(
                 "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
@@ -207,7 +207,7 @@ class MarginMethods(_Below):
             raise ShapeError(f"multi_margin_loss: expected 1 or 2 axes, not {self.ndim}")
         x, axis = self._scores("multi_margin_loss")
         x = x.cast(x.dtype.accumulator)
-        given = self._lift(target, "target")
+        given = self._lift(target, "multi_margin_loss: target")
         own, labels, _ = self._chosen(x, given, axis, None, "multi_margin_loss")
         place = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
         other = build.iota_along(x.shape, axis).ne(build.expand(place, x.shape))
@@ -238,7 +238,7 @@ class MarginMethods(_Below):
         IndexBoundsError
             At run time, where a class that counts lies outside [0, C).
         """
-        given = self._lift(target, "target")
+        given = self._lift(target, "multilabel_margin_loss: target")
         if self.ndim not in (1, 2) or not build.same_shape(given.dims, self.dims):
             raise ShapeError(
                 "multilabel_margin_loss: expected scores and classes of one shape, (N, C) or (C,), "

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
-from kernelrt.device.dlpack import kind_name
+from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
 from kernelrt.ir.shape import dim_span, format_size
@@ -82,8 +82,8 @@ def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
         node = tensor._lift(value, name).uop
         return _Argument(node) if is_number(node) else node
     raise DTypeError(
-        f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}; make "
-        "a tensor of it with kernelrt.tensor"
+        f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}"
+        + (nothing(value) or "; make a tensor of it with kernelrt.tensor")
     )
 
 

@@ -10,7 +10,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import format_shape, prod, same
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, flag, integer, own_axis
+from kernelrt.tensor.arguments import axis_of, check_bools, flag, integer, own_axis
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import checked, spelled_out
 from kernelrt.tensor.promotion import as_scalar, element
@@ -369,8 +369,7 @@ class ScatteringMethods(_Below):
             At run time, where `source` has too few elements.
         """
         where = self._lift(mask, "mask")
-        if not where.dtype.is_bool:
-            raise DTypeError(f"mask: expected bools, not {where.dtype.name}; compare, as in x != 0")
+        check_bools(where.dtype, "mask")
         values = self._of_own_type(self._lift(source, "source"), "source")
         base, chosen = build.align(self.uop, where.uop)
         if build.has_zero(base.shape):

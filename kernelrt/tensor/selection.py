@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import axis_of, check_floats, flag, integer, real
+from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import picked, sorted_places
@@ -148,8 +148,7 @@ class SelectionMethods(_Below):
             What stands for elements that are missing.
         """
         where = self._lift(mask, "mask")
-        if not where.dtype.is_bool:
-            raise DTypeError(f"mask: expected bools, not {where.dtype.name}; compare, as in x != 0")
+        check_bools(where.dtype, "mask")
         x, chosen = build.align(self.uop, where.uop)
         flat = build.reshape(x, (prod(x.shape),))
         flags = self._of(build.reshape(chosen, (prod(x.shape),)))

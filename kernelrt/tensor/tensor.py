@@ -376,10 +376,13 @@ class Tensor(
         return Tensor, (bits, self.dtype, None, self._is_parameter)
 
     def __dir__(self) -> list[str]:
+        """Public names: Python suggests what may be meant only where there are at most 750."""
         kind = type(self)
-        return [name for name in super().__dir__() if not isinstance(
-            getattr_static(kind, name, None), Lacking
-        )]  # fmt: skip
+        return [
+            name for name in super().__dir__()
+            if (name[0] != "_" or name.startswith("__"))
+            and not isinstance(getattr_static(kind, name, None), Lacking)
+        ]  # fmt: skip
 
     def __copy__(self) -> Self:
         return self.clone()

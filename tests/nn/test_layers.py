@@ -101,6 +101,23 @@ def test_names_shapes_and_text_are_those_of_torch(name: str) -> None:
     assert repr(ours).startswith(type(theirs).__name__ + "(")
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Conv", "ConvTranspose", "LazyConv", "reflect"])
+def test_convolutions_take_inputs_without_a_batch(axes: int, name: str) -> None:
+    options = {"padding": 1, "padding_mode": name} if name == "reflect" else {}
+    kind = ("Conv" if name == "reflect" else name) + f"{axes}d"
+    channels = (4, 3) if name.startswith("Lazy") else (2, 4, 3)
+    layer = getattr(nn, kind)(*channels, **options)
+    x = krt.randn(2, *(5,) * axes)
+    y = layer(x)
+    np.testing.assert_array_equal(y.detach().numpy(), layer(x.unsqueeze(0))[0].detach().numpy())
+    with pytest.raises(krt.ShapeError, match=r"shape \(batch, 2, .*\) or \(2, "):
+        layer(krt.randn(3, *(5,) * axes))
+    for wrong in (x[0], x.unsqueeze(0).unsqueeze(0)):
+        with pytest.raises(krt.ShapeError, match="expected an input of shape"):
+            layer(wrong)
+
+
 def test_embedding() -> None:
     ours, theirs = pair(lambda n: n.Embedding(10, 4))
     index = np.array([[1, 9, 0], [1, 1, 5]])

@@ -165,7 +165,7 @@ def test_bad_arguments_are_named() -> None:
         (lambda: nn.GELU("exact"), "approximate"),
         (lambda: nn.LayerNorm(()), "normalized_shape"),
         (lambda: nn.Linear(3, 4)(krt.ones(2, 4)), r"Linear\(3, 4\)"),
-        (lambda: nn.Conv2d(3, 4, 3)(krt.ones(3, 8, 8)), r"Conv2d\(3, 4"),
+        (lambda: nn.Conv2d(3, 4, 3)(krt.ones(2, 8, 8)), r"Conv2d\(3, 4"),
     ):
         with pytest.raises(krt.ShapeError, match=match):
             make()

@@ -55,6 +55,23 @@ def test_arrays_and_numbers_may_stand_first() -> None:
         krt.exp()
 
 
+def test_what_torch_takes_before_the_tensor_comes_first() -> None:
+    x = krt.tensor([0.5, 2.0])
+    expected = x.polygamma(1).tolist()
+    for given in (krt.polygamma(1, x), krt.polygamma(1, input=x), krt.polygamma(n=1, input=x),
+                  krt.polygamma(1, [0.5, 2.0])):  # fmt: skip
+        assert given.tolist() == expected
+    table, index = krt.tensor(X), krt.tensor([1, 0])
+    assert krt.embedding(table, index).tolist() == F.embedding(index, table).tolist()
+    assert list(inspect.signature(krt.polygamma).parameters) == ["n", "input"]
+
+
+def test_out_is_answered_with_what_to_write() -> None:
+    x = krt.tensor(X)
+    with pytest.raises(TypeError, match=r"^add\(\) has no out=; write y = add\(\.\.\.\), or out\["):
+        krt.add(x, 1, out=x)
+
+
 def test_they_are_as_functions_are() -> None:
     assert krt.exp is krt.exp
     assert pickle.loads(pickle.dumps(krt.exp)) is krt.exp  # noqa: S301 - our own bytes

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -29,6 +31,10 @@ X = krt.ones(3)
     (lambda: nn.SyncBatchNorm(3), r"'SyncBatchNorm'; .* near it is nn\.BatchNorm2d"),
     (lambda: nn.softmax(X), r"'softmax'; use x\.softmax"),
     (lambda: nn.Linaer, "near it are Linear"),
+    (lambda: nn.Relu, "near it are ReLU"),
+    (lambda: krt.optim.adamw, "near it are AdamW"),
+    (lambda: krt.sofmax, "near it are softmax"),
+    (lambda: nn.functional.crossentropy, "near it are cross_entropy"),
     (lambda: nn.optim.SGD([krt.ones(1, requires_grad=True)]).register_step_post_hook(print),
      "an Optimizer of kernelrt has no 'register_step_post_hook', .*; use plain Python"),
     (lambda: krt.pca_lowrank(X), r"'pca_lowrank'; .* near it is kernelrt\.linalg\.svd"),
@@ -63,6 +69,16 @@ def test_a_device_of_torch_is_taken():
     assert layer.to(torch.device("cpu")) is layer
     with pytest.raises(krt.DeviceError, match="'cuda' is unknown"):
         layer.to(torch.device("cuda"))
+
+
+def test_python_suggests_names_of_tensors():
+    """It does so for objects of at most 750 names."""
+    program = "import kernelrt as krt; krt.ones(3).squeezee"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "Did you mean: 'squeeze'?" in done.stderr
+    assert len(dir(X)) <= 750
 
 
 def test_names_that_are_lacking_are_not_there():

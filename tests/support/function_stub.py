@@ -15,7 +15,7 @@ from typing import Any
 
 import kernelrt
 from kernelrt import Tensor
-from kernelrt._functions import names
+from kernelrt._functions import _SECOND, names, signature
 
 STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
@@ -68,11 +68,12 @@ def written() -> str:
     for name in public:
         method = inspect.unwrap(getattr(Tensor, name))
         known = imports_of(sys.modules[method.__globals__["__name__"]])
-        signature = inspect.signature(method)
-        text = ["input: Operand"]
+        taken = signature(method, before=name in _SECOND)
+        text: list[str] = []
         seen_star = False
-        for parameter in list(signature.parameters.values())[1:]:
+        for parameter in taken.parameters.values():
             if parameter.name == "input":
+                text.append("input: Operand")
                 continue
             if parameter.kind is parameter.KEYWORD_ONLY and not seen_star:
                 text.append("*")
@@ -83,7 +84,7 @@ def written() -> str:
             seen_star |= parameter.kind is parameter.VAR_POSITIONAL
             default = "" if parameter.default is parameter.empty else " = ..."
             text.append(f"{star}{parameter.name}: {_plain(parameter.annotation)}{default}")
-        result = _plain(signature.return_annotation)
+        result = _plain(taken.return_annotation)
         joined = f"def {name}({', '.join(text)}) -> {result}: ..."
         body.append(joined)
         for word in re.findall(r"[A-Za-z_]\w*", " ".join([*text, result])):

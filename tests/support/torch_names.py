@@ -88,6 +88,18 @@ MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "li
            "utils"}  # fmt: skip
 
 
+#: Names that are here and mean something near to PyTorch's, or are of another kind.
+NEAR: Final = {
+    ("torch", "Size"): "near: tuple, as shapes are; kernelrt.Size is a size that a run gives",
+    ("torch", "cond"): "near: kernelrt.cond(pred, f, g, x, y), with operands one by one and not "
+                       "in a tuple",
+    ("torch", "device"): "near: kernelrt.device('cpu'), called as PyTorch's but no class",
+    ("torch", "dtype"): "near: kernelrt.DType",
+    ("torch", "while_loop"): "near: kernelrt.while_loop(cond, body, carry), whose functions take "
+                             "the carry as one nest and give it so, not a tuple of arguments",
+}  # fmt: skip
+
+
 def _at(path: str) -> Any:
     """The object of a dotted path; None where there is none."""
     try:
@@ -122,6 +134,8 @@ def standing(place: str, name: str) -> tuple[str, str]:
     """Whether a name of PyTorch's is here: "same", "near" with what to write, or "no"."""
     ours, advice = PLACES[place]
     owner = _at(ours)
+    if (place, name) in NEAR:
+        return "near", NEAR[place, name]
     if owner is not None:
         if inspect.isclass(owner) and isinstance(
             inspect.getattr_static(owner, name, None), _lacking.Lacking

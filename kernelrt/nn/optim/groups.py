@@ -399,6 +399,9 @@ def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
 
 def check_mapping(value: object, name: str) -> Mapping[str, Any]:
     """A group as it was given."""
-    if not isinstance(value, Mapping) or "params" not in value:
+    if not isinstance(value, Mapping):
         raise DTypeError(f"{name}: expected a dict with 'params', not {type(value).__name__}")
+    if "params" not in value:
+        given = ", ".join(map(repr, value)) or "nothing"
+        raise DTypeError(f"{name}: expected a dict with 'params', not with {given}")
     return value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 
-from kernelrt._lacking import OPTIMIZER, install
+from kernelrt._lacking import OPTIMIZER, install, near
+from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state
 from kernelrt.nn.optim import foreign, members
@@ -95,7 +96,7 @@ class Optimizer(Hyper):
         self, params: Params, lr: float | Tensor | Mapping[str, Any],
         options: Mapping[str, object] | None = None, **ways: object,
     ) -> None:  # fmt: skip
-        _check_ways(type(self).__name__, ways)
+        _check_ways(type(self), ways)
         named = lr if isinstance(lr, Mapping) else {"lr": lr}
         self.defaults: dict[str, Any] = {"lr": 0.0, **named, **(options or {})}
         self._state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
@@ -140,6 +141,11 @@ class Optimizer(Hyper):
         found = given.pop("params")
         params = _check_params([found] if isinstance(found, Tensor) and name != "params" else found,
                                name, self.params)  # fmt: skip
+        if is_tracing():
+            raise JitError(
+                f"{type(self).__name__}: an optimizer is made while a function is traced, which "
+                "replays cannot repeat; make it outside of the function, which may use it"
+            )
         realize(*params)
         lr = given.pop("lr")
         own = [n for n in self.defaults if n != "lr"]
@@ -334,10 +340,21 @@ class Optimizer(Hyper):
 install(Optimizer, "an Optimizer of kernelrt", OPTIMIZER)
 
 
-def _check_ways(name: str, ways: Mapping[str, object]) -> None:
+#: What options are called elsewhere.
+_ELSEWHERE: Final = {"learning_rate": "lr", "beta1": "betas", "beta2": "betas", "epsilon": "eps"}
+
+
+def _unknown(kind: type, key: str) -> str:
+    known = ["lr", *rules_of(kind)]
+    meant = [n for n in (_ELSEWHERE.get(key), *near(key, known)) if n in known]
+    word = f"; is {meant[0]} meant?" if meant else ""
+    return f"{kind.__name__}: there is no option {key!r}, but {', '.join(known)}{word}"
+
+
+def _check_ways(kind: type, ways: Mapping[str, object]) -> None:
     for key, value in ways.items():
         if key != "differentiable" and key not in IGNORED:
-            raise UnknownNameError(f"{name}: there is no option {key!r}")
+            raise UnknownNameError(_unknown(kind, key))
         if value is not None:
             flag(value, key)
     if ways.get("differentiable"):
@@ -362,6 +379,13 @@ def _check_groups(params: Params) -> list[Mapping[str, Any]]:
     return [{**check_mapping(g, f"params[{i}]"), "grouped": True} for i, g in enumerate(items)]
 
 
+def _of_torch(value: object) -> str:
+    """A word on what is PyTorch's."""
+    if not kind_name(value).startswith("torch."):
+        return ""
+    return " of a model of kernelrt.nn, which load_state_dict gives the weights of PyTorch's"
+
+
 def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[Tensor]:
     if isinstance(params, Tensor) or not isinstance(params, Iterable):
         raise DTypeError(
@@ -375,8 +399,8 @@ def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[T
         param = given[1] if named else given
         if not isinstance(param, Tensor):
             raise DTypeError(
-                f"{name}[{i}]: expected a Tensor, not {type(param).__name__}; pass "
-                "kernelrt.nn.parameters(model)"
+                f"{name}[{i}]: expected a Tensor, not {kind_name(param)}; pass "
+                f"kernelrt.nn.parameters(model){_of_torch(param)}"
             )
         if not is_parameter(param):
             if param.requires_grad:

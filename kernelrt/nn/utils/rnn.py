@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.recurrent import PackedSequence
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.creation import arange, tensor
 from kernelrt.tensor.joining import stack
@@ -86,8 +86,9 @@ def pack_padded_sequence(
     batch_first : bool
         Whether the batch is the first axis.
     enforce_sorted : bool
-        Whether lengths that are given as numbers have to descend, as in PyTorch; the order is kept
-        either way.
+        Whether lengths have to descend, as in PyTorch; the order is kept either way. Where a
+        function is traced, lengths that are its data are checked when they are used, to lie within
+        the input.
     """
     x = input.transpose(0, 1) if batch_first else input
     if x.ndim < 2:
@@ -100,19 +101,21 @@ def pack_padded_sequence(
             raise DTypeError(f"lengths: expected integers, not {lengths.dtype.name}")
         found = lengths
     else:
-        numbers = _known(lengths)
-        if enforce_sorted and numbers != sorted(numbers, reverse=True):
-            raise ShapeError(
-                "lengths: expected them to descend; give enforce_sorted=False, which costs nothing"
-            )
-        if numbers and (min(numbers) < 1 or (isinstance(steps, int) and max(numbers) > steps)):
-            raise ShapeError(f"lengths: expected numbers from 1 to {steps}, not {numbers}")
-        found = tensor(numbers, dtype=dt.int64)
+        found = tensor(_known(lengths), dtype=dt.int64)
     if found.ndim != 1 or found.dims[0] != batch:
         raise ShapeError(
             f"lengths: expected one for each of {batch} sequences, not shape "
             f"{format_shape(found.dims)}"
         )
+    if not (isinstance(lengths, Tensor) and is_tracing()):
+        numbers = _known(lengths)
+        if numbers and (min(numbers) < 1 or (isinstance(steps, int) and max(numbers) > steps)):
+            raise ShapeError(f"lengths: expected numbers from 1 to {steps}, not {numbers}")
+        if enforce_sorted and numbers != sorted(numbers, reverse=True):
+            raise ShapeError(
+                f"lengths: expected them to descend, not {numbers}; give enforce_sorted=False, "
+                "which costs nothing"
+            )
     return PackedSequence(x, found)
 
 
