@@ -45,7 +45,7 @@ NO_RACES = (
     # The C library frees the thread-local variables of a thread that has ended, under its own lock.
     "race:_dl_deallocate_tls",
     # LLVM makes what it counts with when two threads first compile, under its own lock.
-    "race:llvm::TrackingStatistic::RegisterStatistic",
+    "race:libllvmlite.so",
     # JAX compiles and runs in a pool of its own.
     "race:libjax_common.so",
 )
