@@ -24,22 +24,46 @@
 typedef struct claim {
     krt_task *task;
     uint32_t begin, end;
+    bool first, last; /* of those that are made of the task, in time */
 } claim;
 
-static bool claim_from(krt_task *task, claim *out)
+static uint64_t first_bits(uint32_t n)
 {
-    uint32_t begin = atomic_fetch_add_explicit(&task->next, task->grain, memory_order_relaxed);
-    if (begin >= task->chunks)
-        return false;
-    uint32_t rest = task->chunks - begin;
+    return n < MOST_CLAIMS ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
+}
+
+/* Which of some claims a thread makes. Each thread has a part of every op that is its own, always
+ * at the same place, so that what it wrote in one op it finds in its caches in the next; when that
+ * is done it helps others, from the end that they come to last. */
+static uint32_t pick(uint64_t open, uint32_t claims, uint32_t thread, uint32_t threads)
+{
+    uint32_t begin = claims * thread / threads, end = claims * (thread + 1) / threads;
+    uint64_t own = open & first_bits(end) & ~first_bits(begin);
+    return own ? (uint32_t)__builtin_ctzll(own) : 63u - (uint32_t)__builtin_clzll(open);
+}
+
+static bool claim_from(krt_task *task, int thread, int threads, claim *out)
+{
+    uint64_t open = atomic_load_explicit(&task->open, memory_order_relaxed), rest;
+    uint32_t i;
+    do {
+        if (!open)
+            return false;
+        i = pick(open, task->claims, (uint32_t)thread, (uint32_t)threads);
+        rest = open & ~(UINT64_C(1) << i);
+    } while (!atomic_compare_exchange_weak_explicit(&task->open, &open, rest, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    uint32_t begin = i * task->grain, n = task->chunks - begin;
     *out = (claim){.task = task,
                    .begin = begin,
-                   .end = begin + (rest < task->grain ? rest : task->grain)};
+                   .end = begin + (n < task->grain ? n : task->grain),
+                   .first = open == first_bits(task->claims),
+                   .last = !rest};
     return true;
 }
 
 /* The next chunks from the queue. False: nothing is ready. */
-static bool claim_next(krt_graph *graph, claim *out)
+static bool claim_next(krt_graph *graph, int thread, claim *out)
 {
     uint32_t size = graph->stage->end - graph->stage->begin;
     for (;;) {
@@ -51,8 +75,8 @@ static bool claim_next(krt_graph *graph, claim *out)
         if (!op)
             return false;
         krt_task *task = graph->tasks + (op - 1);
-        bool claimed = claim_from(task, out);
-        if (!claimed || out->end == task->chunks)
+        bool claimed = claim_from(task, thread, graph->stage->threads, out);
+        if (!claimed || out->last)
             atomic_compare_exchange_strong_explicit(&graph->head, &head, head + 1,
                                                     memory_order_relaxed, memory_order_relaxed);
         if (claimed)
@@ -65,8 +89,7 @@ static void push(krt_graph *graph, const krt_task *task)
     uint32_t slot = atomic_fetch_add_explicit(&graph->tail, 1, memory_order_relaxed);
     /* Sequentially consistent, hence also release: see krt_event. */
     atomic_store_explicit(&graph->ready[slot], task->op + 1, memory_order_seq_cst);
-    uint32_t claims = task->chunks / task->grain;
-    krt_workers_notify(claims > 1 ? (int)claims : 1);
+    krt_workers_notify((int)task->claims);
     krt_event_notify(&krt_caller_event);
 }
 
@@ -96,7 +119,7 @@ static krt_task *complete(krt_graph *graph, const krt_task *task)
         /* Release what this thread wrote, acquire what the other predecessors' threads did. */
         if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1)
             continue;
-        if (!own && successor->chunks <= successor->grain)
+        if (!own && successor->claims == 1)
             own = successor;
         else
             push(graph, successor);
@@ -127,11 +150,11 @@ static void run_steps(const claim *work)
         step->fn(step->bufs, step->vals);
 }
 
-/* run_steps with a clock. The start is that of the first chunk, the end that of whichever chunk
- * is finished last; both are ordered by task->left. */
+/* run_steps with a clock. The start is that of whichever chunk is claimed first, the end that of
+ * whichever is finished last; both are ordered by task->left. */
 static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
 {
-    if (work->begin == 0) {
+    if (work->first) {
         krt_sample *sample = graph->samples + work->task->op;
         sample->start_ns = krt_clock_ns() - graph->origin_ns;
         sample->worker = worker;
@@ -232,7 +255,8 @@ static bool share(void *context, int worker)
     bool helped = false;
     for (;;) {
         claim work;
-        if (own ? claim_from(own, &work) : claim_next(graph, &work)) {
+        if (own ? claim_from(own, worker, graph->stage->threads, &work)
+                : claim_next(graph, worker, &work)) {
             if (worker == 0)
                 graph->waited_ns += krt_spun_ns(&spin);
             else if (!helped)
@@ -269,7 +293,7 @@ static void rewind_stage(krt_graph *graph, const krt_stage *at)
     for (uint32_t op = at->begin; op < at->end; ++op) {
         krt_task *task = graph->tasks + op;
         atomic_store_explicit(&task->pending, task->n_pending, memory_order_relaxed);
-        atomic_store_explicit(&task->next, 0, memory_order_relaxed);
+        atomic_store_explicit(&task->open, first_bits(task->claims), memory_order_relaxed);
         atomic_store_explicit(&task->left, task->chunks, memory_order_relaxed);
         atomic_store_explicit(&graph->ready[op - at->begin], 0, memory_order_relaxed);
     }
@@ -368,8 +392,11 @@ void krt_graph_lay_out(krt_plan *plan)
         int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
         int64_t grain = chunk_cost >= claim_cost ? 1 : claim_cost / (chunk_cost + 1);
         task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
+        if (task->grain < (task->chunks - 1) / MOST_CLAIMS + 1)
+            task->grain = (task->chunks - 1) / MOST_CLAIMS + 1;
         if (task->grain > task->chunks)
             task->grain = task->chunks;
+        task->claims = (task->chunks - 1) / task->grain + 1;
         int64_t claim_us = chunk_cost / 1000 * task->grain + LEAST_CLAIM_US;
         task->claim_us = claim_us > UINT16_MAX ? UINT16_MAX : (uint16_t)claim_us;
     }

@@ -8,20 +8,24 @@
 /* A claim of chunks should take so long, to be worth its operations on a shared line. */
 int64_t krt_claim_cost_ns(void);
 
+/* Claims of an op that there may be: a bit for each. */
+#define MOST_CLAIMS 64
+
 /* The atomics of an op, and all that a thread needs to run it, in one cache line. */
 typedef struct krt_task {
-    KRT_ALIGNED _Atomic uint32_t pending; /* unfinished predecessors within the stage */
-    _Atomic uint32_t next;                /* the first chunk that nobody has claimed */
-    _Atomic uint32_t left;                /* chunks not yet finished */
-    uint32_t chunks;                      /* at least one: an op that does nothing finishes too */
-    uint32_t grain;                       /* chunks a claim */
+    KRT_ALIGNED _Atomic uint64_t open; /* the claims that nobody has made */
+    const krt_step *steps;             /* NULL: nothing to run */
+    const int64_t *status;             /* NULL: it cannot fail */
+    _Atomic uint32_t pending;          /* unfinished predecessors within the stage */
+    _Atomic uint32_t left;             /* chunks not yet finished */
+    uint32_t chunks;                   /* at least one: an op that does nothing finishes too */
+    uint32_t grain;                    /* chunks a claim */
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
-    const krt_step *steps;             /* NULL: nothing to run */
-    const int64_t *status; /* NULL: it cannot fail */
     uint32_t op;
     uint16_t flags;
     uint16_t claim_us; /* what a claim costs by estimate, rounded up */
+    uint32_t claims;
 } krt_task;
 _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 

@@ -31,7 +31,7 @@ __all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
 
 
 #: How many times as long as handing it over a chunk should take.
-_WORTH: Final = 16
+_WORTH: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
