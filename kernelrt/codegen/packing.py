@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
+from kernelrt.codegen.cycles import PAGE
 from kernelrt.codegen.streams import LINE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.device.costs import costs_of
@@ -45,6 +46,10 @@ VECTORS: Final = 4
 ROWS: Final = 32
 
 
+#: Rows from which on a copy serves so many that it costs less than walking lines of the second cache
+#: again, where rows are less than a page apart. For 32 rows of 256 x 256 to 512 x 512 a copy takes
+#: 15 to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5, `python -m bench.report products`).
+MANY_ROWS: Final = 512
 #: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
 #: takes longer than it spares. Measured with 32 to 4096 rows and 2 to 12 columns.
 TURNED: Final = 128
@@ -153,12 +158,19 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     if found.rows * _work(info, found, target) >= COPIED:
         return True
     itemsize = found.load.dtype.itemsize
+    near = abs(steps[-1]) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
+    if near and found.rows <= MANY_ROWS:
+        return False
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))
     lines = max(1, width * itemsize // LINE)
     walked = lines * most_elements(found.depth)
     # A place of a way holds as many lines as there are ways.
     held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
     return walked > 2 * held
+
+
+def _operand_bytes(found: Contraction) -> int:
+    return extent(found.columns) * most_elements(found.depth) * found.load.dtype.itemsize
 
 
 def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
