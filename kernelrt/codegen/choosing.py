@@ -477,22 +477,20 @@ class Chooser:
     # Cache ----------------------------------------------------------------------------------------
 
     def _outermost(self, along: UOp) -> None:
-        """Move the vector range outside where fewer bytes come from past the cache that way.
+        """Move a range outside where fewer bytes come from past the cache that way.
 
-        With rows outside, an operand that varies with `along` alone is read again for every tile
-        of rows; with `along` outside, what does not vary with it is, for every tile of columns.
+        With rows outside, an operand that varies with columns alone is read again for every tile
+        of rows; with columns outside, what does not vary with them is, for every tile of columns.
         """
-        if along not in self.order[1:]:
-            return
         for nest in self.nests:
             if along not in nest.deps or nest.deps != set(self.order):
                 return
         loads = [x for n in self.nests for x in n.loads if x.src[0].op is Op.PARAM]
         closed = [r for n in self.nests for r in n.closed]
-        moved = [along, *(r for r in self.order if r is not along)]
-        before, after = (
-            streamed(self.info, loads, closed, order, self.tiles, self.cache)
-            for order in (self.order, moved)
-        )
-        if after < before:
-            self.order = moved
+
+        def nbytes(order: list[UOp]) -> float:
+            return streamed(self.info, loads, closed, order, self.tiles, self.cache)
+
+        inner = sorted(self.order[1:], key=lambda r: r is not along)
+        moved = [[r, *(q for q in self.order if q is not r)] for r in inner]
+        self.order = min([self.order, *moved], key=nbytes)
