@@ -46,9 +46,9 @@ VECTORS: Final = 4
 ROWS: Final = 32
 
 
-#: Rows from which on a copy serves so many that it costs less than walking lines of the second cache
-#: again, where rows are less than a page apart. For 32 rows of 256 x 256 to 512 x 512 a copy takes
-#: 15 to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5, `python -m bench.report products`).
+#: Rows from which on a copy costs less than walking lines of the second cache again, where rows of
+#: the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes 15
+#: to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
 MANY_ROWS: Final = 512
 #: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
 #: takes longer than it spares. Measured with 32 to 4096 rows and 2 to 12 columns.
@@ -158,7 +158,7 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     if found.rows * _work(info, found, target) >= COPIED:
         return True
     itemsize = found.load.dtype.itemsize
-    near = abs(steps[-1]) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
+    near = abs(steps[-1] or 0) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
     if near and found.rows <= MANY_ROWS:
         return False
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES, local_itemsize, row_blocks
+from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROWS_BYTES, local_itemsize, row_blocks
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
-from kernelrt.schedule.walks import Accesses, across, runs_along, untiled
+from kernelrt.schedule.walks import Accesses, across, made_of, runs_along, turned, untiled
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -36,7 +36,9 @@ _FEW = 16
 _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
-
+#: Of what a contraction takes, what it and the one that walks its rows take longer in blocks of
+#: these: 256 x 1024 x 256, 512 rows, takes 3.0 ms, 2.2 apart (`python -m bench.report steady`).
+_SLOWED = 0.5
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
@@ -281,6 +283,13 @@ class Decider:
         # What is multiplied as narrow as it is, is read from copies of what is stored.
         spared = self._prices.spared(node.dtype) * group.evaluations(index)
         cost = self._keeping(node, group, axes) + spared
+        if inner := made_of(node):
+            # A matrix that is to be turned has no panels beside an array.
+            if any(turned(x, self._orders) and not group.fills(i) for x, i in group.contractions):
+                return None
+            cost += sum(self._prices.traffic(turned(x, self._orders)) for x in inner)
+            if elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW:
+                cost += _SLOWED * elements(node.shape) * self._work[node]
         if traffic < cost:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
@@ -435,10 +444,7 @@ class Decider:
         return bool(row_blocks(*sizes, self._prices.lanes(node.dtype)))
 
     def _converts(self, node: UOp) -> bool:
-        """Whether `node` only makes wider what a copy holds as wide, or multiplies as narrow.
-
-        Or says what bits are, which takes no time.
-        """
+        """Whether `node` widens what a copy holds or multiplies so anyway, or takes no time."""
         if node.op is not Op.CAST:
             return node.op is Op.BITCAST
         before, after = node.src[0].dtype, node.dtype

@@ -18,7 +18,7 @@ from kernelrt.schedule.cost import elements
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["relay_matrices"]
+__all__ = ["axes_after", "relay_matrices"]
 
 #: Turns from which on a copy is made: it takes as long as two or three turns gain.
 _TURNS: Final = 8
@@ -101,7 +101,7 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
         return
     axes: list[int | None] = [0, 1]
     for step in reversed(chain):
-        moved = _moved(axes, step)
+        moved = axes_after(axes, step)
         if moved is None:
             read.setdefault(node, []).append(False)
             return
@@ -118,7 +118,7 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
     )
 
 
-def _moved(axes: list[int | None], step: UOp) -> list[int | None] | None:
+def axes_after(axes: list[int | None], step: UOp) -> list[int | None] | None:
     """Which axis of a matrix each axis is, after a step; None where axes are joined or cut."""
     if step.op is Op.PERMUTE:
         return [axes[a] for a in step.arg]

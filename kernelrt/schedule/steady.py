@@ -14,6 +14,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.shape import is_static
 from kernelrt.schedule.cost import FREE, elements
+from kernelrt.schedule.panels import lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -50,8 +51,12 @@ class _Count(NamedTuple):
 
 
 def steady_values(
-    roots: Sequence[UOp], is_steady: Callable[[UOp], bool], device: DeviceSpec
-) -> list[UOp]:
+    roots: Sequence[UOp],
+    is_steady: Callable[[UOp], bool],
+    device: DeviceSpec,
+    *,
+    panels: bool = False,
+) -> tuple[list[UOp], list[UOp]]:
     """The values in graphs of the tensor stage that are worth computing once.
 
     Parameters
@@ -62,8 +67,28 @@ def steady_values(
         Whether a BUFFER node is of memory that the program reads and never writes.
     device : DeviceSpec
         What the kernels are for.
+    panels : bool
+        Whether matrices are worth being laid out as their products read them, which takes longer
+        than one product gains.
+
+    Returns
+    -------
+    roots, values : list of UOp
+        The graphs, equal to those given, and nodes of them, operands first.
     """
+    roots = list(roots)
+    laid_out: set[UOp] = set()
+    if panels:
+        roots, laid_out = lay_out(roots, _steady(toposort(roots), is_steady), device)
     order = list(toposort(roots))
+    steady = _steady(order, is_steady)
+    read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
+    most = max(_MOST_BYTES, read)
+    return roots, _Choice(steady, costs_of(device), most, laid_out).among(order)
+
+
+def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
+    """The nodes whose values stay the same, of some that come behind their operands."""
     steady: set[UOp] = set()
     for node in order:
         if node.op is Op.BUFFER:
@@ -72,8 +97,7 @@ def steady_values(
             fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)
         if fits and steady.issuperset(node.src):
             steady.add(node)
-    read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
-    return _Choice(steady, costs_of(device), max(_MOST_BYTES, read)).among(order)
+    return steady
 
 
 def sources_of(values: Iterable[UOp]) -> list[UOp]:
@@ -82,8 +106,11 @@ def sources_of(values: Iterable[UOp]) -> list[UOp]:
 
 
 class _Choice:
-    def __init__(self, steady: set[UOp], costs: Costs, most_bytes: float) -> None:
+    def __init__(
+        self, steady: set[UOp], costs: Costs, most_bytes: float, laid_out: set[UOp]
+    ) -> None:
         self._steady = steady
+        self._laid_out = laid_out
         self._costs = costs
         self._most_bytes = most_bytes
         self._whole: dict[UOp, _Count] = {}
@@ -103,7 +130,7 @@ class _Choice:
             if node in seen:
                 continue
             seen.add(node)
-            if self._is_worth(node):
+            if node in self._laid_out or self._is_worth(node):
                 chosen[node] = None
             else:
                 stack.extend(node.src)
@@ -114,7 +141,9 @@ class _Choice:
         """Those that there is memory for, first what spares most for each byte that it takes."""
         kept: set[UOp] = set()
         left = self._most_bytes
-        for node in sorted(chosen, key=lambda n: self._alone(n).cycles / _nbytes(n), reverse=True):
+        panels = self._laid_out & set(chosen)
+        sparing = sorted(chosen, key=lambda n: self._alone(n).cycles / _nbytes(n), reverse=True)
+        for node in sorted(sparing, key=lambda n: n not in panels):
             if _nbytes(node) <= left:
                 kept.add(node)
                 left -= _nbytes(node)

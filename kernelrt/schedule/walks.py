@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.ops import ALU, MOVEMENT
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.shape import dim_max
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import const
-from kernelrt.schedule.cost import elements
+from kernelrt.schedule.cost import contraction_reuse, distinct, elements, product_of
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost
 
-__all__ = ["Accesses", "across", "runs_along", "untiled"]
+__all__ = ["Accesses", "across", "made_of", "runs_along", "turned", "untiled"]
 
 #: Of float32, in the shortest vectors that a kernel is not slowed down by to a fraction.
 _LANES: Final = 8
@@ -96,15 +97,58 @@ def _stays(i: UOp, group: Group) -> bool:
     return first is second and dim_max(last.src[0]) > 1
 
 
+def made_of(node: UOp) -> list[UOp] | None:
+    """The contractions that `node` is made of, element by element; None with other reductions."""
+    found, stack, seen = [], [node], {node}
+    while stack:
+        x = stack.pop()
+        if contraction_reuse(x):
+            found.append(x)
+        elif x.op is Op.REDUCE_AXIS:
+            return None
+        elif x.op in ALU or x.op in MOVEMENT:
+            stack += (s for s in x.src if s not in seen)
+            seen.update(x.src)
+    return found
+
+
+def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
+    """Bytes of operands of a contraction that vary along its results and do not lie along them.
+
+    In a kernel of its own it turns them in panels. Where it fills rows of an array it has none,
+    and reads a copy.
+    """
+    nbytes = 0
+    along = innermost(contraction, orders.get(contraction))
+    for operand in product_of(contraction).src:
+        last, varying = _lying(operand, _results(contraction), orders)
+        if along in varying and last != along:
+            nbytes += distinct(operand) * operand.dtype.itemsize
+    return nbytes
+
+
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     """The axis of a reduction's results along which what it reads lies side by side.
 
     None where it closes over that axis itself, or where it is not plain to see.
     """
-    x, axes = node.src[0], node.arg[1]
-    kept = [a for a in range(len(x.shape)) if a not in axes]
-    # Of each axis of `x`, the axis of `node` that it becomes.
-    became: list[int | None] = [kept.index(a) if a in kept else None for a in range(len(x.shape))]
+    return _lying(node.src[0], _results(node), orders)[0]
+
+
+def _results(node: UOp) -> list[int | None]:
+    """Of each axis that a reduction goes over, the axis of its results that it becomes."""
+    kept = [a for a in range(len(node.src[0].shape)) if a not in node.arg[1]]
+    return [kept.index(a) if a in kept else None for a in range(len(node.src[0].shape))]
+
+
+def _lying(
+    x: UOp, became: list[int | None], orders: Mapping[UOp, Order]
+) -> tuple[int | None, set[int | None]]:
+    """The axis of results along which what `x` moves about lies side by side, and all it has.
+
+    `became` has the axis of results for each of `x`.
+    """
+    varying = {*became}
     while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW):
         below = x.src[0]
         if x.op is Op.WINDOW:
@@ -112,6 +156,8 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
             became = [None if a in windowed else became[a] for a in range(len(below.shape))]
         elif x.op is Op.PERMUTE:
             became = [became[x.arg.index(a)] for a in range(len(x.arg))]
+        elif x.op is Op.EXPAND:
+            varying -= {k for k, n in zip(became, below.shape, strict=True) if n == 1}
         elif x.op is Op.RESHAPE:
             # Of axes that become one, or that one becomes, the last are walked alike.
             matched = groups_of_axes(below.shape, x.shape)
@@ -119,4 +165,4 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
             became = [there.get(a) for a in range(len(below.shape))]
         x = below
     last = innermost(x, orders.get(x))
-    return None if last is None else became[last]
+    return None if last is None else became[last], varying - {None}

@@ -67,7 +67,11 @@ def prepare(
 
 
 def prepare_apart(
-    values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], changing: Iterable[Buffer]
+    values: Sequence[UOp],
+    commits: Sequence[tuple[UOp, UOp]],
+    changing: Iterable[Buffer],
+    *,
+    frozen: bool = False,
 ) -> ExecutionPlan:
     """A plan as `prepare` makes it, with what stays the same computed before its first run.
 
@@ -80,6 +84,9 @@ def prepare_apart(
         As of :func:`prepare`.
     changing : iterable of Buffer
         What others than plans write: the arguments.
+    frozen : bool
+        Whether what stays the same does so for many runs: then matrices of it are laid out as
+        their products read them.
     """
     load("kernelrt.runtime", "kernelrt.schedule")
     from kernelrt.schedule.steady import sources_of, steady_values
@@ -98,7 +105,7 @@ def prepare_apart(
         )
 
     roots = [*values, *(value for _, value in commits)]
-    found = steady_values(roots, is_steady, registry.opened().spec)
+    roots, found = steady_values(roots, is_steady, registry.opened().spec, panels=frozen)
     if not found:
         return prepare(values, commits)
     places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]

@@ -2,6 +2,9 @@
  * are computed while the graph is generated; a missing order shows as a wrong byte, or as a race
  * under ThreadSanitizer. */
 #include "check.h"
+#include "graph.h"
+
+#include <pthread.h>
 
 enum { BYTES = 512, MOST_OPS = 300, MOST_DEPS = MOST_OPS, MOST_CHUNKS = 5 };
 
@@ -38,6 +41,12 @@ static bool ordered(const generated *g, size_t before, size_t after)
            overlap(g->reads[before], g->writes[after]);
 }
 
+/* Few, or more than there are claims. */
+static int64_t some_chunks(void)
+{
+    return random_below(random_below(20) ? MOST_CHUNKS + 1 : 3 * MOST_CLAIMS);
+}
+
 static void generate_op(generated *g, size_t i)
 {
     size_t length = 1 + random_below(48);
@@ -55,7 +64,7 @@ static void generate_op(generated *g, size_t i)
                    .n_bufs = 2,
                    .vals = g->vals[i],
                    .n_vals = kind == 0 ? 1 : 4,
-                   .chunks = kind < 2 ? 1 : (int64_t)random_below(MOST_CHUNKS + 1),
+                   .chunks = kind < 2 ? 1 : some_chunks(),
                    .core_slot = kind < 2 ? -1 : 0,
                    .flags = random_below(30) ? KRT_HOST_PARALLEL_SAFE : 0,
                    .cost_ns = random_below(2) ? random_below(100000) : 0,
@@ -199,6 +208,66 @@ static void test_the_guilty_op_is_named(void)
     krt_plan_destroy(plan);
 }
 
+/* ---- Which thread does what -------------------------------------------------------------- */
+
+enum { MOST_NOTED = 300 };
+static pthread_t done_by[MOST_NOTED];
+static _Atomic int64_t done_count;
+static int64_t done_in_turn[MOST_NOTED];
+
+static void note_chunk(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    done_by[vals[0]] = pthread_self();
+    done_in_turn[vals[0]] = atomic_fetch_add(&done_count, 1);
+    int64_t until = krt_clock_ns() + vals[1];
+    while (krt_clock_ns() < until)
+        krt_relax();
+}
+
+/* Whether those of `mine` from `begin` to `end` were done one after the other, up or down. */
+static bool in_order(pthread_t mine, int64_t begin, int64_t end, bool up)
+{
+    int64_t last = -1;
+    for (int64_t k = begin; k < end; ++k) {
+        int64_t i = up ? k : end - 1 - (k - begin);
+        if (!pthread_equal(done_by[i], mine))
+            continue;
+        if (done_in_turn[i] < last)
+            return false;
+        last = done_in_turn[i];
+    }
+    return true;
+}
+
+/* Of an op each thread has a part, the caller the first: it does its own from the start, that of
+ * the other from the end, and none of it before its own is claimed. */
+static void test_threads_have_their_parts(void)
+{
+    static const int64_t counts[] = {2, 3, 4, 7, 63, 64};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; ++c) {
+        int64_t chunks = counts[c], half = chunks / 2;
+        const int64_t vals[] = {0, 20000};
+        krt_op op = {.fn = note_chunk, .vals = vals, .n_vals = 2, .chunks = chunks, .core_slot = 0,
+                     .flags = KRT_HOST_PARALLEL_SAFE, .cost_ns = 20000 * chunks};
+        krt_plan *plan = make_plan(&op, 1, quiet_host);
+        for (int t = 0; t < 20; ++t) {
+            done_count = 0;
+            run_plan(plan);
+            CHECK(done_count == chunks);
+            pthread_t caller = pthread_self(), other = caller;
+            for (int64_t i = 0; i < chunks; ++i)
+                if (!pthread_equal(done_by[i], caller))
+                    other = done_by[i];
+            if (pthread_equal(other, caller))
+                continue; /* nobody came in time, or there are no threads */
+            CHECK(in_order(caller, 0, half, true) && in_order(caller, half, chunks, false));
+            CHECK(in_order(other, half, chunks, true) && in_order(other, 0, half, false));
+        }
+        krt_plan_destroy(plan);
+    }
+}
+
 static krt_status stop_now(void *self)
 {
     (void)self;
@@ -240,7 +309,9 @@ int main(void)
         for (long i = 0; i < graphs; ++i)
             test_graph(&g, random_below(MOST_OPS + 1), 6);
         test_a_failing_op_comes_before_commits();
-    test_the_guilty_op_is_named();
+        test_the_guilty_op_is_named();
+        if (thread_counts[t] == 2)
+            test_threads_have_their_parts();
         test_interrupts();
     }
     return 0;

@@ -1,0 +1,181 @@
+"""Matrices that stay the same, laid out once as their products read them.
+
+A product goes through some columns of a matrix at a time, down its whole depth. Stored so, as many
+columns as a vector has lanes side by side, nothing has to be copied, turned or fetched from places
+that lie pages apart: a product runs at the peak of the processor from a few rows on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.shape import dim_max, is_static
+from kernelrt.schedule.cost import elements
+from kernelrt.schedule.relaid import axes_after
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["lay_out"]
+
+_MOVES: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE})
+#: Depth from which on a matrix is laid out: less is read as it lies, whatever that is.
+_DEPTH: Final = 8
+#: Rows that a product should have.
+_ROWS: Final = 2
+
+
+class _Matrix(NamedTuple):
+    """An operand of a product: which axes of `core` are batched, columns, and summed."""
+
+    core: UOp
+    batch: list[int]
+    columns: int
+    depth: list[int]
+
+
+def lay_out(
+    roots: Sequence[UOp], steady: Collection[UOp], device: DeviceSpec
+) -> tuple[list[UOp], set[UOp]]:
+    """Equal graphs that read steady matrices from panels, and the nodes that these are.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        Graphs of the tensor stage, without marks.
+    steady : collection of UOp
+        Their nodes whose values do not change.
+    device : DeviceSpec
+        How many lanes a vector has.
+    """
+    put: dict[UOp, UOp] = {}
+    panels: set[UOp] = set()
+    for node in toposort(roots):
+        if not _is_product(node) or node.src[0] in steady:
+            continue
+        left, right = node.src[0].src
+        for factor, other in ((left, right), (right, left)):
+            read = _moved(other)
+            if _moved(factor) not in steady or factor in put or read.op is Op.WINDOW:
+                continue  # sums over windows of an image are as fast without
+            found = _matrix(factor, other, node)
+            lanes = device.lanes(node.dtype.itemsize)
+            if found is None or dim_max(found.core.shape[found.columns]) % lanes:
+                continue
+            panel, equal = _laid_out(found, lanes)
+            put[factor] = substitute([factor], {found.core: equal})[0]
+            panels.add(panel)
+            if read not in put and _holds_product(read):
+                # Rows that a kernel computes for a product are not walked along panels.
+                [read_now] = substitute([read], put)
+                put[read] = UOp(Op.CONTIGUOUS, read.dtype, (read_now,))
+    return (substitute(roots, put) if put else list(roots)), panels
+
+
+def _is_product(node: UOp) -> bool:
+    return (
+        node.op is Op.REDUCE_AXIS
+        and node.arg[0] is Op.ADD
+        and node.src[0].op is Op.MUL
+        and node.dtype.is_float
+        and not node.dtype.is_narrow
+    )
+
+
+def _moved(node: UOp) -> UOp:
+    """What `node` is but for its shape and the order of its axes."""
+    while node.op in _MOVES:
+        node = node.src[0]
+    return node
+
+
+def _holds_product(node: UOp) -> bool:
+    """Whether a value is made of a product's results, element by element."""
+    stack, seen = [node], set[UOp]()
+    while stack:
+        node = stack.pop()
+        if _is_product(node):
+            return True
+        if node not in seen and (node.op in ALU or node.op in _MOVES):
+            seen.add(node)
+            stack.extend(node.src)
+    return False
+
+
+def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
+    """What a product reads as a matrix, if it has several rows for it."""
+    steps: list[UOp] = []
+    node = factor
+    while node.op in _MOVES:
+        steps.insert(0, node)
+        node = node.src[0]
+    # What is moved about is laid out, rather than what comes of that.
+    for k, core in enumerate((node, *steps)):
+        places: list[int | None] | None = list(range(len(core.shape)))
+        for step in steps[k:]:
+            places = axes_after(places, step) if places is not None else None
+        if places is not None and is_static(core.shape):
+            return _as_matrix(core, places, _varying(other), product)
+    return None
+
+
+def _as_matrix(
+    core: UOp, places: Sequence[int | None], beside: Collection[int], product: UOp
+) -> _Matrix | None:
+    """`core`, whose axes are at `places` of what is summed, where the rest varies `beside` it."""
+    summed = product.arg[1]
+    batch: list[int] = []
+    columns: list[int] = []
+    depth: list[int] = []
+    rows = 1
+    for axis, (place, size) in enumerate(zip(places, product.src[0].shape, strict=True)):
+        if place is None or core.shape[place] == 1:
+            rows *= 1 if axis in summed else dim_max(size)
+        else:
+            kind = depth if axis in summed else batch if axis in beside else columns
+            kind.append(place)
+    whole = {k for k, n in enumerate(core.shape) if n != 1} == {*batch, *columns, *depth}
+    deep = elements(tuple(core.shape[k] for k in depth)) >= _DEPTH
+    if len(columns) != 1 or rows < _ROWS or not whole or not deep:
+        return None
+    return _Matrix(core, batch, columns[0], depth)
+
+
+def _varying(node: UOp) -> set[int]:
+    """The axes along which the elements of `node` may differ."""
+    every = {k for k, n in enumerate(node.shape) if n != 1}
+    if node.op is Op.EXPAND:
+        return {k for k in _varying(node.src[0]) if node.src[0].shape[k] != 1}
+    if node.op is Op.PERMUTE:
+        below = _varying(node.src[0])
+        return {k for k, axis in enumerate(node.arg) if axis in below}
+    return every
+
+
+def _laid_out(found: _Matrix, lanes: int) -> tuple[UOp, UOp]:
+    """The panels of a matrix, stored, and the matrix as it is read from them."""
+    core, batch, columns, depth = found
+    ones = (k for k, n in enumerate(core.shape) if n == 1)
+    order = (*ones, *batch, columns, *depth)
+    sizes = tuple(dim_max(core.shape[k]) for k in order)
+    # (..., columns, depth) as (..., columns / lanes, depth, lanes)
+    at = order.index(columns)
+    split = (*sizes[:at], sizes[at] // lanes, lanes, *sizes[at + 1 :])
+    turn = (*range(at + 1), *range(at + 2, len(split)), at + 1)
+    rows = _permuted(core, order)
+    panel = _permuted(UOp(Op.RESHAPE, core.dtype, (rows,), split), turn)
+    panel = UOp(Op.CONTIGUOUS, core.dtype, (panel,))
+    equal = UOp(Op.RESHAPE, core.dtype, (_permuted(panel, _inverse(turn)),), sizes)
+    return panel, _permuted(equal, _inverse(order))
+
+
+def _permuted(node: UOp, order: Sequence[int]) -> UOp:
+    return UOp(Op.PERMUTE, node.dtype, (node,), tuple(order))
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
