@@ -15,11 +15,11 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROWS_BYTES, local_itemsize, row_blocks
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
+from kernelrt.schedule import walks
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
-from kernelrt.schedule.walks import Accesses, across, made_of, runs_along, turned, untiled
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.cost import Prices, Work
     from kernelrt.schedule.indexing import Index, Order
+    from kernelrt.schedule.walks import Accesses
 
 __all__ = ["Decider", "Verdict"]
 
@@ -36,9 +37,10 @@ _FEW = 16
 _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
-#: Of what a contraction takes, what it and the one that walks its rows take longer in blocks of
-#: these: 256 x 1024 x 256, 512 rows, takes 3.0 ms, 2.2 apart (`python -m bench.report steady`).
-_SLOWED = 0.5
+#: Of what a contraction takes, what it and the one that walks its rows take longer in one kernel,
+#: and in blocks of long rows: 512 rows of 784 x 256 x 256 x 16 take 1.20 ms, 1.05 apart, those of
+#: 256 x 1024 x 256 take 3.0 in blocks and 2.2 apart (`python -m bench.report steady`).
+_SLOWED = (0.1, 0.5)
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
@@ -196,11 +198,11 @@ class Decider:
             wasted *= self._prices.scalar
         lost, slow = None, 0
         for key, gate in accesses.items() if not contraction_reuse(node) else ():
-            why_not = across(node, {key: gate}, self._orders)
+            why_not = walks.across(node, {key: gate}, self._orders)
             if why_not is not None:
                 lost, slow = why_not, slow + key[0].evaluations(key[1])
         if contraction_reuse(node):
-            lost = untiled(node, accesses, self._orders)
+            lost = walks.untiled(node, accesses, self._orders)
             slow = total if lost else 0
         wasted += slow * self._work[node] * (self._prices.scalar - 1)
         if wasted == 0:
@@ -283,13 +285,12 @@ class Decider:
         # What is multiplied as narrow as it is, is read from copies of what is stored.
         spared = self._prices.spared(node.dtype) * group.evaluations(index)
         cost = self._keeping(node, group, axes) + spared
-        if inner := made_of(node):
-            # A matrix that is to be turned has no panels beside an array.
-            if any(turned(x, self._orders) and not group.fills(i) for x, i in group.contractions):
+        long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
+        for x in walks.made_of(node):
+            if walks.wants_panels(group, self._orders):
                 return None
-            cost += sum(self._prices.traffic(turned(x, self._orders)) for x in inner)
-            if elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW:
-                cost += _SLOWED * elements(node.shape) * self._work[node]
+            cost += self._prices.traffic(walks.turned(x, self._orders))
+            cost += _SLOWED[long] * elements(x.shape) * self._work[x]
         if traffic < cost:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
@@ -424,11 +425,10 @@ class Decider:
             along = [a for a, i in enumerate(index) if i in wanted]
             if along and self._in_blocks(node, group, index, index[along[0]]):
                 continue
-            if along and along[0] != innermost(node, None):
-                rest = (a for a in range(len(index)) if a != along[0])
+            if along and along[0] != walks.lying_along(node, self._orders):
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
-                order = (*rest, along[0])
+                order = (*(a for a in range(len(index)) if a != along[0]), along[0])
                 beside = frozenset(
                     key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
                 )
@@ -474,7 +474,7 @@ class Decider:
             return False
         if node.op is Op.REDUCE_AXIS and self._is_long(node) and group.hoisted(index):
             return False
-        if across(node, {(group, index): None}, self._orders) is not None:
+        if walks.across(node, {(group, index): None}, self._orders) is not None:
             return False
         # Stored from inside loops too short for vectors it would cost more than it saves.
         if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
@@ -483,9 +483,10 @@ class Decider:
             return False
         if group.checks and node in self._committed:
             return False
-        return not contraction_reuse(node) or not (
-            group.contractions - {(node, index)} or not runs_along(node, group, index, self._orders)
-        )
+        if not contraction_reuse(node):
+            return True
+        others = group.contractions - {(node, index)}
+        return not others and walks.runs_along(node, group, index, self._orders)
 
 
 def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:

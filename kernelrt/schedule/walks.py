@@ -17,7 +17,10 @@ from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import Index, Order, groups_of_axes
 from kernelrt.schedule.layout import innermost
 
-__all__ = ["Accesses", "across", "made_of", "runs_along", "turned", "untiled"]
+__all__ = [
+    "Accesses", "across", "lying_along", "made_of", "runs_along", "turned", "untiled",
+    "wants_panels",
+]  # fmt: skip
 
 #: Of float32, in the shortest vectors that a kernel is not slowed down by to a fraction.
 _LANES: Final = 8
@@ -97,15 +100,15 @@ def _stays(i: UOp, group: Group) -> bool:
     return first is second and dim_max(last.src[0]) > 1
 
 
-def made_of(node: UOp) -> list[UOp] | None:
-    """The contractions that `node` is made of, element by element; None with other reductions."""
+def made_of(node: UOp) -> list[UOp]:
+    """The contractions that `node` is made of, element by element; none with other reductions."""
     found, stack, seen = [], [node], {node}
     while stack:
         x = stack.pop()
         if contraction_reuse(x):
             found.append(x)
         elif x.op is Op.REDUCE_AXIS:
-            return None
+            return []
         elif x.op in ALU or x.op in MOVEMENT:
             stack += (s for s in x.src if s not in seen)
             seen.update(x.src)
@@ -125,6 +128,19 @@ def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
         if along in varying and last != along:
             nbytes += distinct(operand) * operand.dtype.itemsize
     return nbytes
+
+
+def wants_panels(group: Group, orders: Mapping[UOp, Order]) -> bool:
+    """Whether the contraction whose results a kernel stores is to turn a matrix."""
+    own = (node for node, index in group.contractions if not group.fills(index))
+    return any(turned(node, orders) for node in own)
+
+
+def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
+    """The axis of what moves a value about along which neighbours in memory are neighbours."""
+    axes: list[int | None] = list(range(len(node.shape)))
+    last, _ = _lying(node, axes, orders)
+    return innermost(node, None) if last is None else last
 
 
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:

@@ -254,6 +254,37 @@ def test_a_contraction_has_lanes_where_it_is_wanted(
     check(mem, [add(product, expand(each, (64, *split)))], kernels=kernels)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "rows", "turned", "kernels"),
+    [
+        ((2, 64, 64), 512, False, 1),  # little is computed, rows stay in the kernel
+        ((784, 256, 16), 128, False, 2),  # alone both have larger tiles
+        ((784, 256, 16), 128, True, 2),  # and what is to be turned has panels
+        ((128, 512, 128), 256, False, 2),  # so have those beside which rows would be in blocks
+        ((128, 512, 128), 256, True, 2),
+        ((17, 256, 256), 256, True, 2),  # the first is small, but the second has panels
+    ],
+)
+def test_layers_are_kernels_of_their_own_where_their_matrices_gain_from_panels(
+    mem: Memory, sizes: tuple[int, int, int], rows: int, turned: bool, kernels: int
+) -> None:
+    first, hidden, last = sizes
+    x, v, w = mem.random(rows, first), mem.random(hidden, first), mem.random(last, hidden)
+    if turned:
+        v, w = transpose(v), transpose(w)
+    else:
+        v, w = reshape(v, (first, hidden)), reshape(w, (hidden, last))
+    plan = schedule([matmul(relu(matmul(x, v)), w)])
+    sums = [any(n.op is Op.REDUCE for n in toposort([k.ast])) for k in plan.kernels]
+    assert sum(sums) == kernels
+
+
+def test_rows_stay_in_the_kernel_where_a_buffer_would_fill_all_caches(mem: Memory) -> None:
+    q, k, v = (mem.random(8192, 16) for _ in range(3))
+    plan = schedule([matmul(relu(matmul(q, transpose(k))), v)])
+    assert plan.arena_size < 8192 * 16 * 4 * 2
+
+
 def test_one_contraction_a_kernel(mem: Memory) -> None:
     x, h = mem.random(8, 16), mem.random(8, 16)
     w, u = mem.random(16, 32), mem.random(16, 32)
