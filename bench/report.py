@@ -27,6 +27,8 @@ from bench import (
     programs,
     routines,
     rows,
+    serving,
+    steady,
     threads,
 )
 from bench.cases import OURS, Case, PeerMissingError
@@ -52,6 +54,8 @@ GROUPS = {
     "loops": loops.cases,
     "populations": populations.cases,
     "programs": programs.cases,
+    "serving": serving.cases,
+    "steady": steady.cases,
     "dynamic": dynamic.cases,
     "threads": threads.cases,
     "import": importing.cases,

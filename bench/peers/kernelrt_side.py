@@ -31,12 +31,12 @@ def model_of(network: Network) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def inference(network: Network) -> Call:
+def inference(network: Network, *, freeze: bool = False) -> Call:
     """Forward pass of one batch, NumPy to NumPy."""
     import kernelrt as krt
 
     model = model_of(network)
-    forward = krt.jit(model)
+    forward = krt.jit(model, freeze=freeze)
     x, _ = network.example()
 
     def call() -> object:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from bench.networks import Network
 
 
-def inference(network: Network) -> Call:
-    """Forward pass of one batch, NumPy to NumPy, one thread and all graph optimizations."""
+def inference(network: Network, *, threads: int = 1) -> Call:
+    """Forward pass of one batch, NumPy to NumPy, with all graph optimizations."""
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 
@@ -42,7 +42,7 @@ def inference(network: Network) -> Call:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 9
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

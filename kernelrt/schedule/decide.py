@@ -39,7 +39,7 @@ _REUSE = 8
 _TILE = 16
 #: Of what a contraction takes, what it and the one that walks its rows take longer in one kernel,
 #: and in blocks of long rows: 512 rows of 784 x 256 x 256 x 16 take 1.20 ms, 1.05 apart, those of
-#: 256 x 1024 x 256 take 3.0 in blocks and 2.2 apart (`python -m bench.report steady`).
+#: 256 x 1024 x 256 take 3.0 in blocks and 2.2 apart (`python -m bench.report serving`).
 _SLOWED = (0.1, 0.5)
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
