@@ -6,6 +6,7 @@ bytes is the limit, that copy is a side: nothing that reads and writes as much c
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -177,6 +178,17 @@ def _copy(nbytes: int) -> Call:
 
     source, target = torch.ones(nbytes // 8), torch.ones(nbytes // 8)
     return _warm(lambda: target.copy_(source))
+
+
+def multiply_adds(flops: float) -> Call:
+    """So many operations of float32 on one core, as fast as it can, without any memory."""
+    from bench.dispatch import library
+
+    code = library()
+    rounds = round(flops / ctypes.c_int64.in_dll(code, "round_flops").value)
+    cells = (ctypes.c_float * 16)(*[0.5] * 16)
+    table, values = (ctypes.c_void_p * 1)(ctypes.addressof(cells)), (ctypes.c_int64 * 1)(rounds)
+    return _warm(functools.partial(code.multiply_adds, table, values))
 
 
 def sides_of(work: Work, threads: int) -> tuple[Side, ...]:

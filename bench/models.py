@@ -62,6 +62,8 @@ class Model:
         Of AdamW; 0 for Adam.
     aim : float
         As in Case.
+    products : float
+        Operations of the matrix products of a step, where these are nearly all there is.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Model:
     loss: Callable[..., Array]
     decay: float
     aim: float
+    products: float = 0.0
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """Fresh parameters, the same each time."""
@@ -202,9 +205,12 @@ def perceptron(sizes: tuple[int, ...], count: int) -> Model:
         return (x - y).square().mean()
 
     words = "-".join(map(str, sizes))
+    # Forward, to the weights, and back to the inputs of all layers but the first.
+    each = [2.0 * count * a * b for a, b in itertools.pairwise(sizes)]
     return Model(
-        f"mlp-{words}", f"MLP {words}, batch {count}, Adam", shapes, batch, loss, 0.0, 2.1
-    )
+        f"mlp-{words}", f"MLP {words}, batch {count}, Adam", shapes, batch, loss, 0.0, 2.1,
+        products=3 * sum(each) - each[0],
+    )  # fmt: skip
 
 
 def lstm(steps: int = 32, hidden: int = 64, inputs: int = 32, count: int = 32) -> Model:
@@ -384,23 +390,27 @@ def models() -> tuple[Model, ...]:
 
 
 def case_of(model: Model, threads: int) -> Case:
-    """Both sides at one number of threads."""
+    """Both sides at one number of threads, and what the products take at the processor's peak."""
+    sides = [
+        Side(
+            OURS,
+            functools.partial(kernelrt_step, model),
+            functools.partial(limits.our_threads, threads),
+        ),
+        Side(
+            "torch fused",
+            functools.partial(torch_step, model),
+            functools.partial(torch_side.threads, threads),
+            ("torch",),
+        ),
+    ]
+    if model.products:
+        make = functools.partial(limits.multiply_adds, model.products / threads)
+        sides.append(Side("peak", make, limit=True))
     return Case(
         f"{model.name}-{threads}",
         f"{model.title}, {threads} thread{'s' if threads > 1 else ''}",
-        (
-            Side(
-                OURS,
-                functools.partial(kernelrt_step, model),
-                functools.partial(limits.our_threads, threads),
-            ),
-            Side(
-                "torch fused",
-                functools.partial(torch_step, model),
-                functools.partial(torch_side.threads, threads),
-                ("torch",),
-            ),
-        ),
+        tuple(sides),
         aim=model.aim,
         tolerance=2e-3,
     )
