@@ -188,7 +188,11 @@ def multiply_adds(flops: float) -> Call:
     rounds = round(flops / ctypes.c_int64.in_dll(code, "round_flops").value)
     cells = (ctypes.c_float * 16)(*[0.5] * 16)
     table, values = (ctypes.c_void_p * 1)(ctypes.addressof(cells)), (ctypes.c_int64 * 1)(rounds)
-    return _warm(functools.partial(code.multiply_adds, table, values))
+
+    def call(_keep: object = cells) -> object:
+        return code.multiply_adds(table, values)
+
+    return _warm(call)
 
 
 def sides_of(work: Work, threads: int) -> tuple[Side, ...]:

@@ -76,9 +76,13 @@ cdef class Tiles:
         cdef Whole extent = self.extents.data.as_longlongs[at]
         cdef double whole = <double> (extent // factor)
         cdef Whole rest = extent % factor
-        if rest == 0 or self.lanes.data.as_longlongs[at] > 1:
-            return whole + (1.0 if rest else 0.0)
-        return whole + min(1.0, <double> (rest + 1) / <double> factor)
+        cdef Whole lanes = self.lanes.data.as_longlongs[at]
+        if rest == 0:
+            return whole
+        if lanes == 1:
+            return whole + min(1.0, <double> (rest + 1) / <double> factor)
+        # What fills no vector takes several narrow ones.
+        return whole + (1.0 if rest % lanes else (<double> rest + 0.25 * lanes) / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
         """Registers that one value over `loops` takes, but for those that are left out."""

@@ -131,7 +131,7 @@ class Cycles:
             rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
             registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
             late=LATE, followed=FOLLOWED, line=LINE, ways=WAY // LINE, near=near.nbytes,
-            waited=LINE * beyond.cycles, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
+            waited=LINE * beyond.cycles * 0.5, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
             latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
         )  # fmt: skip
 
