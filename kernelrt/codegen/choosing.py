@@ -276,10 +276,14 @@ class Chooser:
         tried = [t for t in self.nest_tiles(nest, along) if self._blocked.isdisjoint(t)]
         candidates = [{**base, **tiles} for base in bases for tiles in tried]
         candidates.append(now)
-        ranked = sorted(
-            candidates,
-            key=lambda c: self.cycles.of(concerned, c) * self.cycles.charge(nest, c),
-        )
+
+        def taken(tiles: Mapping[UOp, Tile]) -> float:
+            """Cycles of all, and of what this nest takes what it is charged for copies."""
+            extra = self.cycles.charge(nest, tiles) - 1
+            own = extra * self.cycles.of([nest], tiles) if extra else 0.0
+            return self.cycles.of(concerned, tiles) + own
+
+        ranked = sorted(candidates, key=taken)
         lengths = []
         for tiles in ranked:
             lengths.append(self.written(tiles))

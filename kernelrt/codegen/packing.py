@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Contraction", "contraction", "free_number", "gains", "moved", "new_range", "pack",
-    "stored_along",
+    "reads_what_it_writes", "start_of", "stored_along",
 ]  # fmt: skip
 
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
@@ -50,6 +50,8 @@ ROWS: Final = 32
 #: the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes 15
 #: to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
 MANY_ROWS: Final = 512
+#: Of how many columns one may be computed again, so that all panels are whole.
+MOST_AGAIN: Final = 6
 #: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
 #: takes longer than it spares. Measured with 32 to 4096 rows and 2 to 12 columns.
 TURNED: Final = 128
@@ -99,9 +101,22 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
         return sink
     lanes = target.lanes(local_itemsize(found.value.dtype))
     panel = lanes * local_bytes(found.value.dtype, found.depth)
-    if extent(found.columns) % lanes or panel > min(LOCAL_BYTES, target.panel_bytes):
+    if panel > min(LOCAL_BYTES, target.panel_bytes) or not _comes_out(info, found, lanes):
         return sink
     return _packed(sink, found, lanes)
+
+
+def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
+    """Whether columns are whole panels, or the last one may repeat some to spare turning them.
+
+    Columns that lie as they are wanted are as well read where they lie.
+    """
+    columns = extent(found.columns)
+    again = -columns % lanes
+    if not again:
+        return True
+    few = again * MOST_AGAIN <= columns
+    return few and info.stride(found.load, found.columns) != 1 and not reads_what_it_writes(info)
 
 
 def contraction(info: Analysis) -> Contraction | None:
@@ -201,16 +216,29 @@ def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
     before, depth = found.columns, found.depth
     free = free_number(sink)
     # Panels are gone through where the columns were.
-    panel = new_range(extent(before) // lanes, int(before.arg))
+    panel = new_range(-(-extent(before) // lanes), int(before.arg))
+    first = start_of(panel, lanes, extent(before))
     column, inside, *rows = (
         new_range(size, free + k) for k, size in enumerate((lanes, lanes, *map(extent, depth)))
     )
     own = dict(zip(depth, rows, strict=True))
-    element = moved(found.value, {before: panel * lanes + inside, **own})
+    element = moved(found.value, {before: first + inside, **own})
     held = UOp(Op.LOCAL, element.dtype, (element, *rows, inside))
     packed = UOp(Op.LOAD, element.dtype, (held, flat_index((*depth, column))))
     [sink] = substitute([sink], {found.value: packed})
-    return moved(sink, {before: panel * lanes + column})
+    return moved(sink, {before: first + column})
+
+
+def start_of(block: UOp, width: int, size: int) -> UOp:
+    """Where a block begins; the last one ends with the last element, and may repeat some."""
+    start = block * width
+    return start if size % width == 0 else start.alu(Op.MIN, size - width)
+
+
+def reads_what_it_writes(info: Analysis) -> bool:
+    """Whether results that are computed twice may differ."""
+    written = {s.src[0] for s in info.sink.src}
+    return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
 
 
 def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:

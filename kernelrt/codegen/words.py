@@ -20,7 +20,14 @@ from kernelrt.codegen import packing
 from kernelrt.codegen.analysis import Analysis, stride
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.cycles import PAGE
-from kernelrt.codegen.packing import contraction, free_number, moved, new_range
+from kernelrt.codegen.packing import (
+    contraction,
+    free_number,
+    moved,
+    new_range,
+    reads_what_it_writes,
+    start_of,
+)  # fmt: skip
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op
@@ -371,15 +378,9 @@ def _in_panels(
     if sizes is None:
         return sink
     ends = extent(found.columns) % sizes.columns, copied and extent(rows[-1]) % sizes.rows
-    if any(ends) and _reads_what_it_writes(info):
+    if any(ends) and reads_what_it_writes(info):
         return sink
     return _Panels(sink, found, product, rows[-1], sizes, copied=copied).write()
-
-
-def _reads_what_it_writes(info: Analysis) -> bool:
-    """Whether results that are computed twice may differ."""
-    written = {s.src[0] for s in info.sink.src}
-    return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
 
 
 class _Panels:
@@ -412,13 +413,13 @@ class _Panels:
         return tuple(self._new(extent(r)) for r in ranges)
 
     def _column(self, panel: UOp, column: UOp) -> UOp:
-        first = _start(self.block, self.sizes.columns, extent(self.found.columns))
+        first = start_of(self.block, self.sizes.columns, extent(self.found.columns))
         return first + panel * self.sizes.width + column
 
     def _line(self, line: UOp) -> UOp:
         if self.rows is None:
             return line
-        return _start(self.rows, self.sizes.rows, extent(self.row)) + line
+        return start_of(self.rows, self.sizes.rows, extent(self.row)) + line
 
     def write(self) -> UOp:
         """The kernel."""
@@ -493,9 +494,3 @@ class _Panels:
             total = total + self._dot(moved(last, at), flip)
         local = UOp(Op.LOCAL, dt.int32, (total, panel, column))
         return UOp(Op.LOAD, dt.int32, (local, flat_index((self.panel, self.column))))
-
-
-def _start(block: UOp, width: int, size: int) -> UOp:
-    """Where a block begins; the last one ends with the last element, and may repeat some."""
-    start = block * width
-    return start if size % width == 0 else start.alu(Op.MIN, size - width)

@@ -56,10 +56,47 @@ def test_what_is_packed(build, layout):
     assert is_packed(product(build, TALL, layout)) is transposed
     # It stays in the first cache.
     assert not is_packed(product(build, (400, 64, 16), f"{layout[0]}N"))
-    # Too few rows to make up for the copy; no whole number of panels; no memory for one.
+    # Too few rows to make up for the copy; no memory for a panel.
     assert not is_packed(product(build, (16, 1024, 64), layout))
-    assert not is_packed(product(build, (400, 1000, 64), layout))
     assert not is_packed(product(build, (400, 1024, 8192), layout))
+
+
+def test_what_the_second_cache_holds_is_read_as_it_lies(build):
+    """By up to 512 rows, where its rows are less than a page apart and as it is wanted."""
+    assert not is_packed(product(build, (64, 512, 256)))
+    assert not is_packed(product(build, (512, 256, 512)))
+    assert is_packed(product(build, (600, 512, 256)))  # more rows are worth a copy
+    assert is_packed(product(build, (64, 1024, 128)))  # a page apart
+    assert is_packed(product(build, (64, 768, 1024)))  # 3 MB
+    assert is_packed(product(build, (64, 512, 256), "NT"))
+
+
+def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
+    for columns, packed in ((1000, True), (300, True), (100, True), (40, False), (17, False)):
+        sizes = (600, columns, 64)
+        assert is_packed(product(build, sizes, "NT")) is packed
+        # What lies as it is wanted is read as it lies.
+        assert not is_packed(product(build, sizes, "NN"))
+    i, j, t = (build.range(size, number) for number, size in enumerate((64, 300, 64)))
+    left, right = build.param(1, 64 * 64), build.param(2, 300 * 64)
+    total = build.reduce(Op.ADD, build.load(left, i * 64 + t) * build.load(right, j * 64 + t), t)
+    out = build.param(0, 64 * 300)
+    assert is_packed(build.sink(build.store(out, i * 300 + j, total)))
+    # What is added to may not be added to twice.
+    again = build.store(out, i * 300 + j, total + build.load(out, i * 300 + j))
+    assert not is_packed(build.sink(again))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(
+    "sizes", [(64, 300, 64), (33, 100, 17), (40, 31, 65), (100, 84, 120), (257, 1000, 50)], ids=str
+)
+def test_products_whose_columns_fill_no_panels(run, build, rng, sizes, kind):
+    truth, a, b = operands(rng, sizes, "NT", kind)
+    out = np.full(truth.shape, np.nan, kind)
+    run(product(build, sizes, "NT", getattr(dt, kind)), [out, a, b])
+    tolerance = {"float32": 1e-4, "float64": 1e-12, "float16": 0.06}[kind]
+    np.testing.assert_allclose(out, truth, rtol=tolerance, atol=tolerance * sizes[2] ** 0.5)
 
 
 def converted(build, sizes, dtype, function, layout="NN"):
@@ -254,7 +291,7 @@ def test_batches_and_an_epilogue(run, build, rng):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_sums_along_several_axes(run, build, rng, transposed):
     """As in the gradient of a weight whose inputs have two leading axes, and of a split one."""
-    m, n, first, second = 40, 512, 5, 24
+    m, n, first, second = 40, 1024, 5, 24
     k = first * second
     i, j, s, t = (build.range(size, number) for number, size in enumerate((m, n, first, second)))
     a, b = build.param(1, k * m), build.param(2, 2 * k * n)
