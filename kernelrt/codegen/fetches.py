@@ -17,6 +17,7 @@ from kernelrt.codegen.tiles import ONE, extent
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import const
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["next_parts", "read_after", "read_next", "touched_late"]
+__all__ = ["blocks_after", "next_parts", "read_after", "read_next", "touched_late"]
 
 #: Vectors of products that one line has to be asked for with, so that asking costs nothing.
 _WORTH: Final = 64
@@ -278,6 +279,77 @@ def _begins(loops: Sequence[_Tiled], share: int) -> UOp | None:
         total = term if total is None else total + term
         share *= loop.trips
     return const(0, dt.int64) if total is None else total
+
+
+def blocks_after(
+    info: Analysis,
+    stores: Sequence[UOp],
+    opened: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of the block from which data choose elements in the next turn of a loop around.
+
+    Members of a population that take rows of their own have one. Its elements come in no order, and
+    each would be waited for, where the lines of the block in theirs come twenty times as fast.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    stores : sequence of UOp
+        What is stored.
+    opened : sequence of UOp
+        RANGEs of the loops that are open, outermost first.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its first cache holds needs no asking for.
+
+    Returns
+    -------
+    tuple of UOp
+        LOADs at indices that begin with the turn of the innermost loop.
+    """
+    if len(opened) < 2:
+        return ()
+    found: dict[UOp, list[UOp]] = {}
+    values = [s.src[2] for s in stores if s.src[2].op not in CLOSING]
+    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
+        param, index = x.src[:2]
+        if param.op is not Op.PARAM or is_plain(index) or param in found:
+            continue
+        if opened[-1] not in info.deps[x] or not info.deps[x] <= set(opened):
+            continue
+        if param.arg[1] * param.dtype.itemsize > device.l1_bytes:
+            found[param] = _block_after(x, opened, tiles, device)
+    return tuple(x for block in found.values() for x in block)
+
+
+def _block_after(
+    x: UOp, opened: Sequence[UOp], tiles: Mapping[UOp, Tile], device: DeviceSpec
+) -> list[UOp]:
+    """The LOAD `x` at the lines of which a turn of the innermost loop asks for its share."""
+    param, index = x.src[:2]
+    steps, _ = linear(index)
+    for n, r in enumerate(opened[:-1]):
+        step = steps.get(r, 0)
+        if step <= 0 or step * extent(r) != param.arg[1]:
+            continue
+        factor = tiles.get(r, ONE).factor
+        within = _tiled(opened[n + 1 :], tiles)
+        line = LINE // x.dtype.itemsize
+        lines = -(-factor * step // (line * math.prod(loop.trips for loop in within)))
+        reads = factor * math.prod(loop.factor for loop in within)
+        begins = _begins(within, lines * line)
+        near = factor * step * x.dtype.itemsize <= device.l2_bytes // 4
+        if begins is None or not near or lines > min(2 * reads, _MOST):
+            return []
+        start = (r + factor) * step + begins
+        return [
+            x.replace(src=(param, simplify(start + number * line))) for number in range(lines)
+        ]
+    return []
 
 
 def next_parts(

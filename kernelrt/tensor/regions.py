@@ -97,8 +97,8 @@ def frontier(
     """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
 
     Below ops that only say which element is meant stands what is read, unless it pays to have its
-    elements in that order for so many turns. Nodes for which `stays` is true count as made of what
-    is inside; none that was asked for before `since` is.
+    elements in that order for at least so many turns. Nodes for which `stays` is true count as made
+    of what is inside; none that was asked for before `since` is.
     """
     roots = list(roots)
     bound: set[UOp] = set(inside)  # made of what is inside
@@ -138,13 +138,13 @@ def bare(node: UOp) -> UOp:
 
 def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
     """Whether a loop is given `node` in the order that it says, for the sake of this reader."""
-    if node.op not in MOVED or not _is_turned(node) or not is_static(node.shape):
+    if node.op not in MOVED or not _is_turned(node):
         return False
-    size, least = build.volume(node.shape), build.volume(bare(node).shape)
-    if size > least:
+    size, least, read = (build.volume(n.shape) for n in (node, bare(node), reader))
+    if not (isinstance(size, int) and isinstance(least, int) and size <= least):
         return False
     if reader.op is Op.GATHER:
-        return node is reader.src[0] and size <= turns * build.volume(reader.shape)
+        return node is reader.src[0] and isinstance(read, int) and size <= turns * read
     return reader.op is Op.REGION and turns > 1  # which has it in memory, or would in each turn
 
 
@@ -234,8 +234,9 @@ def loop(
     # A turn that may not come must not fail before it does.
     may_not_come = conditional or count is not None
     outer = frontier(
-        graphs, inside, since, lambda n: may_not_come and n.op in FAILING, turns
-    )
+        graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
+        1 if may_not_come else turns,
+    )  # fmt: skip
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
         put[number.place] = port(len(ports), 1, dt.int64)
