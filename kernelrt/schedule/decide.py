@@ -17,7 +17,7 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
 from kernelrt.schedule.groups import Group, outside
-from kernelrt.schedule.layout import innermost, is_row_major
+from kernelrt.schedule.layout import innermost, is_row_major, stored_along
 from kernelrt.schedule.types import Decision
 from kernelrt.schedule.walks import Accesses, across, runs_along, untiled
 
@@ -415,7 +415,7 @@ class Decider:
             along = [a for a, i in enumerate(index) if i in wanted]
             if along and self._in_blocks(node, group, index, index[along[0]]):
                 continue
-            if along and along[0] != innermost(node, None):
+            if along and along[0] != innermost(node, None) and not stored_along(node, along[0]):
                 rest = (a for a in range(len(index)) if a != along[0])
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)

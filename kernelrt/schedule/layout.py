@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
     from kernelrt.schedule.indexing import Index, Indexer, Order
 
-__all__ = ["free_contractions", "innermost", "is_row_major", "preferred_orders", "varying"]
+__all__ = [
+    "free_contractions", "innermost", "is_row_major", "preferred_orders", "stored_along", "varying",
+]  # fmt: skip
 
 #: Elements of a vector.
 _VECTOR = 16
@@ -42,6 +44,24 @@ def innermost(node: UOp, order: Order | None) -> int | None:
     """The axis of `node` that neighbours in memory differ in; None for one element."""
     axes = order if order is not None else range(len(node.shape))
     return next((a for a in reversed(axes) if node.shape[a] != 1), None)
+
+
+def stored_along(node: UOp, axis: int) -> bool:
+    """Whether neighbours along an axis of what only orders a buffer's elements lie side by side."""
+    while node.op in (Op.PERMUTE, Op.RESHAPE):
+        below = node.src[0]
+        if node.op is Op.PERMUTE:
+            axis = node.arg[axis]
+        elif below.op is Op.BUFFER:
+            return axis == innermost(node, None)
+        else:
+            runs = groups_of_axes(below.shape, node.shape)
+            old = next((old for old, new in runs if new and new[-1] == axis), None)
+            if not old:
+                return False
+            axis = old[-1]
+        node = below
+    return False
 
 
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:

@@ -109,3 +109,32 @@ def test_of_a_population_with_gradients() -> None:
         found.append([np.float32(loss), *(p.grad.numpy() for p in population.parameters())])
     for have, want in zip(*found, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-3, atol=1e-4)
+
+
+def test_what_is_laid_out_is_not_copied_again_in_each_turn() -> None:
+    krt.manual_seed(0)
+
+    def network() -> nn.Sequential:
+        return nn.Sequential(
+            nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)
+        )
+
+    population = nn.stack_modules(network, 64)
+
+    @krt.jit
+    def run(x: krt.Tensor) -> krt.Tensor:
+        with krt.no_grad():
+            out: krt.Tensor = krt.scan(
+                lambda c, _: (c * 0.5 + population(c).sum(-1, keepdim=True), None), x, length=16
+            )[0]
+        return out
+
+    x = krt.rand(64, 64, 4)
+    want = x
+    with krt.no_grad():
+        for _ in range(16):
+            want = (want * 0.5 + population(want).sum(-1, keepdim=True)).realize()
+    np.testing.assert_allclose(run(x).numpy(), want.numpy(), rtol=1e-3, atol=1e-4)
+    turns = [k for k in run.profile(x) if k.runs == 16]
+    assert turns
+    assert not any(launch.flops == 0 for launch in turns)
