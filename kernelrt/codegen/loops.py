@@ -12,7 +12,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernelrt.codegen.fetches import blocks_after, next_parts, read_after, read_next, touched_late
+from kernelrt.codegen.fetches import next_parts, read_after, read_next, touched_late
+from kernelrt.codegen.next_turn import blocks_after, operands_after
 from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
 from kernelrt.codegen.streams import Walk, next_rows, rows_ahead, streams
@@ -406,7 +407,12 @@ class _Builder:
             chunked, share = self.tiling.chunked, self.tiling.share
             own = [r for r in opened if r is not chunked or share > self._tile(r).factor]
             rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
-            return self._asking_within(loop, closed[-2], rows) if rows else loop
+            if rows:
+                return self._asking_within(loop, closed[-2], rows)
+            again = operands_after(
+                self.info, values, opened, closed, self.tiling.tiles, self.device
+            )
+            return self._asking_within(loop, closed[-1], again) if again else loop
         return replace(loop, body=(Fetch.within(wanted, (*opened, closed[0])), *loop.body))
 
     def _asking_within(
