@@ -55,15 +55,16 @@ def _step() -> Any:
     return step
 
 
-def whole() -> Call:
+def whole(*, epochs: int = EPOCHS, shuffle: bool = True) -> Call:
     """All epochs in one call."""
     step = _step()
     x, y = digits()
 
     def call() -> object:
         return step.over(
-            x, y, batch_size=NETWORK.batch, shuffle=True, seed=SEED, epochs=EPOCHS, drop_last=True
-        ).numpy()
+            x, y, batch_size=NETWORK.batch, shuffle=shuffle, seed=SEED, epochs=epochs,
+            drop_last=True,
+        ).numpy()  # fmt: skip
 
     return call
 
@@ -83,17 +84,21 @@ def loop() -> Call:
     return call
 
 
-def kernels() -> Call:
-    """The plan of a step, as often, over one batch."""
+def kernels(*, epochs: int = EPOCHS) -> Call:
+    """One table of what the steps of an epoch call, with nothing between, over one batch."""
+    from kernelrt._dispatch import PlanCore
+
     step = _step()
     x, y = digits()
     plan = step.plan(x[: NETWORK.batch], y[: NETWORK.batch])
-    count = EPOCHS * steps()
+    rows = [(*row[:-1], ()) for row in plan._rows()]  # noqa: SLF001 - one after the other
+    core = PlanCore(rows * steps())
+    core.set_threads(1)
 
     def call() -> object:
-        for _ in range(count):
-            plan.execute()
-        return None
+        for _ in range(epochs):
+            core.execute()
+        return plan  # whose memory it is
 
     return call
 
@@ -130,7 +135,7 @@ def cases() -> tuple[Case, ...]:
     """Epochs of the digits."""
     sides = (
         Side(OURS, whole),
-        Side("the plan alone", kernels, limit=True),
+        Side("the kernels alone", kernels, limit=True),
         Side("a loop of calls", loop),
         *(
             Side(
@@ -144,4 +149,17 @@ def cases() -> tuple[Case, ...]:
         ),
     )
     title = f"digits MLP 64-128-10, a step of {EPOCHS} epochs in one call"
-    return (Case("digits-epochs", title, sides, unit=EPOCHS * steps()),)
+    one = (
+        Case(
+            f"digits-epoch-{'shuffled' if shuffle else 'in-order'}",
+            f"the same, of one epoch in one call, {'shuffled' if shuffle else 'in order'}",
+            (
+                Side(OURS, functools.partial(whole, epochs=1, shuffle=shuffle), alone),
+                Side("the kernels alone", functools.partial(kernels, epochs=1), limit=True),
+            ),
+            unit=steps(),
+        )
+        for alone in (functools.partial(kernelrt_side.threads, 1),)
+        for shuffle in (False, True)
+    )
+    return (Case("digits-epochs", title, sides, unit=EPOCHS * steps()), *one)

@@ -21,7 +21,7 @@ from kernelrt.codegen.cycles import PAGE, Cycles
 from kernelrt.codegen.length import Length
 from kernelrt.codegen.nests import Nest, longest_first, other_ranges
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
-from kernelrt.codegen.stored import across, beside, placing, transposing
+from kernelrt.codegen.stored import across, beside, computing, placing, transposing
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.traffic import streamed
@@ -31,7 +31,7 @@ from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
 from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.codegen.analysis import Analysis, Cost
     from kernelrt.device.spec import DeviceSpec
@@ -120,10 +120,11 @@ class Chooser:
         along = self.store_vector(stores)
         self._tile(stores, along)
         other = across(self, stores, along)
-        if other is not None:
-            usual, before = self.tiles, self.cycles.of(self.nests, self.tiles)
+        if along is not None and other is not None:
+            usual, before = self.tiles, self._cycles_along(stores, along)
             self._tile(stores, other)
-            if self.cycles.of(self.nests, self.tiles) + placing(self, stores, other) < before:
+            if self._cycles_along(stores, other) + placing(self, stores, other) < before:
+                self._write_out(along)
                 along = other
             else:
                 self.tiles = usual
@@ -134,6 +135,10 @@ class Chooser:
             self._outermost(along)
         self._shrink()
         return Tiling(self.tiles, tuple(self.order), outside=self.outside)
+
+    def _cycles_along(self, stores: Sequence[UOp], along: UOp) -> float:
+        """What all takes that is computed, with vectors along a range of the stores."""
+        return self.cycles.of(self.nests, self.tiles) + computing(self, stores, along)
 
     def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:
         """Tiles for vectors along a range of the stores."""
@@ -244,6 +249,12 @@ class Chooser:
                 )
                 if cheaper and self.is_short(unrolled):
                     self.tiles = unrolled
+
+    def _write_out(self, r: UOp) -> None:
+        """No loop over a few elements."""
+        unrolled = {**self.tiles, r: Tile(extent(r), 1)}
+        if r not in self.tiles and is_fixed(r) and extent(r) <= SHORT and self.is_short(unrolled):
+            self.tiles = unrolled
 
     def _taller(self) -> None:
         """Twice the rows, half as wide, where several nests share the rows: none can go alone."""

@@ -27,24 +27,27 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["next_parts", "read_after", "read_next", "touched_late"]
+__all__ = [
+    "MOST_LINES", "WORTH_A_LINE", "Tiled", "begin_of_share", "direct_loads", "is_known",
+    "next_parts", "places_of", "read_after", "read_next", "tiled", "touched_late",
+]  # fmt: skip
 
 #: Vectors of products that one line has to be asked for with, so that asking costs nothing.
 _WORTH: Final = 64
 #: The same where a line that is not asked for is waited for: it takes as long to come from the last
 #: cache as some twenty vectors of products do. Training steps of ResNet-8 take 3% less so
 #: (`python -m bench.report models`).
-_WORTH_A_LINE: Final = 16
+WORTH_A_LINE: Final = 16
 #: Lines that are written out in one place at most.
-_MOST: Final = 16
+MOST_LINES: Final = 16
 
 
-def _direct(info: Analysis, value: UOp) -> list[UOp]:
+def direct_loads(info: Analysis, value: UOp) -> list[UOp]:
     """LOADs of `value` itself; what a REDUCE in its place reads varies with loops of its own."""
     return [] if value.op in CLOSING else list(info.loads(value))
 
 
-def _is_known(x: UOp) -> bool:
+def is_known(x: UOp) -> bool:
     """Whether the LOAD `x` is of an argument, at an index that is known beforehand."""
     return x.src[0].op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
 
@@ -107,11 +110,11 @@ def read_next(
     around = [r for r in opened if turns(r) > 1]
     if not around or turns(closed[0]) < 2:
         return ()
-    places = _places(info, values, opened, tiles)
+    places = places_of(info, values, opened, tiles)
     inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
     found = []
-    for x in dict.fromkeys(x for value in values for x in _direct(info, value)):
-        if not _is_known(x) or not is_beyond(x, device):
+    for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
+        if not is_known(x) or not is_beyond(x, device):
             continue
         read = _first_read(info, x, around, closed, tiles)
         if read is None:
@@ -126,7 +129,7 @@ def read_next(
     return tuple(found)
 
 
-def _places(
+def places_of(
     info: Analysis, values: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> int:
     """Sums that a tile has of each of `values`."""
@@ -199,12 +202,12 @@ def read_after(
     if len(closed) < 2 or tiles.get(closed[-2], ONE).factor > 1:
         return ()
     vectors = -(-extent(closed[-1]) // tiles.get(closed[-1], ONE).lanes)
-    most = _places(info, values, opened, tiles) * vectors // _WORTH_A_LINE
+    most = places_of(info, values, opened, tiles) * vectors // WORTH_A_LINE
     found: list[UOp] = []
-    for x in dict.fromkeys(x for value in values for x in _direct(info, value)):
-        if _is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:
+    for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
+        if is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:
             lines = _row_after(info, x, opened, closed, tiles)
-            found += lines if len(lines) <= min(most, _MOST) else []
+            found += lines if len(lines) <= min(most, MOST_LINES) else []
     return tuple(found)
 
 
@@ -228,9 +231,9 @@ def _row_after(
         return []
     line = LINE // x.dtype.itemsize
     lines = -(-min(far[row], _reach(row, far)) // line)
-    within = _tiled(around[around.index(last) + 1 :], tiles)
+    within = tiled(around[around.index(last) + 1 :], tiles)
     lines = -(-lines // math.prod(loop.trips for loop in within))
-    begins = _begins(within, lines * line)
+    begins = begin_of_share(within, lines * line)
     if begins is None:
         return []
     factor = tiles.get(last, ONE).factor
@@ -255,7 +258,7 @@ def _is_apart(r: UOp, far: Mapping[UOp, int]) -> bool:
     return _reach(r, far) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
 
 
-class _Tiled(NamedTuple):
+class Tiled(NamedTuple):
     """A loop over tiles: its RANGE, elements of one, and how many there are."""
 
     range: UOp
@@ -263,12 +266,13 @@ class _Tiled(NamedTuple):
     trips: int
 
 
-def _tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[_Tiled]:
+def tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[Tiled]:
+    """The loops over `ranges`."""
     found = ((r, tiles.get(r, ONE).factor) for r in ranges)
-    return [_Tiled(r, factor, -(-extent(r) // factor)) for r, factor in found]
+    return [Tiled(r, factor, -(-extent(r) // factor)) for r, factor in found]
 
 
-def _begins(loops: Sequence[_Tiled], share: int) -> UOp | None:
+def begin_of_share(loops: Sequence[Tiled], share: int) -> UOp | None:
     """Where the share of each turn of `loops` begins, outermost first; None if at no whole step."""
     total: UOp | None = None
     for loop in reversed(loops):
@@ -314,7 +318,7 @@ def next_parts(
     tuple of UOp
         LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
     """
-    loops = _tiled(own, tiles)
+    loops = tiled(own, tiles)
     several = [loop for loop in loops if loop.trips > 1]
     if not several or any(extent(r) % factor for r, factor, _ in loops):
         return ()
@@ -324,14 +328,14 @@ def next_parts(
     for held in dict.fromkeys(x.src[0] for x in info.loads(fold.src[0])):
         if held.op is not Op.LOCAL or around[-1] not in info.deps[held]:
             continue
-        for x in _direct(info, held.src[0]):
-            if _is_known(x) and is_beyond(x, device):
+        for x in direct_loads(info, held.src[0]):
+            if is_known(x) and is_beyond(x, device):
                 found += _shares(x, around[-1], held.src[1:], several)
-    return tuple(found) if len(found) * _WORTH_A_LINE <= vectors else ()
+    return tuple(found) if len(found) * WORTH_A_LINE <= vectors else ()
 
 
 def _shares(
-    x: UOp, turn: UOp, own: Sequence[UOp], loops: Sequence[_Tiled]
+    x: UOp, turn: UOp, own: Sequence[UOp], loops: Sequence[Tiled]
 ) -> list[UOp]:
     """The LOAD `x` of a copy over `own`, as the lines that one tile asks for, a turn ahead.
 
@@ -355,7 +359,7 @@ def _shares(
     of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
     if rest or left or apart * x.dtype.itemsize < FOLLOWED:
         return []
-    begins, row = _begins([inner], of_run * line), _begins(outer, of_rows * apart)
+    begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
     if begins is None or row is None:
         return []
     places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}

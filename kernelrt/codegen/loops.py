@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernelrt.codegen.fetches import next_parts, read_after, read_next, touched_late
+from kernelrt.codegen.next_turn import blocks_after, operands_after
 from kernelrt.codegen.reuse import lent
 from kernelrt.codegen.skipping import gate_of, zeros_in, zeros_of_turns
 from kernelrt.codegen.streams import Walk, next_rows, rows_ahead, streams
@@ -197,6 +198,14 @@ class Fetch:
     ranges: tuple[UOp, ...]
     later: bool = False
 
+    @classmethod
+    def within(
+        cls, wanted: tuple[UOp, ...], opened: Iterable[UOp], *, later: bool = False
+    ) -> Fetch:
+        """Of what lies at indices of some of the loops that are open."""
+        used = {r for x in wanted for r in cls.varying(x)}
+        return cls(wanted, tuple(r for r in opened if r in used), later)
+
     @staticmethod
     def varying(access: UOp) -> frozenset[UOp]:
         """The RANGEs that the address of one of `accesses` is a sum over."""
@@ -259,6 +268,9 @@ class _Builder:
         """Stores under the loops that are open: first those that need no more of them."""
         deps = self.info.deps
         opened = [each.range for each in self.stack[1:] if each.range is not None]
+        block = blocks_after(self.info, stores, opened, self.tiling.tiles, self.device)
+        if block:
+            self.stack[-1].items.append(Fetch.within(block, opened, later=True))
         here = [s for s in stores if deps[s] <= set(opened)]
         if here:
             items = self.stack[-1].items
@@ -395,10 +407,13 @@ class _Builder:
             chunked, share = self.tiling.chunked, self.tiling.share
             own = [r for r in opened if r is not chunked or share > self._tile(r).factor]
             rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
-            return self._asking_within(loop, closed[-2], rows) if rows else loop
-        used = {r for x in wanted for r in Fetch.varying(x)}
-        ranges = tuple(r for r in (*opened, closed[0]) if r in used)
-        return replace(loop, body=(Fetch(wanted, ranges), *loop.body))
+            if rows:
+                return self._asking_within(loop, closed[-2], rows)
+            again = operands_after(
+                self.info, values, opened, closed, self.tiling.tiles, self.device
+            )
+            return self._asking_within(loop, closed[-1], again) if again else loop
+        return replace(loop, body=(Fetch.within(wanted, (*opened, closed[0])), *loop.body))
 
     def _asking_within(
         self, loop: Loop, r: UOp, wanted: tuple[UOp, ...], opened: frozenset[UOp] | None = None
@@ -414,8 +429,7 @@ class _Builder:
             return replace(loop, body=(*before, inner))
         # Nothing is lost but time where one is not known here.
         wanted = tuple(x for x in wanted if Fetch.varying(x) <= opened)
-        ranges = {q for x in wanted for q in Fetch.varying(x)}
-        fetch = Fetch(wanted, tuple(sorted(ranges, key=lambda q: int(q.arg))), later=True)
+        fetch = Fetch.within(wanted, sorted(opened, key=lambda q: int(q.arg)), later=True)
         return replace(loop, body=(fetch, *loop.body)) if wanted else loop
 
     def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
@@ -428,13 +442,12 @@ class _Builder:
         slowest, wanted = next_rows(self.info, walks, r, tile.factor, self.device)
         if not wanted:
             return
-        used = {q for x in wanted for q in Fetch.varying(x)}
         around = [each.range for each in self.stack[1:] if each.range is not None]
-        ranges = (*(q for q in around if q in used), r, walks[slowest].range)
+        fetch = Fetch.within(wanted, (*around, r, walks[slowest].range))
         item = items[numbers[slowest]]
         loop = item.loop if isinstance(item, Pass) else item
         assert isinstance(loop, Loop)
-        loop = replace(loop, body=(Fetch(wanted, ranges), *loop.body))
+        loop = replace(loop, body=(fetch, *loop.body))
         items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
 
     def _kept(self, array: UOp) -> Pass:

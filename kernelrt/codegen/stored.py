@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
+from kernelrt.codegen.loads import WIDEST_STEP
 from kernelrt.codegen.tiles import Tile, extent
+from kernelrt.ir.ops import ALU
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.codegen.choosing import Chooser
     from kernelrt.ir.uop import UOp
 
-__all__ = ["across", "beside", "placing", "transposing"]
+__all__ = ["across", "beside", "computing", "placing", "transposing"]
 
 #: Cycles of an element that is loaded alone and put into its lane, or taken from it and stored.
 _PLACED: Final = 3.0
@@ -60,22 +62,35 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
 def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
     """A range that fills vectors where `along`, along which stores are contiguous, does not.
 
-    Gradients of weights of few inputs have one: sums have vectors along the outputs, and what they
-    come to is put in its places one by one.
+    Gradients of weights of few inputs have one, and probabilities of few classes: what there is to
+    compute has vectors along the outputs, and what it comes to is put in its places one by one.
     """
     info = chooser.info
     if along is None or 2 * extent(along) > chooser.lanes or info.locals:
         return None
     loads = [x for nest in chooser.nests for x in nest.loads]
+    loads += [x for s in stores for x in info.loads(s.src[2])]
     found = [
         r
         for r in chooser.order
         if r is not along
         and extent(r) >= chooser.lanes
         and all(r in info.deps_of(s.src) for s in stores)
-        and any(chooser.accesses.stride(x, r) == 1 for x in loads)
+        and any(_is_near(chooser, x, r) for x in loads)
     ]
     return max(found, key=extent, default=None)
+
+
+def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
+    """Cycles of what is stored, but for sums, with vectors along a range."""
+    info = chooser.info
+    cycles = 0.0
+    for u in info.order([s.src[2] for s in stores]):
+        if u.op in ALU:
+            lanes = min(chooser.lanes, extent(along)) if along in info.deps[u] else 1
+            times = math.prod(extent(r) for r in info.deps[u]) / lanes
+            cycles += times * chooser.costs.vector(u.op, u.dtype)
+    return cycles
 
 
 def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
@@ -83,6 +98,14 @@ def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
     placed = 0
     for s in stores:
         reads = chooser.info.loads(s.src[2])
-        apart = [x for x in (s, *reads) if chooser.accesses.stride(x, along) not in (0, 1)]
+        apart = [x for x in reads if chooser.accesses.stride(x, along) != 0]
+        apart = [x for x in apart if not _is_near(chooser, x, along)]
+        apart += [s] if chooser.accesses.stride(s, along) != 1 else []
         placed += len(apart) * math.prod(extent(r) for r in chooser.info.deps_of(s.src))
     return _PLACED * placed
+
+
+def _is_near(chooser: Chooser, access: UOp, r: UOp) -> bool:
+    """Whether what lies in lanes along `r` is loaded as a run."""
+    step = chooser.accesses.stride(access, r)
+    return step is not None and 1 <= abs(step) <= WIDEST_STEP

@@ -166,7 +166,9 @@ class _Run:
             self._names = [name for name, _ in named]
             self._given = [leaf for _, leaf in named]
         self._direct = self._template is None and not kwargs
-        self._whole = {i for i, name in enumerate(self._names) if _belongs(name, const)}
+        self._whole = (
+            {i for i, name in enumerate(self._names) if _belongs(name, const)} if const else ()
+        )
         self._course: Course | None = None
         self._replays: dict[int, Replay] = {}
         self._form: Replay | None = None
@@ -175,13 +177,10 @@ class _Run:
 
     def look(self) -> None:
         """Find the arguments where they are now."""
-        self._leaves = [
-            normalize(name, leaf) for name, leaf in zip(self._names, self._given, strict=True)
-        ]
-        self._rows = [
-            leaf if i not in self._whole and _has_rows(leaf) else None
-            for i, leaf in enumerate(self._leaves)
-        ]
+        self._leaves = list(map(normalize, self._names, self._given))
+        self._rows = [leaf if _has_rows(leaf) else None for leaf in self._leaves]
+        for i in self._whole:
+            self._rows[i] = None
         self._count()
         self._batches: dict[int, tuple[Any, ...]] = {}
         if self._course is not None:
@@ -320,13 +319,15 @@ def _belongs(leaf: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def _has_rows(leaf: object) -> bool:
-    if isinstance(leaf, Tensor):
-        return len(leaf.dims) > 0
-    return isinstance(leaf, np.ndarray) and leaf.ndim > 0
+    if isinstance(leaf, np.ndarray):
+        return leaf.ndim > 0
+    return isinstance(leaf, Tensor) and len(leaf.dims) > 0
 
 
 def _batch_of(leaf: Any, rows: int) -> Any:
     """An array of the shape and the history of so many rows; its elements do not matter."""
+    if isinstance(leaf, np.ndarray) and rows <= leaf.shape[0]:
+        return leaf[:rows]
     shape = (rows, *leaf.shape[1:])
     if isinstance(leaf, np.ndarray):
         return np.empty(shape, leaf.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -120,9 +121,7 @@ class Epochs(JitCore, Generic[R]):
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")
         load("kernelrt.jit.course")
-        from kernelrt.jit.course import run_epochs
-
-        return run_epochs(  # type: ignore[no-any-return]
+        return sys.modules["kernelrt.jit.course"].run_epochs(  # type: ignore[no-any-return]
             self, args, kwargs, const or {}, batch_size=batch_size, shuffle=shuffle, epochs=epochs,
             first_epoch=first_epoch, seed=seed, drop_last=drop_last, every=every, callback=callback,
         )  # fmt: skip

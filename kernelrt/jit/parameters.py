@@ -26,6 +26,7 @@ class Parameters:
         self._all = () if self._signature is None else tuple(self._signature.parameters.values())
         self.optional = frozenset(p.name for p in self._all if p.default is not p.empty)
         """Arguments that a call may leave out."""
+        self._named: dict[int, tuple[str, ...]] = {}
 
     def passed_either_way(self) -> Iterator[str]:
         """What can be passed by position and by name; nothing where only the position counts."""
@@ -55,8 +56,14 @@ class Parameters:
             raise TypeError(f"{name}(): {error}") from None
         return bound.args, bound.kwargs
 
-    def names(self, count: int) -> list[str]:
+    def names(self, count: int) -> tuple[str, ...]:
         """Names of the first `count` positional parameters."""
+        found = self._named.get(count)
+        if found is None:
+            found = self._named[count] = self._names(count)
+        return found
+
+    def _names(self, count: int) -> tuple[str, ...]:
         names: list[str] = []
         for parameter in self._all:
             if parameter.kind is parameter.VAR_POSITIONAL:
@@ -64,7 +71,7 @@ class Parameters:
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 names.append(parameter.name)
         names += [f"argument {i}" for i in range(len(names), count)]
-        return names[:count]
+        return tuple(names[:count])
 
 
 def name_of(fn: Callable[..., object]) -> str:

@@ -253,6 +253,8 @@ def normalize(name: str, leaf: object) -> Any:
     DTypeError
         Its elements are of a type that kernelrt does not hold.
     """
+    if type(leaf) is np.ndarray and leaf.dtype.char in _PLAIN and leaf.dtype.isnative:
+        return leaf
     if isinstance(leaf, Tensor):
         if not leaf.is_realized:
             leaf.realize()
@@ -264,8 +266,6 @@ def normalize(name: str, leaf: object) -> Any:
             return float(leaf)
         return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
     if isinstance(leaf, np.ndarray):
-        if type(leaf) is np.ndarray and leaf.dtype.char in _PLAIN and leaf.dtype.isnative:
-            return leaf
         return _plain_array(name, leaf)
     if isinstance(leaf, float):
         return float(leaf)

@@ -425,7 +425,8 @@ class Decider:
             along = [a for a, i in enumerate(index) if i in wanted]
             if along and self._in_blocks(node, group, index, index[along[0]]):
                 continue
-            if along and along[0] != walks.lying_along(node, self._orders):
+            lying = innermost(node, None), walks.lying_along(node, self._orders)
+            if along and along[0] not in lying:
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
                 order = (*(a for a in range(len(index)) if a != along[0]), along[0])

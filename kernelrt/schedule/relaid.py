@@ -7,6 +7,7 @@ way (AVX-512). What a loop is given unchanged in each turn is stored so before t
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -51,12 +52,13 @@ def _relaid(loop: Loop, src: tuple[UOp, ...], nodes: Sequence[UOp]) -> dict[UOp,
     operands = list(src)
     inside: dict[UOp, UOp] = {}
     for k, matrix in found.items():
-        rows, columns = matrix.shape
-        port = loop.ports[k]
-        turned = UOp(Op.RESHAPE, port.dtype, (port,), (columns, rows))
-        inside[matrix] = UOp(Op.PERMUTE, port.dtype, (turned,), (1, 0))
+        *members, rows, columns = matrix.shape
+        port, last = loop.ports[k], len(members)
+        order = (*range(last), last + 1, last)
+        turned = UOp(Op.RESHAPE, port.dtype, (port,), (*members, columns, rows))
+        inside[matrix] = UOp(Op.PERMUTE, port.dtype, (turned,), order)
         whole = UOp(Op.RESHAPE, port.dtype, (src[k],), matrix.shape)
-        whole = UOp(Op.PERMUTE, port.dtype, (whole,), (1, 0))
+        whole = UOp(Op.PERMUTE, port.dtype, (whole,), order)
         operands[k] = UOp(Op.CONTIGUOUS, port.dtype, (whole,))
     made = dict(zip(graphs, substitute(graphs, inside), strict=True))
     program = replace(loop, carries=tuple(made[c] for c in loop.carries))
@@ -69,7 +71,10 @@ def _relaid(loop: Loop, src: tuple[UOp, ...], nodes: Sequence[UOp]) -> dict[UOp,
 
 
 def _transposed(loop: Loop, graphs: Sequence[UOp]) -> dict[int, UOp]:
-    """By the number of its port, each matrix that products alone read, along its rows."""
+    """By the number of its port, each matrix that products alone read, along its rows.
+
+    Members may have one each: their axes come first.
+    """
     first = len(loop.carries) + loop.stacked
     fixed = set(loop.ports[first : len(loop.ports) - loop.numbered])
     users: dict[UOp, set[UOp]] = {}
@@ -97,9 +102,9 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
     while node.op in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE) and node.src[0] not in fixed:
         chain.append(node)
         node = node.src[0]
-    if node.op is not Op.RESHAPE or len(node.shape) != 2 or node.src[0] not in fixed:
+    if node.op is not Op.RESHAPE or len(node.shape) < 2 or node.src[0] not in fixed:
         return
-    axes: list[int | None] = [0, 1]
+    axes: list[int | None] = list(range(len(node.shape)))
     for step in reversed(chain):
         moved = axes_after(axes, step)
         if moved is None:
@@ -107,12 +112,14 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
             return
         axes = moved
     summed = product.arg[1]
-    columns = dim_max(node.shape[0])
-    rows = elements(product.shape) // columns
+    *members, columns, depth = (dim_max(d) for d in node.shape)
+    rows = elements(product.shape) // (columns * math.prod(members))
+    varying = [a for a, size in enumerate(node.shape) if size != 1]
     read.setdefault(node, []).append(
-        axes.count(0) == axes.count(1) == 1
-        and axes.index(1) in summed
-        and axes.index(0) not in summed
+        min(columns, depth) > 1
+        and all(axes.count(a) == 1 for a in varying)
+        and axes.index(len(members) + 1) in summed
+        and not any(axes.index(a) in summed for a in varying[:-1])
         and rows >= _ROWS
         and columns >= _COLUMNS
     )

@@ -2,6 +2,10 @@
 
 What a body makes of values that do not change from turn to turn is computed once, before the first
 turn, and given to it; so are the values themselves. What is made of constants alone stays inside.
+
+What only says which element of a value is meant stays inside, too, as it costs a body nothing but
+where places that data tell are read: rows whose parts lie pages apart drive each other out of a
+cache, again in each turn. So a loop that reads as many of them is given the rows in their order.
 """
 
 from __future__ import annotations
@@ -87,12 +91,14 @@ def newest() -> int:
 
 
 def frontier(
-    roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool]
-) -> list[UOp]:
+    roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool],
+    turns: int = 0,
+) -> list[UOp]:  # fmt: skip
     """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
 
-    Below ops that only say which element is meant stands what is read. Nodes for which
-    `stays` is true count as made of what is inside; none that was asked for before `since` is.
+    Below ops that only say which element is meant stands what is read, unless it pays to have its
+    elements in that order for at least so many turns. Nodes for which `stays` is true count as made
+    of what is inside; none that was asked for before `since` is.
     """
     roots = list(roots)
     bound: set[UOp] = set(inside)  # made of what is inside
@@ -114,7 +120,7 @@ def frontier(
                 bound.add(node)
             for r in reads:
                 if r in outside:
-                    found[bare(r)] = None
+                    found[r if _is_laid_out(r, node, turns) else bare(r)] = None
         elif reached or varied or _begins(node):
             outside.add(node)
     for root in roots:
@@ -128,6 +134,33 @@ def bare(node: UOp) -> UOp:
     while node.op in MOVED:
         node = node.src[0]
     return node
+
+
+def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
+    """Whether a loop is given `node` in the order that it says, for the sake of this reader."""
+    if node.op not in MOVED or not _is_turned(node):
+        return False
+    size, least, read = (build.volume(n.shape) for n in (node, bare(node), reader))
+    if not (isinstance(size, int) and isinstance(least, int) and size <= least):
+        return False
+    if reader.op is Op.GATHER:
+        return node is reader.src[0] and isinstance(read, int) and size <= turns * read
+    return reader.op is Op.REGION and turns > 1  # which has it in memory, or would in each turn
+
+
+def _is_turned(node: UOp) -> bool:
+    """Whether ops that only say which element is meant change the order of axes."""
+    while node.op in MOVED:
+        if node.op is Op.PERMUTE and _moves(node):
+            return True
+        node = node.src[0]
+    return False
+
+
+def _moves(node: UOp) -> bool:
+    """Whether a PERMUTE changes the order of axes that have more than one element."""
+    axes = [axis for axis in node.arg if node.src[0].shape[axis] != 1]
+    return axes != sorted(axes)
 
 
 def _marked(node: UOp) -> Iterator[UOp]:
@@ -201,8 +234,9 @@ def loop(
     # A turn that may not come must not fail before it does.
     may_not_come = conditional or count is not None
     outer = frontier(
-        graphs, inside, since, lambda n: may_not_come and n.op in FAILING
-    )
+        graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
+        1 if may_not_come else turns,
+    )  # fmt: skip
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:
         put[number.place] = port(len(ports), 1, dt.int64)
