@@ -19,8 +19,8 @@ from kernelrt import dtype as dt
 from kernelrt.codegen import packing
 from kernelrt.codegen.analysis import Analysis, stride
 from kernelrt.codegen.blocking import block
-from kernelrt.codegen.cycles import PAGE
 from kernelrt.codegen.packing import contraction, free_number, moved, new_range
+from kernelrt.codegen.streams import PAGE
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op
