@@ -1,14 +1,15 @@
 """Sums in which one element counts: where a row is long it is looked up, not searched for.
 
-The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``, which
-costs nothing in a walk along the scores that is gone along anyway, and whose gradient is no scatter.
-A row that is walked for nothing else had better not be.
+The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. In a
+walk along scores that have to be read anyway that costs little, and its gradient is no scatter. But
+a long row had better not be walked for one element.
 """
 
 from __future__ import annotations
 
 from kernelrt.ir import Op, UOp, const
 from kernelrt.ir.constants import full, is_zeros
+from kernelrt.schedule.pieces import expanded, reshaped
 
 __all__ = ["looked_up", "row_of_one"]
 
@@ -33,12 +34,12 @@ def looked_up(node: UOp) -> UOp:
     indices, kept = [], 0
     for axis, size in enumerate(row.shape):
         if axis in axes:
-            indices.append(_reshaped(place, node.shape))
+            indices.append(reshaped(place, node.shape))
             continue
         count = size if isinstance(size, UOp) else const(size, place.dtype)
         ones = tuple(size if a == kept else 1 for a in range(len(node.shape)))
-        along = _reshaped(UOp(Op.IOTA, place.dtype, (count,)), ones)
-        indices.append(_expanded(along, node.shape))
+        along = reshaped(UOp(Op.IOTA, place.dtype, (count,)), ones)
+        indices.append(expanded(along, node.shape))
         kept += 1
     found = UOp(Op.GATHER, row.dtype, (row, *indices))
     # A sum begins with 0.0, so it never comes to -0.0.
@@ -54,13 +55,12 @@ def _place(node: UOp) -> UOp | None:
     size = x.shape[axis]
     if x.src[0].op is not Op.EQ or not isinstance(size, int):
         return None
-    for positions, place in (x.src[0].src, x.src[0].src[::-1]):
-        if _counts(positions, axis) and place.op is Op.EXPAND:
-            place = place.src[0]
+    kept = tuple(1 if a == axis else d for a, d in enumerate(x.shape))
+    for positions, spread in (x.src[0].src, x.src[0].src[::-1]):
+        if _counts(positions, axis) and spread.op is Op.EXPAND:
+            [place] = spread.src
             if place.shape[axis] == 1 and place.vmin >= 0 and place.vmax < size:
-                return _expanded(place, tuple(
-                    1 if a == axis else d for a, d in enumerate(x.shape)
-                ))  # fmt: skip
+                return expanded(place, kept)
     return None
 
 
@@ -72,11 +72,3 @@ def _counts(node: UOp, axis: int) -> bool:
     if node.op is Op.RESHAPE and all(d == 1 for a, d in enumerate(node.shape) if a != axis):
         node = node.src[0]
     return node.op is Op.IOTA and node.shape == (size,)
-
-
-def _reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
-
-
-def _expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Op.EXPAND, x.dtype, (x,), shape)

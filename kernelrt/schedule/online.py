@@ -2,87 +2,54 @@
 
 The sum of ``exp(u - c)``, where `c` is the greatest `u`, needs `c` before it begins; so do the
 deviations from a mean, and their squares. A row that is longer than a cache would come from memory
-for each. But what a sum over a block is about another shift than `c` tells what it is about `c`:
+for each. Here it is cut into blocks, each of which is walked twice while it is in the caches of a
+core; `pieces.py` has what is stored of a block, and what the row makes of that.
 
-    sum(exp(u - c))   = exp(m - c) * sum(exp(u - m))
-    sum(u - c)        = sum(u - m) + n * (m - c)
-    sum((u - c) ** 2) = sum((u - m) ** 2) + (m - c) * (2 * sum(u - m) + n * (m - c))
-
-for the `n` elements of the block and any `m`: here its own maximum, or mean. So a block is walked
-twice while it is in the caches of a core, its sums are stored, and few numbers are left to be
-combined. The first is how Milakov and Gimelshein (2018, arXiv:1805.02867) normalize a softmax
-online, the last how Chan, Golub and LeVeque (The American Statistician 37, 1983) join variances.
+What a graph means says where this may be done, not which method made it; what is counted from
+shapes and the target says where it gains.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.costs import costs_of
-from kernelrt.ir import Op, UOp, const, toposort
-from kernelrt.ir.constants import full, uniform
-from kernelrt.ir.origin import inherit
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.constants import uniform
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static
 from kernelrt.schedule.cost import elements, strip
 from kernelrt.schedule.lookups import looked_up, row_of_one
+from kernelrt.schedule.pieces import Shifted, Walk, combined, whole
+from kernelrt.schedule.split import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.spec import DeviceSpec
-    from kernelrt.ir import Dim
 
 __all__ = ["fold_online"]
 
-#: Blocks are larger than the first cache, so that a kernel asks for the next one while it goes over
-#: one again (``codegen.streams.next_rows``), and at most this many times as large: of 64, 80, 160
-#: and 400 kB beside a cache of 48 the first is the fastest, the last takes 5 % longer
-#: (``python -m bench.report rows``).
+#: Blocks of rows are larger than the first cache, so that a kernel asks for the next one while it
+#: goes along one again (``codegen.streams.next_rows``), and at most this many times as large: of
+#: 64, 80, 160 and 400 kB beside a first cache of 48 the first is the fastest for ``logsumexp`` of
+#: 8 x 2,000,000, the last takes 5% longer (Zen 5).
 _LARGEST: Final = 4
+#: Parts of the second cache that a block of columns takes at least, and at most: half as many bytes
+#: of 40000 x 400 and 16000 x 1024 took up to half as long again for their variances.
+_LEAST_PART: Final = 4
+_MOST_PART: Final = 2
+#: Elements of a row that a block has at least. With 16 to 50 the variances of 62500 x 256 to
+#: 16000 x 1024 gained little or nothing, with 64 to 128 they took two thirds of the time.
+_SHORTEST: Final = 64
 #: Nodes below a sum that are looked at for where its row lies.
 _DEEP: Final = 32
 
 
-class _Walk(NamedTuple):
-    """How the rows of a value are cut.
-
-    Attributes
-    ----------
-    axes : tuple of int
-        Those of a row.
-    axis : int
-        The one that is cut; those after it lie within blocks, those before it outside.
-    length : int
-        Elements of `axis` in a block.
-    """
-
-    axes: tuple[int, ...]
-    axis: int
-    length: int
-
-
-class _Shifted(NamedTuple):
-    """What a sum is of: ``exp(u - c)``, ``u - c`` or its square.
-
-    Attributes
-    ----------
-    op : Op
-        EXP, SUB or MUL.
-    row : UOp
-        The `u`.
-    shift : UOp
-        The `c`, with size 1 along the axes of the sum.
-    """
-
-    op: Op
-    row: UOp
-    shift: UOp
-
-
 def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which rows that no cache of a core holds are walked once for their statistics.
+    """Equal graphs in which statistics of rows that no cache holds are had in one walk.
 
     Parameters
     ----------
@@ -92,9 +59,38 @@ def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
         What the kernels are for.
     """
     nodes = list(toposort(roots))
+    found = _found(nodes, device)
+    if not found:
+        return list(roots)
+    walks = {(shifted.row, node.arg[1]): walk for node, (shifted, walk) in found.items()}
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple(done[s] for s in node.src)
+        new = node if src == node.src else node.replace(src=src)
+        if node in found:
+            shifted, walk = found[node]
+            row, shift = done[shifted.row], done[shifted.shift]
+            new = combined(Shifted(shifted.op, row, shift), walk, node)
+        elif node.op is Op.REDUCE_AXIS:
+            # What waits for no other reduction is had in the same walk, or looked up.
+            reducer, axes = node.arg
+            searched = row_of_one(node)
+            if (node.src[0], axes) in walks:
+                new = whole(new.src[0], walks[node.src[0], axes], reducer, node)
+            elif searched is not None and (searched, axes) in walks:
+                new = looked_up(new)
+                inherit(new, node)
+        done[node] = new
+    return [done[root] for root in roots]
+
+
+# What is found
+
+
+def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted, Walk]]:
+    """Sums that are worth it, what they are of, and how their rows are cut."""
     checked: set[UOp] = set()
-    found: dict[UOp, _Shifted] = {}
-    walks: dict[tuple[UOp, tuple[int, ...]], _Walk] = {}
+    found: dict[UOp, tuple[Shifted, Walk]] = {}
     for node in nodes:
         # What looks up no element may fail at none: parts are computed wherever they are wanted.
         if node.op is Op.BOUND or any(s in checked for s in node.src):
@@ -103,34 +99,49 @@ def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
             shifted = _shifted(node)
             walk = shifted and _walk(shifted.row, node.arg[1], device)
             if shifted and walk:
-                found[node] = shifted
-                walks[shifted.row, node.arg[1]] = walk
-    if not walks:
-        return list(roots)
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        src = tuple(done[s] for s in node.src)
-        new = node if src == node.src else node.replace(src=src)
-        row = row_of_one(node) if node.op is Op.REDUCE_AXIS else None
-        if row and (row, node.arg[1]) in walks:
-            new = looked_up(new)
-            inherit(new, node)
-        elif node in found:
-            op, row, shift = found[node]
-            walk = walks[row, node.arg[1]]
-            new = _combined(_Shifted(op, done[row], done[shift]), walk, node)
-        elif node.op is Op.REDUCE_AXIS and (node.src[0], node.arg[1]) in walks:
-            # Also what does not depend on another reduction: it is had in the same walk.
-            walk = walks[node.src[0], node.arg[1]]
-            new = _whole(new.src[0], walk, node.arg[0], node)
-        done[node] = new
-    return [done[root] for root in roots]
+                found[node] = shifted, walk
+    if found:
+        _leave_rows(nodes, found, device)
+    return found
 
 
-# What is found
+def _leave_rows(
+    nodes: Sequence[UOp], found: dict[UOp, tuple[Shifted, Walk]], device: DeviceSpec
+) -> None:
+    """Take out of `found` what a kernel has row by row, which then goes along the row again.
+
+    Of few rows no kernel does: reductions to few elements are kernels of their own (`split.py`).
+    Many it does take one by one, so that the last cache still holds a row when its elements are
+    divided by their sum. Had all statistics been computed before, they would come from memory.
+    """
+    spread = {s for node in nodes if node.op is Op.EXPAND for s in _sums_below(node, found)}
+    rows = set()
+    for node in spread:
+        row = found[node][0].row
+        read_and_written = 2 * _bytes(row) // elements(node.shape)
+        if elements(node.shape) > FEW and read_and_written <= device.l3_bytes:
+            rows.add(row)
+    for node in [n for n, (shifted, _) in found.items() if shifted.row in rows]:
+        del found[node]
 
 
-def _shifted(node: UOp) -> _Shifted | None:
+def _sums_below(spread: UOp, found: dict[UOp, tuple[Shifted, Walk]]) -> list[UOp]:
+    """Those of `found` that an EXPAND to the shape of their rows gives back to each element."""
+    count, out = elements(spread.shape), []
+    seen, wanted = {spread}, [spread.src[0]]
+    while wanted and len(seen) <= _DEEP:
+        node = wanted.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in found and count >= elements(found[node][0].row.shape):
+            out.append(node)
+        elif node.op in ALU or node.op is Op.RESHAPE:
+            wanted += node.src
+    return out
+
+
+def _shifted(node: UOp) -> Shifted | None:
     """What the sum `node` is of, if its shift is a reduction of the same rows."""
     (x,), (_, axes) = node.src, node.arg
     op, difference = Op.SUB, x
@@ -145,7 +156,7 @@ def _shifted(node: UOp) -> _Shifted | None:
     if any(shift.shape[a] != 1 for a in axes):
         return None
     known = _is_greatest if op is Op.EXP else _is_mean
-    return _Shifted(op, row, shift) if known(shift, row, axes) else None
+    return Shifted(op, row, shift) if known(shift, row, axes) else None
 
 
 def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
@@ -176,40 +187,54 @@ def _reduces(node: UOp, reducer: Op, row: UOp, axes: tuple[int, ...]) -> bool:
 # Where it gains
 
 
-def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> _Walk | None:
+def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
     """How to cut the rows of `row` along `axes`; None where that gains nothing."""
     sizes = [d for d in row.shape if isinstance(d, int)]
-    others = (a for a in range(axes[0], len(sizes)) if a not in axes)
-    if any(sizes[a] != 1 for a in others) or not _lies_along(row, axes[-1]):
+    long = [a for a, d in enumerate(sizes) if d != 1]
+    if not set(axes).intersection(long) or any(
+        axes[0] < a < axes[-1] and a not in axes for a in long
+    ):
         return None
-    itemsize = _stored(row).dtype.itemsize
-    length = math.prod(sizes[a] for a in axes)
-    # A row and the next one, for which it is asked meanwhile, stay in the second cache.
-    if 2 * length * itemsize <= device.l2_bytes:
+    # Rows that lie beside each other, as columns of a matrix do, go together.
+    wide = math.prod(sizes[axes[-1] + 1 :])
+    together = wide * math.prod(sizes[a] for a in axes)
+    count, itemsize = math.prod(sizes), _stored(row).dtype.itemsize
+    # The second cache holds them and the next ones, which are asked for meanwhile.
+    held = min(count, 2 * together) * itemsize
+    if held <= device.l2_bytes or not _lies_along(row, long[-1]):
         return None
-    least = device.l1_bytes // itemsize + 1
-    within = 1
+    least, most = device.l1_bytes, _LARGEST * device.l1_bytes
+    if wide > 1:  # what is not asked for ahead
+        least, most = device.l2_bytes // _LEAST_PART, device.l2_bytes // _MOST_PART
+    least, most = least // itemsize + 1, most // itemsize
+    within, axis = wide, axes[-1]
     for axis in reversed(axes):
         if within * sizes[axis] >= least:
             break
         within *= sizes[axis]
-    walk = _Walk(axes, axis, _cut(sizes[axis], -(-least // within)))
+    walk = Walk(axes, axis, _cut(sizes[axis], -(-least // within), most // within))
+    block = walk.length * within
+    if not _SHORTEST * wide <= block < together:
+        return None
     costs = costs_of(device)
-    count = math.prod(sizes)
-    spared = costs.byte(2 * length * itemsize) - costs.byte(_LARGEST * device.l1_bytes)
-    stored = row.dtype.itemsize * count // (walk.length * within)
+    spared = costs.byte(held) - costs.byte(block * itemsize)
+    stored = row.dtype.itemsize * wide * count // block
     # Three sums at most, written and read; a kernel that combines them, and one for what is left.
     lost = 2 * costs.call + 6 * stored * costs.byte(stored)
     return walk if count * itemsize * spared > lost else None
 
 
-def _cut(size: int, least: int) -> int:
-    """The length of blocks of at least `least` of an axis: a divisor, unless all are long."""
-    parts = size // least
-    for count in range(parts, max(1, parts // _LARGEST), -1):
-        if size % count == 0:
-            return size // count
-    return min(size, least)
+def _cut(size: int, least: int, most: int) -> int:
+    """The length of blocks of at least `least` along an axis: a divisor of it, if one is near."""
+    if size <= most:
+        return size
+    near = range(size // least, size // most, -1)
+    return next((size // count for count in near if size % count == 0), least)
+
+
+def _bytes(row: UOp) -> int:
+    """What reading all of `row` takes."""
+    return elements(row.shape) * _stored(row).dtype.itemsize
 
 
 def _stored(row: UOp) -> UOp:
@@ -242,147 +267,3 @@ def _lies_along(row: UOp, axis: int) -> bool:
             long = [a for a, d in enumerate(node.src[0].shape) if d != 1]
             wanted.append((node.src[0], max(long, default=0)))
     return True
-
-
-# What becomes of it
-
-
-class _Piece(NamedTuple):
-    """Blocks of one length.
-
-    Attributes
-    ----------
-    value : UOp
-        The elements.
-    within : tuple of int
-        Axes of a block.
-    apart : tuple of int
-        Axes that tell the blocks of a row apart.
-    """
-
-    value: UOp
-    within: tuple[int, ...]
-    apart: tuple[int, ...]
-
-    @property
-    def kept(self) -> tuple[Dim, ...]:
-        """The shape of one number a block."""
-        return tuple(1 if a in self.within else d for a, d in enumerate(self.value.shape))
-
-    def sum_of(self, x: UOp, reducer: Op, *, stored: bool) -> UOp:
-        """One number for the elements `x` of each block, perhaps in memory."""
-        out = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, self.within))
-        out = UOp(Op.CONTIGUOUS, x.dtype, (out,)) if stored else out
-        return _reshaped(out, self.kept)
-
-    def less(self, shift: UOp) -> UOp:
-        """The elements, less one number a block."""
-        return self.value.alu(Op.SUB, _expanded(shift, self.value.shape))
-
-
-def _pieces(row: UOp, walk: _Walk) -> list[_Piece]:
-    """The blocks, and in a piece of its own what is left where their length divides no axis."""
-    size = row.shape[walk.axis]
-    assert isinstance(size, int)
-    rest = size % walk.length
-    before = tuple(a for a in walk.axes if a < walk.axis)
-    after = tuple(a for a in walk.axes if a > walk.axis)
-    blocks = row if not rest else _between(row, walk.axis, 0, size - rest)
-    parts = (size // walk.length, walk.length)
-    shape = (*row.shape[: walk.axis], *parts, *row.shape[walk.axis + 1 :])
-    inner = (walk.axis + 1, *(a + 1 for a in after))
-    pieces = [_Piece(_reshaped(blocks, shape), inner, (*before, walk.axis))]
-    if rest:
-        last = _between(row, walk.axis, size - rest, size)
-        pieces.append(_Piece(last, (walk.axis, *after), before))
-    return pieces
-
-
-def _combined(shifted: _Shifted, walk: _Walk, node: UOp) -> UOp:
-    """The sum `node`, of what is known of blocks."""
-    op, row, shift = shifted
-    sums = []
-    for piece in _pieces(row, walk):
-        about = _expanded(_reshaped(shift, _ones(shift.shape, walk, piece)), piece.kept)
-        known = _of_powers if op is Op.EXP else _of_deviations
-        sums.append(_over_blocks(known(op, piece, about), Op.ADD, piece, node))
-    return _joined(sums, Op.ADD, node)
-
-
-def _of_powers(_op: Op, piece: _Piece, about: UOp) -> UOp:
-    """The sum of ``exp(u - about)`` over each block."""
-    greatest = piece.sum_of(piece.value, Op.MAX, stored=False)
-    # Of nothing but -inf the sum is 0, of inf it is inf: what is added to that decides.
-    powers = piece.less(_unless_infinite(greatest, greatest)).alu(Op.EXP)
-    own = piece.sum_of(piece.value, Op.MAX, stored=True)
-    total = piece.sum_of(powers, Op.ADD, stored=True)
-    return total.alu(Op.MUL, own.alu(Op.SUB, about).alu(Op.EXP))
-
-
-def _of_deviations(op: Op, piece: _Piece, about: UOp) -> UOp:
-    """The sum of ``u - about``, or of its square, over each block."""
-    number = elements(tuple(piece.value.shape[a] for a in piece.within))
-    count = full(const(number, about.dtype), piece.kept)
-    # Near the mean is near enough; a division would be worth a kernel of its own.
-    share = full(const(1 / number, about.dtype), piece.kept)
-    rest = piece.less(piece.sum_of(piece.value, Op.ADD, stored=False).alu(Op.MUL, share))
-    own = piece.sum_of(piece.value, Op.ADD, stored=True).alu(Op.MUL, share)
-    gap = own.alu(Op.SUB, about)
-    total = piece.sum_of(rest, Op.ADD, stored=True)
-    more = gap.alu(Op.MUL, count)
-    if op is Op.MUL:
-        twice = total.alu(Op.MUL, full(const(2, about.dtype), piece.kept))
-        more = gap.alu(Op.MUL, twice.alu(Op.ADD, more))
-        total = piece.sum_of(rest.alu(Op.MUL, rest), Op.ADD, stored=True)
-    # Where the sum of a block overflows, deviations from it are as infinite as those from the mean.
-    return total.alu(Op.ADD, _unless_infinite(own, more))
-
-
-def _whole(row: UOp, walk: _Walk, reducer: Op, node: UOp) -> UOp:
-    """The reduction `node` of `row`, of reductions of blocks."""
-    parts = [
-        _over_blocks(p.sum_of(p.value, reducer, stored=True), reducer, p, node)
-        for p in _pieces(row, walk)
-    ]
-    return _joined(parts, reducer, node)
-
-
-def _over_blocks(x: UOp, reducer: Op, piece: _Piece, node: UOp) -> UOp:
-    """One number a row, of one a block."""
-    if piece.apart:
-        x = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, piece.apart))
-    return _reshaped(x, node.shape)
-
-
-def _joined(parts: list[UOp], reducer: Op, node: UOp) -> UOp:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.alu(reducer, part)
-    inherit(whole, node)
-    return whole
-
-
-def _unless_infinite(number: UOp, value: UOp) -> UOp:
-    """`value`, but 0 where `number` is infinite."""
-    limit = full(const(math.inf, number.dtype), number.shape)
-    zero = full(const(0, value.dtype), value.shape)
-    return number.alu(Op.ABS).eq(limit).where(zero, value)
-
-
-def _ones(shape: tuple[Dim, ...], walk: _Walk, piece: _Piece) -> tuple[Dim, ...]:
-    """`shape` with as many axes as `piece` has."""
-    more = len(piece.value.shape) - len(shape)
-    return (*shape[: walk.axis], *(1,) * more, *shape[walk.axis :])
-
-
-def _between(x: UOp, axis: int, low: int, high: int) -> UOp:
-    bounds = tuple((low, high) if a == axis else (0, d) for a, d in enumerate(x.shape))
-    return UOp(Op.SHRINK, x.dtype, (x,), bounds)
-
-
-def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
-
-
-def _expanded(x: UOp, shape: tuple[Dim, ...]) -> UOp:
-    return x if x.shape == shape else UOp(Op.EXPAND, x.dtype, (x,), shape)
