@@ -196,12 +196,16 @@ def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
     ):
         return None
     # Rows that lie beside each other, as columns of a matrix do, go together.
-    wide = math.prod(sizes[axes[-1] + 1 :])
+    wide, along = 1, max(a for a in long if a in axes)
+    if not _lies_along(row, along):
+        wide, along = math.prod(sizes[axes[-1] + 1 :]), long[-1]
+        if wide == 1 or not _lies_along(row, along):
+            return None
     together = wide * math.prod(sizes[a] for a in axes)
     count, itemsize = math.prod(sizes), _stored(row).dtype.itemsize
     # The second cache holds them and the next ones, which are asked for meanwhile.
     held = min(count, 2 * together) * itemsize
-    if held <= device.l2_bytes or not _lies_along(row, long[-1]):
+    if held <= device.l2_bytes:
         return None
     least, most = device.l1_bytes, _LARGEST * device.l1_bytes
     if wide > 1:  # what is not asked for ahead
