@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bench.cases import Case
 
 ROWS = ((1024, 1024), (64, 50000), (128, 128), (32, 10))
+#: Rows that no cache holds.
+LONG = ((8, 2_000_000), (1, 16_000_000))
 SQUARE = (4096, 4096)
 MILLION = 1_000_000
 FLOAT = 4
@@ -86,6 +88,31 @@ def over_rows(rows: int, n: int) -> tuple[Work, ...]:
             lambda x, w, b: x.layer_norm((n,), w, b),
             lambda x, w, b: _functional().layer_norm(x, (n,), w, b),
             _jax_layer_norm, gradient=True, copied=2 * moved, aim=1.5,
+        ),
+    )  # fmt: skip
+
+
+def _log_sum_exp(x: Any) -> Any:
+    top = x.max(-1, keepdims=True)
+    return np.log(np.exp(x - top).sum(-1)) + top[..., 0]
+
+
+def statistics(rows: int, n: int) -> tuple[Work, ...]:
+    """What of a row depends on another reduction of it, without anything of its length."""
+    shape, name = f"{rows} x {n}", f"{rows}x{n}"
+    # A copy that reads half as much and writes that moves as many bytes.
+    moved = FLOAT * rows * n
+    return (
+        Work(
+            f"logsumexp-{name}", f"logsumexp of {shape}", normal((rows, n)),
+            lambda x: x.logsumexp(-1), lambda x: x.logsumexp(-1),
+            lambda x: _nn().logsumexp(x, axis=-1), _log_sum_exp, copied=moved, aim=1.5,
+        ),
+        Work(
+            f"var-{name}", f"variance of {shape}", normal((rows, n)),
+            lambda x: x.var(-1), lambda x: x.var(-1),
+            lambda x: x.var(-1, ddof=1), lambda x: x.var(-1, ddof=1), copied=moved, aim=1.5,
+            tolerance=1e-3,
         ),
     )  # fmt: skip
 
@@ -185,6 +212,7 @@ def attention(batch: int, heads: int, length: int, width: int, *, gradient: bool
 def works() -> tuple[Work, ...]:
     """All of them."""
     out = [work for shape in ROWS for work in over_rows(*shape)]
+    out += [work for shape in LONG for work in statistics(*shape)]
     out += [*reductions(), *functions()]
     for shape in ((12, 4, 64, 32), (1, 8, 512, 64), (1, 4, 128, 32)):
         out += [attention(*shape, gradient=gradient) for gradient in (False, True)]

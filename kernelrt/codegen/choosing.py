@@ -17,11 +17,12 @@ from kernelrt.codegen.abreast import abreast
 from kernelrt.codegen.accesses import Accesses
 from kernelrt.codegen.blocking import around_rows, outside
 from kernelrt.codegen.chunking import split
-from kernelrt.codegen.cycles import PAGE, Cycles
+from kernelrt.codegen.cycles import Cycles
 from kernelrt.codegen.length import Length
 from kernelrt.codegen.nests import Nest, longest_first, other_ranges
 from kernelrt.codegen.skipping import LEAST_AT_ONCE, may_be_zero
 from kernelrt.codegen.stored import across, beside, computing, placing, transposing
+from kernelrt.codegen.streams import are_runs, goes_by_rows
 from kernelrt.codegen.tiles import ONE, Tile, extent, is_fixed
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.traffic import streamed
@@ -96,6 +97,7 @@ class Chooser:
         self.outside = outside(info, target)
         # A block of rows is a tile by itself, and each of its nests wants one of its own.
         self._blocked = around_rows(info, self.outside)
+        self._by_rows = False
 
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
@@ -118,6 +120,9 @@ class Chooser:
         )
         self.order = self._order(ranges)
         along = self.store_vector(stores)
+        if all(along in nest.deps for nest in self.nests):
+            self._by_rows = goes_by_rows(self.info, self.nests, _ABREAST, self.target)
+        along = None if self._by_rows else along
         self._tile(stores, along)
         other = across(self, stores, along)
         if along is not None and other is not None:
@@ -374,7 +379,7 @@ class Chooser:
         depths: tuple[int, ...] = (4, 8, 16) if strided else (4,)
         if not strided and may_be_zero(self.info, nest.nodes[0]):
             depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
-        if strided and self._are_runs(nest, k):
+        if strided and self._are_runs(k):
             return
         # Or along what lies side by side in the operand that has no vectors.
         varying = [x for x in nest.loads if along in self.info.deps[x]]
@@ -405,12 +410,12 @@ class Chooser:
     ) -> Iterator[dict[UOp, Tile]]:
         size = extent(k)
         lanes = min(self.lanes, size)
-        alone = bool(nest.fills) or self._are_runs(nest, k)
+        alone = bool(nest.fills) or self._by_rows or self._are_runs(k)
         for vectors in (1, 2, 4, 8):
             if vectors * lanes > max(size, lanes):
                 break
             inner = {k: Tile(vectors * lanes, lanes)}
-            for rows in self._abreast(nest, outer):
+            for rows in () if self._by_rows else self._abreast(nest, outer):
                 yield {**inner, **rows}
             for unrolled in self._unrolls(nest, outer):
                 if along is None:
@@ -420,22 +425,9 @@ class Chooser:
                     if width <= extent(along):
                         yield {**inner, **unrolled, along: Tile(width, width)}
 
-    def _are_runs(self, nest: Nest, k: UOp) -> bool:
-        """Whether `nest` reads nothing but pages along `k` that no cache of a core holds, once.
-
-        One run after the other is what a processor fetches ahead. Several nests have to agree on
-        the rows that they go over, so it is not asked of these.
-        """
-        if len(self.nests) > 1:
-            return False
-        for x in nest.loads:
-            param = x.src[0]
-            if param.op is not Op.PARAM or not nest.ranges <= self.info.deps[x]:
-                return False
-            size = param.dtype.itemsize
-            if param.arg[1] * size <= self.cache or extent(k) * size < PAGE:
-                return False
-        return bool(nest.loads)
+    def _are_runs(self, k: UOp) -> bool:
+        """Whether the only nest reads runs along `k`. Several have to agree on their rows."""
+        return len(self.nests) == 1 and are_runs(self.info, self.nests[0], k, self.target)
 
     def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over further ranges that some load does not vary with.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
 from kernelrt.codegen.loads import WIDEST_STEP
 from kernelrt.codegen.skipping import computed, gate_of
-from kernelrt.codegen.streams import LINE, WAY
+from kernelrt.codegen.streams import LINE, PAGE, WAY
 from kernelrt.codegen.tiles import ONE, extent, is_fixed
 from kernelrt.codegen.waits import FOLLOWED, LATE, reads_of
 from kernelrt.device.costs import costs_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.ir.uop import UOp
 
-__all__ = ["PAGE", "Cycles"]
+__all__ = ["Cycles"]
 
 # What a core overlaps, as x86 cores of the last ten years do; what no manual says was chosen by
 # `python -m bench.report products models`.
@@ -43,8 +43,6 @@ _PORTS = 2.0
 _COPIED = 1.05
 #: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
 _DOUBLED = 0.05
-#: Bytes that lie side by side in memory, whatever their addresses say.
-PAGE = 4096
 #: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
 _ROUND = 6.0
 #: What does not fit the registers costs so many cycles, and no tile is that slow.

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.cycles import PAGE
-from kernelrt.codegen.streams import LINE, WAY
+from kernelrt.codegen.streams import LINE, PAGE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.local import (

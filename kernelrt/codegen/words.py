@@ -19,7 +19,6 @@ from kernelrt import dtype as dt
 from kernelrt.codegen import packing
 from kernelrt.codegen.analysis import Analysis, stride
 from kernelrt.codegen.blocking import block
-from kernelrt.codegen.cycles import PAGE
 from kernelrt.codegen.packing import (
     contraction,
     free_number,
@@ -28,6 +27,7 @@ from kernelrt.codegen.packing import (
     reads_what_it_writes,
     start_of,
 )  # fmt: skip
+from kernelrt.codegen.streams import PAGE
 from kernelrt.codegen.tiles import extent, is_fixed
 from kernelrt.ir.local import LOCAL_BYTES, flat_index
 from kernelrt.ir.ops import Op

@@ -29,6 +29,7 @@ from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.layout import free_contractions
 from kernelrt.schedule.lower import lower_group
 from kernelrt.schedule.margins import store_margins
+from kernelrt.schedule.online import fold_online
 from kernelrt.schedule.order import execution_order
 from kernelrt.schedule.regions import RegionDraft, run_of
 from kernelrt.schedule.relaid import relay_matrices
@@ -90,7 +91,8 @@ def schedule(
     if cropped != values:
         values = simplify_graph(cropped)
     target = host() if device is None else device
-    values = split_reductions(concatenate_products(values, target), target)
+    values = fold_online(concatenate_products(values, target), target)
+    values = split_reductions(values, target)
     values = store_margins(block_contractions(values, target), target)
     values = free_contractions(values)
     verify_tensor(values)

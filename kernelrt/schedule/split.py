@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["split_reductions"]
+__all__ = ["FEW", "split_reductions"]
 
 #: Reductions to this many elements or fewer cannot keep several cores busy.
-_FEW: Final = 16
+FEW: Final = 16
 #: Parts that are worth a further kernel, and the most that are useful.
 _LEAST: Final = 4
 _MOST: Final = 64
@@ -57,7 +57,7 @@ def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
     (x,), (reducer, axes) = node.src, node.arg
     # Parts of narrow floats would be rounded on the way.
     narrow = node.dtype.is_narrow and reducer in (Op.ADD, Op.MUL)
-    if narrow or not is_static(x.shape) or elements(node.shape) > _FEW:
+    if narrow or not is_static(x.shape) or elements(node.shape) > FEW:
         return node
     costs = costs_of(device)
     count = elements(x.shape)

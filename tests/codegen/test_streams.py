@@ -412,3 +412,52 @@ def test_values(build, run, rows, width, reducer):
     wide = x.astype(np.float64)
     expected = wide.sum(0) if reducer is Op.ADD else wide.max(0)
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def powers(build, rows, length, dtype=dt.float32):
+    """For each row the sum of exp(x - max(x))."""
+    i, j, k = (build.range(size, number) for number, size in enumerate((rows, length, length)))
+    x = build.param(1, rows * length, dtype)
+    top = build.reduce(Op.MAX, build.load(x, i * length + j).cast(dt.float32), j)
+    value = (build.load(x, i * length + k).cast(dt.float32) - top).alu(Op.EXP)
+    return build.sink(build.store(build.param(0, rows), i, build.reduce(Op.ADD, value, k)))
+
+
+def spreads(build, rows, length, dtype=dt.float32):
+    """For each row the sum of the squares of x - sum(x)."""
+    i, j, k = (build.range(size, number) for number, size in enumerate((rows, length, length)))
+    x = build.param(1, rows * length, dtype)
+    total = build.reduce(Op.ADD, build.load(x, i * length + j).cast(dt.float32), j)
+    gap = build.load(x, i * length + k).cast(dt.float32) - total
+    return build.sink(build.store(build.param(0, rows), i, build.reduce(Op.ADD, gap * gap, k)))
+
+
+def at_once(ast):
+    """How many rows one turn of the outermost loop goes along."""
+    _, tiling, *_ = LLVMRenderer(AVX512)._nest(Analysis(ast), None)
+    return tiling.tile(tiling.order[0]).factor
+
+
+def test_long_rows_go_one_by_one_while_the_next_comes(build):
+    for length in (16_000, 100_000):
+        ast = powers(build, 512, length)
+        assert at_once(ast) == 1
+        assert "fetch p1" in LLVMRenderer(AVX512).outline(ast)
+    # What a cache holds, or a processor reads on to by itself, waits for its sums together.
+    for rows, length in ((8, 16_000), (4096, 2000)):
+        assert at_once(powers(build, rows, length)) > 1
+
+
+def test_rows_that_wait_for_memory_go_together_while_a_cache_holds_them(build):
+    assert at_once(spreads(build, 2048, 16_000)) > 1
+    assert at_once(spreads(build, 256, 200_000)) == 1
+    assert at_once(spreads(build, 2048, 32_000, dt.bfloat16)) == 1
+
+
+def test_columns_are_no_rows(build):
+    i, j, k = (build.range(size, number) for number, size in enumerate((64, 250_000, 250_000)))
+    x = build.param(1, 64 * 250_000)
+    top = build.reduce(Op.MAX, build.load(x, j * 64 + i), j)
+    value = (build.load(x, k * 64 + i) - top).alu(Op.EXP)
+    ast = build.sink(build.store(build.param(0, 64), i, build.reduce(Op.ADD, value, k)))
+    assert at_once(ast) > 1
