@@ -62,7 +62,7 @@ static int64_t shared_cost(const krt_record *record, int threads)
 /* How many of `threads` threads a stage of so much work can keep busy, if it gains by them. */
 static int useful_threads(double work, double span, double n_ops, int threads)
 {
-    double busy = work / span + 1, worth = work / ((double)costs.chunk_ns + 1);
+    double busy = work / span + 1, worth = work / ((double)costs.part_ns + 1);
     if (worth < 2 || threads < 2)
         return 1;
     if (busy < threads)

@@ -259,6 +259,7 @@ void krt_set_num_threads(int n);
 typedef struct krt_thread_costs {
     int64_t hand_over_ns; /* passing a chunk, or another op, to a thread */
     int64_t chunk_ns;     /* what is worth that */
+    int64_t part_ns;      /* what is worth another thread */
     int64_t wake_ns;      /* from calling a thread that sleeps until it works */
 } krt_thread_costs;
 

@@ -92,7 +92,7 @@ def pool_limit() -> int:
 def get_num_threads() -> int:
     """How many threads, the calling one included, a plan may use."""
 
-def set_thread_costs(hand_over_ns: int, chunk_ns: int, wake_ns: int) -> None:
+def set_thread_costs(hand_over_ns: int, chunk_ns: int, part_ns: int, wake_ns: int) -> None:
     """Tell what passing work to a thread costs, what is worth that, and what waking one costs.
 
     Plans that are made later estimate with these nanoseconds.

@@ -354,10 +354,12 @@ def get_num_threads():
     return krt_get_num_threads()
 
 
-def set_thread_costs(int64_t hand_over_ns, int64_t chunk_ns, int64_t wake_ns):
+def set_thread_costs(
+    int64_t hand_over_ns, int64_t chunk_ns, int64_t part_ns, int64_t wake_ns
+):
     global costs_are_set
     costs_are_set = True
-    krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, wake_ns))
+    krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, part_ns, wake_ns))
 
 
 cpdef int thread_count(n) except -1:

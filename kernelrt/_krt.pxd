@@ -158,6 +158,7 @@ cdef extern from "krt.h" nogil:
     ctypedef struct krt_thread_costs:
         int64_t hand_over_ns
         int64_t chunk_ns
+        int64_t part_ns
         int64_t wake_ns
     void krt_set_thread_costs(krt_thread_costs costs)
     bint krt_pool_take_start_failure()

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
 
 
-#: How many times as long as handing it over a chunk should take.
-_WORTH: Final = 6
+#: How many times as long as handing it over a chunk should take. Of 5, 8 and 16 the best for steps
+#: of small networks on two threads (`python -m bench.report models`).
+_CHUNK: Final = 6
+#: And how many times as long what another thread is woken for.
+_PART: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,8 @@ class Costs:
         Cycles of passing a chunk, or another op of a plan, to a thread.
     chunk : float
         Cycles that a chunk should be worth: far above what handing it over costs.
+    part : float
+        Cycles that another thread's part of a plan should be worth.
     wake : float
         Cycles from calling a thread that sleeps until it works.
     plain : float
@@ -187,8 +192,8 @@ class Costs:
     """
 
     __slots__ = (
-        "_elements", "_target", "call", "chunk", "ghz", "hand_over", "levels", "loop", "plain",
-        "spec", "wake",
+        "_elements", "_target", "call", "chunk", "ghz", "hand_over", "levels", "loop", "part",
+        "plain", "spec", "wake",
     )  # fmt: skip
 
     def __init__(self, spec: DeviceSpec) -> None:
@@ -197,7 +202,8 @@ class Costs:
         self._target = target
         self.ghz, self.call, self.loop = target.ghz, target.call, target.loop
         self.plain = target.plain
-        self.hand_over, self.chunk = target.hand_over, _WORTH * target.hand_over
+        self.hand_over, self.chunk = target.hand_over, _CHUNK * target.hand_over
+        self.part = _PART * target.hand_over
         self.wake = target.wake
         sizes = (spec.l1_bytes, spec.l2_bytes, spec.l3_bytes, 1 << 62)
         names = ("L1", "L2", "L3", "memory")

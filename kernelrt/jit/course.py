@@ -177,7 +177,9 @@ class _Run:
 
     def look(self) -> None:
         """Find the arguments where they are now."""
-        self._leaves = list(map(normalize, self._names, self._given))
+        self._leaves = [
+            normalize(name, leaf) for name, leaf in zip(self._names, self._given, strict=True)
+        ]
         self._rows = [leaf if _has_rows(leaf) else None for leaf in self._leaves]
         for i in self._whole:
             self._rows[i] = None

@@ -30,7 +30,10 @@ _ANY: Final = DeviceSpec.generic()
 # Threads cost the same whatever vectors a processor has.
 _COSTS: Final = costs_of(_ANY)
 set_thread_costs(
-    *(round(_COSTS.ns(cycles)) for cycles in (_COSTS.hand_over, _COSTS.chunk, _COSTS.wake))
+    *(
+        round(_COSTS.ns(cycles))
+        for cycles in (_COSTS.hand_over, _COSTS.chunk, _COSTS.part, _COSTS.wake)
+    )
 )
 # For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
 _UNKNOWN_NS = 20_000

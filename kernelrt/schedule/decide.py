@@ -286,9 +286,10 @@ class Decider:
         spared = self._prices.spared(node.dtype) * group.evaluations(index)
         cost = self._keeping(node, group, axes) + spared
         long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
-        for x in walks.made_of(node):
-            if walks.wants_panels(group, self._orders):
-                return None
+        inner = walks.made_of(node)
+        if inner and walks.wants_panels(group, self._orders):
+            return None
+        for x in inner:
             cost += self._prices.traffic(walks.turned(x, self._orders))
             cost += _SLOWED[long] * elements(x.shape) * self._work[x]
         if traffic < cost:

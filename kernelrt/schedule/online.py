@@ -20,7 +20,7 @@ from kernelrt.ir.constants import uniform
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static
-from kernelrt.schedule.cost import elements, strip
+from kernelrt.schedule.cost import contraction_reuse, elements, strip
 from kernelrt.schedule.lookups import looked_up, row_of_one
 from kernelrt.schedule.pieces import Shifted, Walk, combined, whole
 from kernelrt.schedule.split import FEW
@@ -46,6 +46,8 @@ _MOST_PART: Final = 2
 _SHORTEST: Final = 64
 #: Nodes below a sum that are looked at for where its row lies.
 _DEEP: Final = 32
+#: What has a buffer of its own: whatever was checked below it has been.
+_STORED: Final = frozenset({Op.BUFFER, Op.CONTIGUOUS, Op.CALL, Op.REGION})
 
 
 def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
@@ -93,7 +95,8 @@ def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted,
     found: dict[UOp, tuple[Shifted, Walk]] = {}
     for node in nodes:
         # What looks up no element may fail at none: parts are computed wherever they are wanted.
-        if node.op is Op.BOUND or any(s in checked for s in node.src):
+        stored = contraction_reuse(node) > 0 or node.op in _STORED
+        if node.op is Op.BOUND or (not stored and any(s in checked for s in node.src)):
             checked.add(node)
         elif node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD:
             shifted = _shifted(node)
@@ -211,6 +214,8 @@ def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
     if wide > 1:  # what is not asked for ahead
         least, most = device.l2_bytes // _LEAST_PART, device.l2_bytes // _MOST_PART
     least, most = least // itemsize + 1, most // itemsize
+    if wide > most:
+        return None  # no block of rows that lie beside each other stays in the cache
     within, axis = wide, axes[-1]
     for axis in reversed(axes):
         if within * sizes[axis] >= least:

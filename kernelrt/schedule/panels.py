@@ -39,9 +39,12 @@ class _Matrix(NamedTuple):
 
 
 def lay_out(
-    roots: Sequence[UOp], steady: Collection[UOp], device: DeviceSpec
+    roots: Sequence[UOp], steady: Collection[UOp], device: DeviceSpec, room: float
 ) -> tuple[list[UOp], set[UOp]]:
     """Equal graphs that read steady matrices from panels, and the nodes that these are.
+
+    Left out is what is wider than what it is made of, as a weight of bytes that is multiplied as
+    float32: reading more takes longer than laying it out spares.
 
     Parameters
     ----------
@@ -51,6 +54,8 @@ def lay_out(
         Their nodes whose values do not change.
     device : DeviceSpec
         How many lanes a vector has.
+    room : float
+        Bytes that all panels may take.
     """
     put: dict[UOp, UOp] = {}
     panels: set[UOp] = set()
@@ -67,6 +72,11 @@ def lay_out(
             if found is None or dim_max(found.core.shape[found.columns]) % lanes:
                 continue
             panel, equal = _laid_out(found, lanes)
+            if panel not in panels:
+                nbytes = elements(panel.shape) * panel.dtype.itemsize
+                if nbytes > min(room, _bytes_below(found.core)):
+                    continue
+                room -= nbytes
             put[factor] = substitute([factor], {found.core: equal})[0]
             panels.add(panel)
             if read not in put and _holds_product(read):
@@ -74,6 +84,12 @@ def lay_out(
                 [read_now] = substitute([read], put)
                 put[read] = UOp(Op.CONTIGUOUS, read.dtype, (read_now,))
     return (substitute(roots, put) if put else list(roots)), panels
+
+
+def _bytes_below(core: UOp) -> int:
+    """What reading all that `core` is made of takes."""
+    read = (node for node in toposort([core]) if node.op is Op.BUFFER)
+    return sum(elements(node.shape) * node.dtype.itemsize for node in read)
 
 
 def _is_product(node: UOp) -> bool:

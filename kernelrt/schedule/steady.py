@@ -2,7 +2,8 @@
 
 Values made of constants, and of memory that a program reads and never writes, can be had from
 buffers that are filled before the first run, and again when that memory was changed. Which of
-them: those that take longer to compute than to load, counted as every other decision is.
+them: those that take longer to compute than to load, counted as every other decision is; and, where
+the user says that they stay the same for long, matrices laid out for their products (`panels.py`).
 """
 
 from __future__ import annotations
@@ -76,15 +77,15 @@ def steady_values(
     roots, values : list of UOp
         The graphs, equal to those given, and nodes of them, operands first.
     """
-    roots = list(roots)
-    laid_out: set[UOp] = set()
-    if panels:
-        roots, laid_out = lay_out(roots, _steady(toposort(roots), is_steady), device)
     order = list(toposort(roots))
-    steady = _steady(order, is_steady)
     read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
     most = max(_MOST_BYTES, read)
-    return roots, _Choice(steady, costs_of(device), most, laid_out).among(order)
+    laid_out: set[UOp] = set()
+    if panels:
+        found, laid_out = lay_out(roots, _steady(order, is_steady), device, most)
+        roots, order = found, list(toposort(found))
+    steady = _steady(order, is_steady)
+    return list(roots), _Choice(steady, costs_of(device), most, laid_out).among(order)
 
 
 def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
@@ -138,12 +139,14 @@ class _Choice:
         return [node for node in order if node in kept]
 
     def _within(self, chosen: Iterable[UOp]) -> set[UOp]:
-        """Those that there is memory for, first what spares most for each byte that it takes."""
+        """Those that there is memory for: panels, then what spares most for each of its bytes."""
         kept: set[UOp] = set()
         left = self._most_bytes
-        panels = self._laid_out & set(chosen)
-        sparing = sorted(chosen, key=lambda n: self._alone(n).cycles / _nbytes(n), reverse=True)
-        for node in sorted(sparing, key=lambda n: n not in panels):
+
+        def spared(node: UOp) -> tuple[bool, float]:
+            return node in self._laid_out, self._alone(node).cycles / _nbytes(node)
+
+        for node in sorted(chosen, key=spared, reverse=True):
             if _nbytes(node) <= left:
                 kept.add(node)
                 left -= _nbytes(node)

@@ -123,8 +123,11 @@ def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
     """
     nbytes = 0
     along = innermost(contraction, orders.get(contraction))
-    for operand in product_of(contraction).src:
-        last, varying = _lying(operand, _results(contraction), orders)
+    product, became, x = product_of(contraction), _results(contraction), contraction.src[0]
+    while x is not product:
+        became, x = _below(x, became), x.src[0]
+    for operand in product.src:
+        last, varying = _lying(operand, became, orders)
         if along in varying and last != along:
             nbytes += distinct(operand) * operand.dtype.itemsize
     return nbytes
@@ -138,9 +141,7 @@ def wants_panels(group: Group, orders: Mapping[UOp, Order]) -> bool:
 
 def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     """The axis of what moves a value about along which neighbours in memory are neighbours."""
-    axes: list[int | None] = list(range(len(node.shape)))
-    last, _ = _lying(node, axes, orders)
-    return innermost(node, None) if last is None else last
+    return _lying(node, list(range(len(node.shape))), orders)[0]
 
 
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
@@ -160,25 +161,31 @@ def _results(node: UOp) -> list[int | None]:
 def _lying(
     x: UOp, became: list[int | None], orders: Mapping[UOp, Order]
 ) -> tuple[int | None, set[int | None]]:
-    """The axis of results along which what `x` moves about lies side by side, and all it has.
+    """The axis of results along which what `x` moves about lies, and the axes that it varies with.
 
     `became` has the axis of results for each of `x`.
     """
     varying = {*became}
     while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW):
-        below = x.src[0]
-        if x.op is Op.WINDOW:
-            windowed = {axis for axis, *_ in x.arg}
-            became = [None if a in windowed else became[a] for a in range(len(below.shape))]
-        elif x.op is Op.PERMUTE:
-            became = [became[x.arg.index(a)] for a in range(len(x.arg))]
-        elif x.op is Op.EXPAND:
-            varying -= {k for k, n in zip(became, below.shape, strict=True) if n == 1}
-        elif x.op is Op.RESHAPE:
-            # Of axes that become one, or that one becomes, the last are walked alike.
-            matched = groups_of_axes(below.shape, x.shape)
-            there = {old[-1]: became[new[-1]] for old, new in matched}
-            became = [there.get(a) for a in range(len(below.shape))]
-        x = below
+        if x.op is Op.EXPAND:
+            shapes = zip(became, x.src[0].shape, x.shape, strict=True)
+            varying -= {k for k, below, above in shapes if below == 1 and above != 1}
+        became, x = _below(x, became), x.src[0]
     last = innermost(x, orders.get(x))
     return None if last is None else became[last], varying - {None}
+
+
+def _below(x: UOp, became: list[int | None]) -> list[int | None]:
+    """The axis of results for each axis of the operand of `x`, which only moves it about."""
+    below = x.src[0]
+    if x.op is Op.WINDOW:
+        windowed = {axis for axis, *_ in x.arg}
+        return [None if a in windowed else became[a] for a in range(len(below.shape))]
+    if x.op is Op.PERMUTE:
+        return [became[x.arg.index(a)] for a in range(len(x.arg))]
+    if x.op is Op.RESHAPE:
+        # Of axes that become one, or that one becomes, the last are walked alike.
+        matched = groups_of_axes(below.shape, x.shape)
+        there = {old[-1]: became[new[-1]] for old, new in matched}
+        return [there.get(a) for a in range(len(below.shape))]
+    return became

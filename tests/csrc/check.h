@@ -52,7 +52,7 @@ static const krt_host quiet_host = {.self = NULL, .custom = never_custom, .poll 
 __attribute__((constructor)) static void set_thread_costs(void)
 {
     krt_set_thread_costs(
-        (krt_thread_costs){.hand_over_ns = 500, .chunk_ns = 8000, .wake_ns = 80000});
+        (krt_thread_costs){.hand_over_ns = 500, .chunk_ns = 8000, .part_ns = 8000, .wake_ns = 80000});
 }
 
 static inline krt_plan *make_plan(const krt_op *ops, size_t n, krt_host host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 
 import numpy as np
@@ -13,6 +14,7 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.device.spec import host
 from kernelrt.ir import toposort
+from kernelrt.schedule import steady
 from kernelrt.schedule.panels import lay_out
 
 RNG = np.random.default_rng(5)
@@ -147,6 +149,27 @@ def test_matrices_that_are_computed_once():
     )
 
 
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16", "int8"])
+def test_narrow_weights_stay_narrow(narrow):
+    """Wider panels would take longer to read than they spare."""
+    weight = krt.tensor(normal(64, 64) * 3).cast(narrow).realize()
+    fn = krt.jit(lambda x: x @ weight.float().T, freeze=True)
+    x = normal(4, 64)
+    same(fn(x), x.astype("float64") @ weight.float().numpy().T, 64)
+    assert not panels_of(fn)
+
+
+def test_panels_that_find_no_room_are_not_copied_in_every_call(monkeypatch):
+    monkeypatch.setattr(steady, "_MOST_BYTES", 1)  # no more than the program reads
+    weight = krt.tensor(normal(64, 64))
+    fn = krt.jit(lambda x: (x @ weight).relu() @ weight.T, freeze=True)
+    x = normal(8, 64)
+    w = weight.numpy().astype("float64")
+    same(fn(x), np.maximum(x @ w, 0) @ w.T, 64)
+    assert len(panels_of(fn)) == 1
+    assert all("contract" in k.entry_point for k in fn.plans[-1].kernels)
+
+
 def test_a_batch_of_any_size():
     weight = krt.tensor(normal(32, 24))
     fn = krt.jit(
@@ -276,7 +299,7 @@ def test_work_grows_with_the_layers():
             steady.update(toposort([w]))
             value = matmul(value, permute(w, 1, 0))
         found: list = []
-        lines = lines_run(lambda: found.append(lay_out([value], steady, host())))
+        lines = lines_run(lambda: found.append(lay_out([value], steady, host(), math.inf)))
         [(roots, panels)] = found
         assert len(panels) == layers * (16 % LANES == 0)
         assert not panels - set(toposort(roots))

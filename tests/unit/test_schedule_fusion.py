@@ -279,6 +279,18 @@ def test_layers_are_kernels_of_their_own_where_their_matrices_gain_from_panels(
     assert sum(sums) == kernels
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_sums_of_products_that_are_reshaped_on_the_way(mem: Memory, turned: bool) -> None:
+    """Their operands have other axes than what is summed up."""
+    a, b, c = mem.random(12, 36), mem.random(20, 36), mem.random(20, 8)
+    shape = (12, 20, 6, 6)
+    left = expand(reshape(a, (12, 1, 6, 6)), shape)
+    product = mul(left, expand(reshape(b, (1, 20, 6, 6)), shape))
+    flat = reshape(product, (12, 20, 36))
+    total = reduce(permute(flat, 2, 0, 1), Op.ADD, 0) if turned else reduce(flat, Op.ADD, 2)
+    check(mem, [matmul(relu(total), c)], tolerance=1e-3)
+
+
 def test_rows_stay_in_the_kernel_where_a_buffer_would_fill_all_caches(mem: Memory) -> None:
     q, k, v = (mem.random(8192, 16) for _ in range(3))
     plan = schedule([matmul(relu(matmul(q, transpose(k))), v)])
