@@ -6,7 +6,7 @@
  * or, sparing the queue, does it next. Threads claim chunks from the op at the head of the queue.
  *
  * Which thread runs a chunk, and when, changes no bit of any result: chunks and ops write
- * disjoint memory or are ordered by dependencies. */
+ * disjoint memory, or the same bits to it, or are ordered by dependencies. */
 #include "graph.h"
 
 #include "pool.h"
@@ -24,7 +24,7 @@
 typedef struct claim {
     krt_task *task;
     uint32_t begin, end;
-    bool first, last; /* of those that are made of the task, in time */
+    bool first, last; /* whether it is the first or the last that was made of the task */
 } claim;
 
 static uint64_t first_bits(uint32_t n)

@@ -19,13 +19,12 @@ typedef struct krt_task {
     _Atomic uint32_t pending;          /* unfinished predecessors within the stage */
     _Atomic uint32_t left;             /* chunks not yet finished */
     uint32_t chunks;                   /* at least one: an op that does nothing finishes too */
-    uint32_t grain;                    /* chunks a claim */
+    uint32_t grain, claims;            /* chunks a claim, and how many that makes: MOST_CLAIMS */
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
     uint32_t op;
     uint16_t flags;
     uint16_t claim_us; /* what a claim costs by estimate, rounded up */
-    uint32_t claims;
 } krt_task;
 _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 

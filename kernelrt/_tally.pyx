@@ -81,7 +81,8 @@ cdef class Tiles:
             return whole
         if lanes == 1:
             return whole + min(1.0, <double> (rest + 1) / <double> factor)
-        # What fills no vector takes several narrow ones.
+        # What fills no vector takes several narrow ones. The rest is some more than its part: sums
+        # of fewer vectors wait for each other.
         return whole + (1.0 if rest % lanes else (<double> rest + 0.25 * lanes) / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:

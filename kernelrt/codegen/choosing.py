@@ -294,7 +294,7 @@ class Chooser:
         candidates.append(now)
 
         def taken(tiles: Mapping[UOp, Tile]) -> float:
-            """Cycles of all, and of what this nest takes what it is charged for copies."""
+            """Cycles of all nests, and what copies of its body add to those of this one."""
             extra = self.cycles.charge(nest, tiles) - 1
             own = extra * self.cycles.of([nest], tiles) if extra else 0.0
             return self.cycles.of(concerned, tiles) + own

@@ -39,6 +39,9 @@ _LATENCY = 4.0
 _CHAINS = 2 * _LATENCY
 #: Loads that begin in each cycle.
 _PORTS = 2.0
+#: Of what a line of the second cache takes, what is not hidden behind products. Of 0.25, 0.5 and 1
+#: the best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
+_SEEN = 0.5
 #: What a remainder multiplies cycles by: another copy of the body, to compile and to keep in cache.
 _COPIED = 1.05
 #: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
@@ -129,7 +132,7 @@ class Cycles:
             rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
             registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
             late=LATE, followed=FOLLOWED, line=LINE, ways=WAY // LINE, near=near.nbytes,
-            waited=LINE * beyond.cycles * 0.5, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
+            waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
             latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
         )  # fmt: skip
 

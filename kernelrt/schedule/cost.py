@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
 
 __all__ = [
+    "FEW",
     "FREE",
     "MOST_WRITTEN",
     "SHORT_LOOP",
@@ -38,6 +39,8 @@ __all__ = [
 
 #: A value is stored beside another that takes this many of its elements each, or exactly one.
 SHORT_LOOP = 8
+#: Reductions to this many elements or fewer cannot keep several cores busy.
+FEW = 16
 #: Instructions of one evaluation of all values of a kernel: 100 kB of text without tiles. Past it
 #: the compiler's time grows faster than the saved traffic.
 MOST_WRITTEN = 1300

@@ -16,7 +16,14 @@ from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROWS_BYTES, local_itemsize,
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
 from kernelrt.schedule import walks
-from kernelrt.schedule.cost import FREE, MOST_WRITTEN, SHORT_LOOP, contraction_reuse, elements
+from kernelrt.schedule.cost import (
+    FEW,
+    FREE,
+    MOST_WRITTEN,
+    SHORT_LOOP,
+    contraction_reuse,
+    elements,
+)  # fmt: skip
 from kernelrt.schedule.groups import Group, outside
 from kernelrt.schedule.layout import innermost, is_row_major
 from kernelrt.schedule.types import Decision
@@ -31,14 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Decider", "Verdict"]
 
-#: Reductions to this many elements or fewer cannot keep several cores busy.
-_FEW = 16
 #: Uses of an element by a contraction from which a copy in a better order pays.
 _REUSE = 8
 #: Rows of a register tile: so many arrays lie side by side.
 _TILE = 16
 #: Of what a contraction takes, what it and the one that walks its rows take longer in one kernel,
-#: and in blocks of long rows: 512 rows of 784 x 256 x 256 x 16 take 1.20 ms, 1.05 apart, those of
+#: and in blocks of long rows: 256 rows of 784 x 256 x 256 x 16 take 0.65 ms, 0.54 apart, 512 of
 #: 256 x 1024 x 256 take 3.0 in blocks and 2.2 apart (`python -m bench.report serving`).
 _SLOWED = (0.1, 0.5)
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
@@ -185,7 +190,7 @@ class Decider:
 
     def _is_long(self, node: UOp) -> bool:
         count = elements(node.shape)
-        return count <= _FEW and self._work[node] * count >= self._prices.parallel
+        return count <= FEW and self._work[node] * count >= self._prices.parallel
 
     # Counted
 

@@ -20,10 +20,9 @@ from kernelrt.ir.constants import uniform
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static
-from kernelrt.schedule.cost import contraction_reuse, elements, strip
+from kernelrt.schedule.cost import FEW, contraction_reuse, elements, strip
 from kernelrt.schedule.lookups import looked_up, row_of_one
 from kernelrt.schedule.pieces import Shifted, Walk, combined, whole
-from kernelrt.schedule.split import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,17 +13,15 @@ from kernelrt.device.costs import costs_of
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static
-from kernelrt.schedule.cost import elements
+from kernelrt.schedule.cost import FEW, elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["FEW", "split_reductions"]
+__all__ = ["split_reductions"]
 
-#: Reductions to this many elements or fewer cannot keep several cores busy.
-FEW: Final = 16
 #: Parts that are worth a further kernel, and the most that are useful.
 _LEAST: Final = 4
 _MOST: Final = 64

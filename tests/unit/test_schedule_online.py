@@ -119,6 +119,24 @@ def test_what_is_checked_is_computed_where_it_was() -> None:
     x = UOp(Op.GATHER, dt.float32, (UOp(Op.BUFFER, dt.float32, (), Buffer(8, dt.float32)), index))
     root = powers(x)
     assert online.fold_online([root], SPEC) == [root]
+    # What has a buffer has been checked when it is read.
+    root = powers(UOp(Op.CONTIGUOUS, dt.float32, (x,)))
+    assert online.fold_online([root], SPEC) != [root]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((8, 200_000), 0), ((3, 600_000), 0), ((2, 4, 200_000), (0, 1))]
+)
+def test_columns_too_many_for_a_block_of_rows(
+    shape: tuple[int, ...], axis: int | tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(krt.tensor(x).var(axis).numpy(), wide.var(axis, ddof=1), rtol=1e-4)
+    expected = np.log(np.exp(wide).sum(axis))
+    np.testing.assert_allclose(
+        krt.tensor(x).logsumexp(axis).numpy(), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_cores_change_nothing() -> None:
