@@ -50,7 +50,7 @@ __all__ = [
     "target", "ways",
 ]  # fmt: skip
 
-WAYS = ("steps", "whole", "jit", "threads", "dynamic")
+WAYS = ("steps", "whole", "jit", "threads", "frozen", "dynamic")
 """Realized after each line; at the end; jitted; jitted for two threads; for changing sizes."""
 BOUNDS = (1, 64)
 """Of ``n`` where it is an open size and the case has no ``bounds`` of its own."""
@@ -122,8 +122,21 @@ def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
                 yield way, krt.jit(program, threads=2)
             finally:
                 cost.launch_ns = usual
+        elif way == "frozen":
+            yield way, frozen(program)
         else:
             yield way, dynamic(case, program)
+
+
+def frozen(program: Callable[..., Any]) -> Callable[..., Any]:
+    """`program` of its first argument, where all others are state that does not change."""
+    import kernelrt as krt
+
+    def run(first: Any, *others: Any) -> Any:
+        state = [krt.tensor(x) for x in others]
+        return krt.jit(lambda x: program(x, *state), freeze=True)(first)
+
+    return run
 
 
 def dynamic(case: Case, program: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,6 +267,12 @@ def source(case: Case) -> str:
         least, most = case.get("bounds", BOUNDS)
         lines.append(f"n = krt.Variable('n', {least}, {most})")
         lines.append(f"run = krt.jit({wrap}, dynamic={{{axes}}})")
+    elif way == "frozen":
+        lines += [
+            "def run(x, *rest):",
+            "    state = list(map(krt.tensor, rest))",
+            f"    return krt.jit(lambda x: ({wrap})(x, *state), freeze=True)(x)",
+        ]
     elif way in ("jit", "threads"):
         lines.append(f"run = krt.jit({wrap}{', threads=2' if way == 'threads' else ''})")
     else:

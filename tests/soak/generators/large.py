@@ -52,7 +52,7 @@ def generate(rng: np.random.Generator) -> Case:
         "results": [],
         "dtype": str(rng.choice(["float32", "float32", "float64"])),
         "grad": False,
-        "ways": ["threads"],
+        "ways": [str(rng.choice(["threads", "frozen"]))],
         "sizes": [1],
     }
     grow(rng, case, int(rng.integers(1, LONGEST)), MOST)

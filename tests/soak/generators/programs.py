@@ -42,7 +42,7 @@ def generate(rng: np.random.Generator) -> Case:
     bounds = [BOUNDS, BOUNDS, (0, 64), (0, 800), (1, 20_000), (5, 64)][int(rng.integers(6))]
     fitting = [size for size in SIZES if size >= bounds[0]]
     sizes = [int(s) for s in rng.choice(fitting, 3)] if open_size else [1]
-    ways = ["steps", "whole", "jit", "threads"]
+    ways = ["steps", "whole", "jit", "threads", "frozen"]
     case: dict[str, Any] = {
         "inputs": inputs(rng, open_size),
         "lines": [],
