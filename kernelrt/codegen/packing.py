@@ -114,7 +114,7 @@ def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
     again = -columns % lanes
     if not again:
         return True
-    few = again * MOST_AGAIN <= columns
+    few = again * MOST_AGAIN <= columns and columns > lanes
     return few and info.stride(found.load, found.columns) != 1 and not reads_what_it_writes(info)
 
 

@@ -72,7 +72,10 @@ def test_what_the_second_cache_holds_is_read_as_it_lies(build):
 
 
 def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
-    for columns, packed in ((1000, True), (300, True), (100, True), (40, False), (17, False)):
+    cases = (
+        (1000, True), (300, True), (100, True), (40, False), (17, False), (15, False), (14, False),
+    )  # fmt: skip
+    for columns, packed in cases:
         sizes = (600, columns, 64)
         assert is_packed(product(build, sizes, "NT")) is packed
         # What lies as it is wanted is read as it lies.
@@ -89,7 +92,9 @@ def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
 
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
 @pytest.mark.parametrize(
-    "sizes", [(64, 300, 64), (33, 100, 17), (40, 31, 65), (100, 84, 120), (257, 1000, 50)], ids=str
+    "sizes",
+    [(64, 300, 64), (33, 100, 17), (40, 31, 65), (100, 84, 120), (257, 1000, 50), (64, 15, 2)],
+    ids=str,
 )
 def test_products_whose_columns_fill_no_panels(run, build, rng, sizes, kind):
     truth, a, b = operands(rng, sizes, "NT", kind)
