@@ -72,10 +72,9 @@ def test_what_the_second_cache_holds_is_read_as_it_lies(build):
 
 
 def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
-    cases = (
-        (1000, True), (300, True), (100, True), (40, False), (17, False), (15, False), (14, False),
-    )  # fmt: skip
-    for columns, packed in cases:
+    for columns in (15, 14):  # less than one panel
+        assert not is_packed(product(build, (600, columns, 64), "NT"))
+    for columns, packed in ((1000, True), (300, True), (100, True), (40, False), (17, False)):
         sizes = (600, columns, 64)
         assert is_packed(product(build, sizes, "NT")) is packed
         # What lies as it is wanted is read as it lies.

@@ -195,6 +195,9 @@ def _run(case: dict[str, Any], compared: Callable[[], None]) -> str | None:
     except krt.KernelrtError as error:
         if typed is None or _refused(case, error):
             return None
+        # Transposed convolutions: torch refuses empty results of one axis, and gives those of more.
+        if typed[0].numel() == 0 and "nothing is left" in str(error):
+            return None
         return f"refused: {type(error).__name__}: {error}"
     if typed is None:
         return None
