@@ -70,7 +70,9 @@ def lay_out(
                 continue  # sums over windows of an image are as fast without
             found = _matrix(factor, other, node)
             lanes = device.lanes(node.dtype.itemsize)
-            if found is None or dim_max(found.core.shape[found.columns]) % lanes:
+            if found is None or not elements(found.core.shape):
+                continue
+            if dim_max(found.core.shape[found.columns]) % lanes:
                 continue
             panel, equal = _laid_out(found, lanes)
             if panel not in panels:

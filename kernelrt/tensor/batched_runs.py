@@ -59,6 +59,27 @@ def batched_run(
     return values
 
 
+def _along(
+    graphs: Sequence[UOp],
+    ports: Sequence[UOp],
+    given: Mapping[UOp, UOp],
+    put: Mapping[UOp, UOp],
+    count: Dim,
+) -> list[UOp]:
+    """Graphs of a program along the new axis, with `given` and `put` in the place of its ports.
+
+    Ports are told by their numbers, so one of this program may equal one of a program around it,
+    which what is given is made of: stand-ins keep them apart.
+    """
+    from kernelrt.tensor.batching import batched
+
+    own = {p: slot(p.shape, p.dtype).place for p in ports}
+    made = batched(
+        rewritten(graphs, own), {own[p]: value for p, value in given.items()}, count
+    )
+    return rewritten(made, {own[p]: value for p, value in put.items()})
+
+
 def _flat(node: UOp, count: int) -> UOp:
     size = build.volume(node.shape[1:])
     return build.reshape(node, (count, size))
@@ -67,8 +88,6 @@ def _flat(node: UOp, count: int) -> UOp:
 def _chosen(
     program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
 ) -> dict[UOp, UOp | None]:
-    from kernelrt.tensor.batching import batched
-
     which, operands = nodes[0].src[0], nodes[0].src[1:]
     each = done[which]
     if each is not None:
@@ -86,7 +105,7 @@ def _chosen(
             slots.append((stands, _flat(found, count)))
             given[p] = stands.node
     branches = [
-        rewritten(batched([n.arg.values[b] for n in nodes], given, count), put)
+        _along([n.arg.values[b] for n in nodes], program.ports, given, put, count)
         for b in range(program.branches)
     ]
     return dict(zip(nodes, regions.choice(which, slots, branches, since=since), strict=True))
@@ -96,8 +115,6 @@ def _all_chosen(
     program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], each: UOp
 ) -> dict[UOp, UOp | None]:
     """Where members take different branches: each is computed for all, and they keep their own."""
-    from kernelrt.tensor.batching import batched
-
     operands = nodes[0].src[1:]
     (count,) = each.shape
     mapped: dict[UOp, UOp] = {}
@@ -114,7 +131,8 @@ def _all_chosen(
         given = {p: _safe(found, here) for p, found in mapped.items()}
         any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
         since = regions.newest()
-        values = rewritten(batched([n.arg.values[k] for n in nodes], given, count), put)
+        graphs = [n.arg.values[k] for n in nodes]
+        values = _along(graphs, program.ports, given, put, count)
         if regions.may_fail(values, since):
             none = [build.full(0, v.dtype, v.shape) for v in values]
             values = regions.choice(any_, [], [none, values], since=since)
@@ -192,8 +210,6 @@ class _Mapped:
 
     def values(self) -> dict[UOp, UOp | None]:
         """What the run gives, along the axis."""
-        from kernelrt.tensor.batching import batched
-
         loop, count = self._loop, self._count
         since = regions.newest()
         given: dict[UOp, UOp] = {}
@@ -226,7 +242,7 @@ class _Mapped:
         rows = [n for n in self._nodes if n.arg.carry < 0]
         graphs = [*loop.carries, *(n.arg.each for n in rows)]
         varied = set(self._with_axis(graphs))
-        made = iter(rewritten(batched([g for g in graphs if g in varied], given, count), put))
+        made = iter(_along([g for g in graphs if g in varied], loop.ports, given, put, count))
         plain = iter(rewritten([g for g in graphs if g not in varied], put))
         new = [next(made) if g in varied else next(plain) for g in graphs]
         turns = self._turns(carried, new[: self._carried], goes)

@@ -159,6 +159,13 @@ def test_narrow_weights_stay_narrow(narrow):
     assert not panels_of(fn)
 
 
+def test_matrices_of_no_elements():
+    for shape in ((64, 0), (0, 64), (0, 0)):
+        weight = krt.tensor(np.zeros(shape, np.float32))
+        fn = krt.jit(lambda x, w=weight: x @ w, freeze=True)
+        assert fn(normal(16, shape[0])).shape == (16, shape[1])
+
+
 def test_panels_that_find_no_room_are_not_copied_in_every_call(monkeypatch):
     monkeypatch.setattr(steady, "_MOST_BYTES", 1)  # no more than the program reads
     weight = krt.tensor(normal(64, 64))
