@@ -396,7 +396,7 @@ class Chooser:
         for vectors in (w for w in widths if w <= most):
             factor = min(vectors * lanes, size) if is_fixed(along) else vectors * lanes
             base = {along: Tile(factor, lanes)}
-            for unrolled in self._unrolls(nest, free):
+            for unrolled in self._unrolls(nest, free, along if size == self.lanes else None):
                 for depth in depths:
                     if depth <= extent(k):
                         yield {**base, **unrolled, k: Tile(depth, 1)}
@@ -429,11 +429,14 @@ class Chooser:
         """Whether the only nest reads runs along `k`. Several have to agree on their rows."""
         return len(self.nests) == 1 and are_runs(self.info, self.nests[0], k, self.target)
 
-    def _unrolls(self, nest: Nest, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+    def _unrolls(
+        self, nest: Nest, free: list[UOp], lane: UOp | None = None
+    ) -> Iterator[dict[UOp, Tile]]:
         """Register tiles over further ranges that some load does not vary with.
 
         Over one, over two, and over two of which the tile is all there is, as the taps of a filter,
-        with a third.
+        with a third. Where columns are in panels of a vector, whose elements are `lane`, a tile is
+        some panels wide and so many rows high as rows are a multiple of.
         """
         deps = self.info.deps
         reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
@@ -448,6 +451,11 @@ class Chooser:
             for n in range(2, most[r] + 1):
                 yield {r: Tile(n, 1)}
         sizes = {r: _sizes(most[r], extent(r)) for r in reuse}
+        if lane is not None:
+            panels = {q for x in nest.loads if lane in deps[x] for q in deps[x]}
+            for r in (r for r in reuse if r not in panels):
+                whole = (n for n in range(5, most[r] + 1) if extent(r) % n == 0)
+                sizes[r] = sorted({*sizes[r], *whole})
         for r, s in itertools.combinations(reuse, 2):
             for n, m in itertools.product(sizes[r], sizes[s]):
                 yield {r: Tile(n, 1), s: Tile(m, 1)}

@@ -22,6 +22,9 @@ MOST_CHUNKS = 64
 #: Cycles of a chunk for each element that it computes again: at a cycle for one, an eighth of its
 #: work.
 MOST_AGAIN = 8
+#: Chunks of the outermost loop that are enough, where an inner one has more: dividing that, each
+#: chunk goes through all that the outer loop does, and reads it again.
+ENOUGH = 8
 #: Of fewer chunks than this there may be one more, where two cores are done sooner then: three
 #: take them as long as four of the same size. A product of 784 x 128 x 128 takes 50 us so, and 65
 #: with three (`python -m bench.report products`).
@@ -62,7 +65,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
 
     # Splitting the outermost loop keeps what the inner ones share in cache.
     outermost = tiling.order[0]
-    enough = outermost in common and chunks(outermost) >= min(wanted, 16)
+    enough = outermost in common and chunks(outermost) >= min(wanted, ENOUGH)
     r = outermost if enough else max(common, key=chunks)
     if chunks(r) < 2:
         return tiling

@@ -55,7 +55,6 @@ def streamed(
             for x in loads:
                 if r not in info.deps[x]:
                     turns[x] *= -(-extent(r) // tile)
-        within[r] = 1
     return sum(turns[x] * _touched(info, x, whole) for x in loads)
 
 
