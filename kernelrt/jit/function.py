@@ -20,6 +20,7 @@ from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, sp
 from kernelrt.jit.tracing import Call, trace
 from kernelrt.jit.variants import Variant, reason
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
+from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.trace import forbid
 
@@ -64,7 +65,7 @@ class JitFunction(Epochs[R]):
         self._dynamic = check_dynamic(dynamic)
         self._threads = threads
         self._keep_grads = keep_grads
-        self._freeze = freeze
+        self._freeze = flag(freeze, "freeze")
         self._variants: dict[object, list[Variant]] = {}
         self._serials = itertools.count()
         self._traced = 0

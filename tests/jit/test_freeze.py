@@ -314,3 +314,22 @@ def test_work_grows_with_the_layers():
 
     work(10)
     assert work(160) < 9 * work(20)
+
+
+def test_the_option_is_a_bool():
+    with pytest.raises(krt.errors.DTypeError, match="freeze: expected a bool, not str"):
+        krt.jit(lambda x: x, freeze="yes")
+
+
+@pytest.mark.parametrize("rows", [5, 10, 14, 18, 50, 101])
+def test_each_part_of_the_matrix_is_read_by_one_chunk(rows):
+    """Or it would come from memory for every few rows again."""
+    weight = krt.tensor(normal(1024, 512))
+    fn = krt.jit(lambda x: x @ weight.T, freeze=True)
+    x = normal(rows, 512)
+    same(fn(x), x.astype("float64") @ weight.numpy().T, 512)
+    (kernel,) = fn.plans[-1].kernels
+    nest = [line.strip() for line in kernel.loops().splitlines() if line.strip().startswith("for")]
+    chunked = [line for line in nest if "chunks" in line]
+    assert len(chunked) == 1
+    assert f"in {1024 // LANES} by" in chunked[0] or f"in {1024 // LANES}:" in chunked[0]
