@@ -173,7 +173,9 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
         return True
     itemsize = found.load.dtype.itemsize
     near = abs(steps[-1] or 0) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
-    if near and found.rows <= MANY_ROWS:
+    # Rows of the other operand that lie across the depth take as many lines again.
+    along = info.stride(found.other, found.depth[-1]) == 1
+    if near and found.rows <= MANY_ROWS and (along or 2 * _operand_bytes(found) <= target.l2_bytes):
         return False
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))
     lines = max(1, width * itemsize // LINE)
