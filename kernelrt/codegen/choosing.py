@@ -454,8 +454,8 @@ class Chooser:
         if lane is not None:
             panels = {q for x in nest.loads if lane in deps[x] for q in deps[x]}
             for r in (r for r in reuse if r not in panels):
-                whole = (n for n in range(5, most[r] + 1) if extent(r) % n == 0)
-                sizes[r] = sorted({*sizes[r], *whole})
+                even = (n for n in range(5, most[r] + 1) if extent(r) % n == 0)
+                sizes[r] = sorted({*sizes[r], *even})
         for r, s in itertools.combinations(reuse, 2):
             for n, m in itertools.product(sizes[r], sizes[s]):
                 yield {r: Tile(n, 1), s: Tile(m, 1)}
