@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Contraction", "contraction", "free_number", "gains", "moved", "new_range", "pack",
-    "reads_what_it_writes", "start_of", "stored_along",
+    "reads_what_it_writes", "repeated", "start_of", "stored_along",
 ]  # fmt: skip
 
 #: Vectors that tiles of a product are wide: so many columns are walked at a time.
@@ -234,6 +234,15 @@ def start_of(block: UOp, width: int, size: int) -> UOp:
     """Where a block begins; the last one ends with the last element, and may repeat some."""
     start = block * width
     return start if size % width == 0 else start.alu(Op.MIN, size - width)
+
+
+def repeated(info: Analysis) -> set[int]:
+    """Slots of outputs to which some results are stored twice, as blocks begin by `start_of`."""
+    return {
+        int(s.src[0].arg[0])
+        for s in info.sink.src
+        if any(u.op is Op.MIN and u.src[0].op is Op.MUL for u in toposort([s.src[1]]))
+    }
 
 
 def reads_what_it_writes(info: Analysis) -> bool:

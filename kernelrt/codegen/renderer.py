@@ -15,7 +15,7 @@ from kernelrt.codegen.loops_spec import verify_loops
 from kernelrt.codegen.loops_text import outline
 from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
-from kernelrt.codegen.packing import pack
+from kernelrt.codegen.packing import pack, repeated
 from kernelrt.codegen.rowblocks import block_rows
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiling import Tiling
@@ -92,7 +92,8 @@ class LLVMRenderer:
         ins = {source.arg[0] for source in loaded if source.op is Op.PARAM}
         status = {u.src[2].arg[0] for u in given.nodes if u.op is Op.BOUND}
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
-        program.lent = sorted({param.arg[0] for param, _ in nest.lent.values()})
+        lent = {int(param.arg[0]) for param, _ in nest.lent.values()}
+        program.lent = sorted(lent | repeated(info))
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)

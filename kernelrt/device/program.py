@@ -62,8 +62,9 @@ class ProgramSpec:
     outs, ins : list of int
         Slots stored to, and slots loaded from that are no outputs.
     lent : list of int
-        Those of `outs` that hold what the kernel computes before it stores its results there. The
-        code takes them for memory of its own: no other slot may share a byte with one of them.
+        Those of `outs` that hold what the kernel computes before it stores its results there, or to
+        which it stores some results twice. The code takes them for memory of its own: no other slot
+        may share a byte with one of them.
     buf_count : int
         Length of ``bufs``.
     flops, bytes : Dim

@@ -73,8 +73,8 @@ class CachedKernel:
     globals, outs, ins : tuple of int
         Slots it touches, stores to, and loads from without storing.
     lent : tuple of int
-        Those of `outs` that hold other values before the results: no other slot may share a byte
-        with one of them.
+        Those of `outs` that hold other values before the results, or take some results twice: no
+        other slot may share a byte with one of them.
     buf_count : int
         Slots in all; the status word's is the last where `may_fail`.
     host_parallel_safe : bool

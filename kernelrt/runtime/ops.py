@@ -160,7 +160,8 @@ class PreparedKernel:
                 if other != slot and here.meets(region(index)):
                     raise PlanBuildError(
                         f"{self.label}: its output, slot {slot}, holds other values before the "
-                        f"results, and shares memory with slot {other}; they must share no byte"
+                        "results, or takes some of these twice, and shares memory with slot "
+                        f"{other}; they must share no byte"
                     )
 
     @property
