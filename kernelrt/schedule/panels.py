@@ -60,6 +60,7 @@ def lay_out(
     """
     put: dict[UOp, UOp] = {}
     panels: set[UOp] = set()
+    without: set[UOp] = set()
     for node in toposort(roots):
         if not _is_product(node) or node.src[0] in steady:
             continue
@@ -82,7 +83,7 @@ def lay_out(
                 room -= nbytes
             put[factor] = substitute([factor], {found.core: equal})[0]
             panels.add(panel)
-            if read not in put and _holds_product(read):
+            if read not in put and _holds_product(read, without):
                 # Rows that a kernel computes for a product are not walked along panels.
                 [read_now] = substitute([read], put)
                 put[read] = UOp(Op.CONTIGUOUS, read.dtype, (read_now,))
@@ -112,16 +113,21 @@ def _moved(node: UOp) -> UOp:
     return node
 
 
-def _holds_product(node: UOp) -> bool:
-    """Whether a value is made of a product's results, element by element."""
+def _holds_product(node: UOp, without: set[UOp]) -> bool:
+    """Whether a value is made of a product's results, element by element.
+
+    `without` has nodes that are not, and gets more of them: what many products read is gone through
+    once.
+    """
     stack, seen = [node], set[UOp]()
     while stack:
         node = stack.pop()
         if _is_product(node):
             return True
-        if node not in seen and (node.op in ALU or node.op in _MOVES):
+        if node not in seen and node not in without and (node.op in ALU or node.op in _MOVES):
             seen.add(node)
             stack.extend(node.src)
+    without |= seen
     return False
 
 

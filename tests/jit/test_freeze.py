@@ -7,7 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
-from support.graphs import Memory, matmul, permute
+from support.graphs import Memory, add, matmul, permute
 from support.work import lines_run
 
 import kernelrt as krt
@@ -312,8 +312,21 @@ def test_work_grows_with_the_layers():
         assert not panels - set(toposort(roots))
         return lines
 
-    work(10)
-    assert work(160) < 9 * work(20)
+    def beside(products: int) -> int:
+        """The same, for products that all read one long chain."""
+        chain, steady = MEM.random(4, 16), set()
+        for _ in range(products):
+            chain = add(chain, 1.0)
+        values = []
+        for _ in range(products):
+            w = MEM.random(16, 16)
+            steady.update(toposort([w]))
+            values.append(matmul(chain, w))
+        return lines_run(lambda: lay_out(values, steady, host(), math.inf))
+
+    for each in (work, beside):
+        each(10)
+        assert each(160) < 9 * each(20)
 
 
 def test_the_option_is_a_bool():
