@@ -81,9 +81,13 @@ cdef class Tiles:
             return whole
         if lanes == 1:
             return whole + min(1.0, <double> (rest + 1) / <double> factor)
-        # What fills no vector takes several narrow ones. The rest is some more than its part: sums
-        # of fewer vectors wait for each other.
-        return whole + (1.0 if rest % lanes else (<double> rest + 0.25 * lanes) / factor)
+        # What fills no vector takes narrow ones, of powers of two. The rest is some more than its
+        # part: sums of fewer vectors wait for each other.
+        cdef Whole vectors = rest // lanes, narrow = rest % lanes
+        while narrow:
+            vectors += narrow & 1
+            narrow >>= 1
+        return whole + min(1.0, (<double> vectors + 0.25) * lanes / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
         """Registers that one value over `loops` takes, but for those that are left out."""

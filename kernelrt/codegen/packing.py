@@ -49,8 +49,10 @@ ROWS: Final = 32
 #: the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes 15
 #: to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
 MANY_ROWS: Final = 512
-#: Of how many columns one may be computed again, so that all panels are whole.
-MOST_AGAIN: Final = 6
+#: Sums of vectors that a result takes whose vectors go along the depth, to fold its lanes; and that
+#: it takes to turn a row of a panel: 63 cycles for 16 rows of 16 (Zen 5), of two sums each.
+FOLDED: Final = 3.0
+TURN: Final = 8.0
 #: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
 #: takes longer than it spares. Measured with 32 to 4096 rows and 2 to 12 columns.
 TURNED: Final = 128
@@ -106,16 +108,24 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
-    """Whether columns are whole panels, or the last one may repeat some to spare turning them.
+    """Whether columns are whole panels, or the last one may repeat some.
 
-    Columns that lie as they are wanted are as well read where they lie.
+    It may where that takes fewer sums of vectors than going along the depth, the end of which is
+    narrow ones, of powers of two. Columns that lie as they are wanted are as well read where they
+    lie.
     """
     columns = extent(found.columns)
     again = -columns % lanes
     if not again:
         return True
-    few = again * MOST_AGAIN <= columns and columns > lanes
-    return few and info.stride(found.load, found.columns) != 1 and not reads_what_it_writes(info)
+    if columns < lanes or reads_what_it_writes(info):
+        return False
+    if info.stride(found.load, found.columns) == 1:
+        return False
+    depth, last = most_elements(found.depth), extent(found.depth[-1])
+    vectors = depth // last * (last // lanes + (last % lanes).bit_count())
+    panels = depth * (1 + again / columns + TURN / found.rows)
+    return panels < lanes * (vectors + FOLDED)
 
 
 def contraction(info: Analysis) -> Contraction | None:

@@ -18,6 +18,7 @@ import kernelrt
 from kernelrt.__main__ import main
 from kernelrt.cli import calibrate
 from kernelrt.device.spec import DeviceSpec
+from tests.support.interrupts import heed_ctrl_c
 
 HOME = str(Path(kernelrt.__file__).parents[1])
 
@@ -188,8 +189,7 @@ def test_ctrl_c_ends_with_130() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
-        # A shell's background job ignores SIGINT, and hands that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509
     )
     assert process.stdout is not None
     assert "training" in process.stdout.readline()

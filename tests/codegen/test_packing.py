@@ -74,8 +74,11 @@ def test_what_the_second_cache_holds_is_read_as_it_lies(build):
 def test_a_last_panel_repeats_columns_where_turning_them_would_cost_more(build):
     for columns in (15, 14):  # less than one panel
         assert not is_packed(product(build, (600, columns, 64), "NT"))
-    for columns, packed in ((1000, True), (300, True), (100, True), (40, False), (17, False)):
-        sizes = (600, columns, 64)
+    cases = [(columns, 64, columns != 17) for columns in (1000, 300, 100, 40, 24, 17)]
+    # Vectors along the depth come out nearly even, or leave an end.
+    cases += [(100, 500, False), (100, 784, False), (84, 120, True), (300, 300, True)]
+    for columns, depth, packed in cases:
+        sizes = (600, columns, depth)
         assert is_packed(product(build, sizes, "NT")) is packed
         # What lies as it is wanted is read as it lies.
         assert not is_packed(product(build, sizes, "NN"))

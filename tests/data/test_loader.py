@@ -15,6 +15,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import data
+from tests.support.interrupts import heed_ctrl_c
 
 
 class Point(NamedTuple):
@@ -278,7 +279,8 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
         pass
     """
     child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)],
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=heed_ctrl_c)  # fmt: skip # noqa: PLW1509
     assert child.stdout is not None
     assert child.stdout.readline().startswith("loading")
     child.send_signal(signal.SIGINT)

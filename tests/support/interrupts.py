@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["count_steps", "interrupted_at"]
+__all__ = ["count_steps", "heed_ctrl_c", "interrupted_at"]
 
 _TEXT = """
 target triple = "{triple}"
@@ -71,6 +71,14 @@ class _Tracer:
 @functools.cache
 def _tracer() -> _Tracer:
     return _Tracer()
+
+
+def heed_ctrl_c() -> None:
+    """Let a child process end by Ctrl-C, as its `preexec_fn`.
+
+    What a shell runs in the background ignores it, and hands that on.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupted_at(step: int, function: Callable[[], object]) -> KeyboardInterrupt | None:
