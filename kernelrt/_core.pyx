@@ -20,6 +20,8 @@ from kernelrt._memory import no_copies
 # Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
 # threads want it, a turn of theirs; other threads can wait this long instead.
 cdef int64_t GIL_COST_NS = 10_000
+# Of runs that follow each other one call takes so many, and the others wait as long.
+cdef int64_t BURST_NS = 200_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
 
 cdef bint costs_are_set = False  # by set_thread_costs
@@ -159,13 +161,23 @@ cdef class Table:
         cdef krt_fault fault
         krt_plan_set_pointer(self.plan, op, slot, address, &fault)
 
-    cdef krt_status launch(self, krt_sample *samples, size_t *failed_op) noexcept:
+    cdef krt_status launch(self, krt_sample *samples, size_t *failed_op,
+                           bint keep_gil) noexcept:
         """Run what is in the table, with a clock where there are samples to be taken."""
-        if not exiting and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
+        if not exiting and not keep_gil and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
             return run_without_gil(self.plan, samples, failed_op)
         if samples != NULL:
             return krt_plan_execute_profiled(self.plan, samples, failed_op)
         return krt_plan_execute(self.plan, failed_op)
+
+    cdef Py_ssize_t burst(self, Py_ssize_t most) noexcept:
+        """How many of `most` runs, at least one, may follow each other with the GIL.
+
+        What Python a run calls might wait for another thread that wants it.
+        """
+        if self.customs or self.bodies:
+            return 1
+        return max(1, min(most, BURST_NS // max(krt_plan_cost_ns(self.plan), 1)))
 
     cdef void leave(self) noexcept:
         krt_lock_release(&self.lock)

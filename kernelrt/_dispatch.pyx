@@ -43,6 +43,7 @@ cdef list list_of_samples(const krt_sample *samples, size_t count):
 
 cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
+    plan.called_back += 1
     try:
         plan.call_custom(op)
         return KRT_OK
@@ -53,6 +54,7 @@ cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
 
 cdef krt_status check_signals(void *self) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
+    plan.called_back += 1
     try:
         PyErr_CheckSignals()
         if must_end():
@@ -78,7 +80,8 @@ cdef class PlanCore(Table):
         host.poll = check_signals
         self.make(ops, host)
 
-    cdef krt_status run(self, krt_sample *samples, size_t *failed_op) noexcept:
+    cdef krt_status run(self, krt_sample *samples, size_t *failed_op,
+                        bint keep_gil) noexcept:
         global writes
         cdef krt_status status
         if self.preparation is not None and self.prepared != writes:
@@ -86,7 +89,7 @@ cdef class PlanCore(Table):
             if status != KRT_OK:
                 failed_op[0] = 0
                 return status
-        status = self.launch(samples, failed_op)
+        status = self.launch(samples, failed_op, keep_gil)
         if self.lasting:
             if self.prepared == writes:
                 self.prepared += 1  # nothing that it writes was prepared
@@ -95,6 +98,7 @@ cdef class PlanCore(Table):
 
     cdef krt_status prepare(self) noexcept:
         """Compute what stays the same from run to run, of what is there now."""
+        self.called_back += 1  # other threads may run meanwhile
         cdef PlanCore preparation = self.preparation
         cdef Storage source
         cdef unsigned long long now = writes
@@ -107,7 +111,7 @@ cdef class PlanCore(Table):
             status = KRT_INTERRUPTED
             self.error = errors.PlanReleasedError("the plan's preparation was released")
         else:
-            status = preparation.launch(NULL, &op)
+            status = preparation.launch(NULL, &op, False)
             self.error, preparation.error = preparation.error, None
         preparation.leave()
         for source in self.sources:
@@ -154,13 +158,13 @@ cdef class PlanCore(Table):
     def execute(self):
         cdef size_t op = 0
         self.acquire()
-        cdef krt_status status = self.run(NULL, &op)
+        cdef krt_status status = self.run(NULL, &op, False)
         self.finish(status, op)
 
     def execute_with(self, bind):
         cdef size_t op = 0
         self.acquire_with(bind)
-        cdef krt_status status = self.run(NULL, &op)
+        cdef krt_status status = self.run(NULL, &op, False)
         self.finish(status, op)
 
     def execute_profiled_raw(self, bind=None):
@@ -172,7 +176,7 @@ cdef class PlanCore(Table):
                 self.acquire()
             else:
                 self.acquire_with(bind)
-            status = self.run(samples, &op)
+            status = self.run(samples, &op, False)
             self.finish(status, op)
             return list_of_samples(samples, self.samples)
         finally:

@@ -150,7 +150,7 @@ cdef class Prepared:
             let_go(held)
             self.plan.leave()
             return outcome
-        status = self.plan.run(NULL, &op)
+        status = self.plan.run(NULL, &op, False)
         let_go(held)
         if status == KRT_OK:
             try:

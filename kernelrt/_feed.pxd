@@ -40,6 +40,13 @@ cdef struct Feed:
     Py_ssize_t first  # where in the order the step's rows begin
     Py_ssize_t rows
     Py_ssize_t step  # its place in the results
+    Py_ssize_t ahead  # steps to be run in one turn, if nothing comes in between
+
+
+cdef inline void step_on(Feed *feed) noexcept nogil:
+    """Have the next step follow."""
+    feed.step += 1
+    feed.first += feed.rows
 
 
 cdef inline bint follows(const Source *source, const Feed *feed) noexcept nogil:
@@ -77,7 +84,9 @@ cdef inline const char *row_at(
 cdef inline void gather(char *target, const Source *source, const Feed *feed) noexcept nogil:
     """Copy the rows of a step one after the other."""
     cdef Py_ssize_t i, nbytes = source.nbytes
-    if not source.whole:
+    if follows(source, feed):
+        memcpy(target, first_row(source, feed), <size_t> (feed.rows * nbytes))
+    elif not source.whole:
         for i in range(feed.rows):
             target = put_row(target, row_at(source, feed, i), source, 0)
     elif nbytes == 8:  # a size that is known is no call

@@ -8,7 +8,7 @@ from libc.stdint cimport uint64_t
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._feed cimport Feed, Source
-from kernelrt._krt cimport krt_sample
+from kernelrt._krt cimport krt_sample, krt_status
 from kernelrt._memory cimport BlockCache
 from kernelrt._names cimport Names
 from kernelrt._specs cimport Guard, Input, Output, Site
@@ -56,23 +56,24 @@ cdef class Replay:
     cdef object attempt(self, tuple args)
     cdef int sever(self, Py_ssize_t i, mark, given) except -1
     cdef object with_leaves(self, tuple args)
-    cdef bint takes(self, tuple args) except -1
-    cdef tuple results_of(self, tuple args, krt_sample *samples, const Feed *feed, tuple into)
-    cdef tuple watched(self, tuple args, krt_sample *samples, const Feed *feed, tuple into)
+    cdef bint takes(self, tuple args, const Feed *feed) except -1
+    cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into)
+    cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into)
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples, const Feed *feed, tuple into)
+                   krt_sample *samples, Feed *feed, tuple into)
+    cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept
     cdef bint overtaken(self, births) except -1
     cdef int settle(self, tuple handover, list dropped) except -1
     cdef bint settled(self) except -1
     cdef bint guarded(self) noexcept
     cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1
     cdef int take_array(self, Input *spec, object arg, bint bind) except -1
-    cdef int take_rows(self, Input *spec, const Source *source, const Feed *feed,
-                       PyObject *arg) except -1
+    cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept
     cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept
     cdef void bind_results(self, tuple results, const Feed *feed) noexcept
+    cdef void place_results(self, tuple results, const Feed *feed) noexcept
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept
     cdef list unbind(self)
     cdef tuple make_results(self, Py_ssize_t steps)

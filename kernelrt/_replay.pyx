@@ -12,7 +12,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
-from kernelrt._feed cimport Feed, Source, first_row, follows, gather
+from kernelrt._feed cimport Feed, Source, first_row, follows, gather, step_on
 from kernelrt._handle cimport (
     FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, has_lineage, world,
 )
@@ -165,7 +165,7 @@ cdef class Replay:
     def load(self, *args):
         """Copy arguments in, each to its place in the plan's memory; MISMATCH, or None."""
         cdef bint held = False
-        if not self.takes(args):
+        if not self.takes(args, NULL):
             return mismatch
         if not all_empty(self.registers):
             self.make_way()
@@ -195,25 +195,30 @@ cdef class Replay:
             return self.build(*results)
         return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
 
-    cdef bint takes(self, tuple args) except -1:
-        """Whether this was made for such arguments, where it is called."""
+    cdef bint takes(self, tuple args, const Feed *feed) except -1:
+        """Whether this was made for such arguments, where it is called.
+
+        Those that a `feed` has rows for are as they have to be.
+        """
         cdef Py_ssize_t i
         if PyTuple_GET_SIZE(args) != self.n_args:
             return False
         for i in range(self.n_inputs):
+            if feed != NULL and feed.sources[i].data != NULL:
+                continue
             if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
                 return False
         if self.records >= 0 and self.records != records_gradients():
             return False
         return self.names is None or self.names.hold()
 
-    cdef tuple results_of(self, tuple args, krt_sample *samples, const Feed *feed, tuple into):
+    cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
         """The results, or None where it was made for something else.
 
-        With a `feed` it is one of many steps, whose results are stacked in `into`.
+        With a `feed` it is one or some of many steps, whose results are stacked in `into`.
         """
         cdef bint late = False
-        if not self.takes(args):
+        if not self.takes(args, feed):
             return None
         if self.watch is None or self.seen == world:
             results = self.run(args, None, self.seen, &late, samples, feed, into)
@@ -224,7 +229,7 @@ cdef class Replay:
         with self.entry:
             return self.watched(args, samples, feed, into)
 
-    cdef tuple watched(self, tuple args, krt_sample *samples, const Feed *feed, tuple into):
+    cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
         """The results after a look at the Python objects that the plan depends on and changes."""
         cdef bint late = True
         cdef unsigned long long now
@@ -246,7 +251,7 @@ cdef class Replay:
         return results
 
     cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
-                   krt_sample *samples, const Feed *feed, tuple into):
+                   krt_sample *samples, Feed *feed, tuple into):
         """The results; None, and nothing done, where something is not as it was traced.
 
         It is `late` where the world has changed since it was `known`, up to the plan's turn: then
@@ -287,15 +292,45 @@ cdef class Replay:
                 self.plan.leave()
                 raise
             break
-        status = self.plan.run(samples, &op)
-        if status == KRT_OK:
-            self.copy_out(results, feed)
-            self.n_calls += 1
-            if handover is not None:
-                self.settle(handover, dropped)
+        if feed != NULL and handover is None:
+            status = self.go_on(results, feed, &op)
+        else:
+            status = self.plan.run(samples, &op, False)
+            if status == KRT_OK:
+                self.copy_out(results, feed)
+                self.n_calls += 1
+                if feed != NULL:
+                    step_on(feed)
+                if handover is not None:
+                    self.settle(handover, dropped)
         owners = self.unbind()
         self.plan.finish(status, op)
         return results
+
+    cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept:
+        """Run the steps ahead, the arguments and the results of the first of which are bound.
+
+        Other threads wait meanwhile, so that what was looked at stays as it is; it ends where
+        Python has run nevertheless.
+        """
+        cdef krt_status status
+        cdef Py_ssize_t i, left = self.plan.burst(feed.ahead)
+        cdef bint keep_gil = left > 1
+        cdef unsigned long long before = self.plan.called_back
+        while True:
+            status = self.plan.run(NULL, op, keep_gil)
+            if status != KRT_OK:
+                return status
+            self.copy_out(results, feed)
+            self.n_calls += 1
+            step_on(feed)
+            left -= 1
+            if left <= 0 or self.plan.called_back != before:
+                return KRT_OK
+            for i in range(self.n_inputs):
+                if feed.sources[i].data != NULL:
+                    self.take_rows(self.inputs + i, feed.sources + i, feed)
+            self.place_results(results, feed)
 
     cdef bint overtaken(self, births) except -1:
         """Whether code that came in between has made lazy tensors since all was done for them."""
@@ -346,10 +381,13 @@ cdef class Replay:
             spec = self.inputs + i
             arg = PyTuple_GET_ITEM(args, i)
             if spec.kind == KIND_ARRAY:
-                if not is_array(spec, arg):
-                    return False
                 if feed != NULL and feed.sources[i].data != NULL:
-                    self.take_rows(spec, feed.sources + i, feed, arg)
+                    if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
+                        if has_lineage(<ArrayHandle> arg):
+                            self.given |= spec.flag
+                    self.take_rows(spec, feed.sources + i, feed)
+                elif not is_array(spec, arg):
+                    return False
                 elif not is_strided(arg):
                     self.take_array(spec, <object> arg, bind)
                 elif spec.copied != self.turn:
@@ -388,20 +426,16 @@ cdef class Replay:
             memmove(spec.home, data, <size_t> spec.nbytes)
         return 0
 
-    cdef int take_rows(self, Input *spec, const Source *source, const Feed *feed,
-                       PyObject *arg) except -1:
+    cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
         """As `take_array`, from rows that whoever runs the steps holds."""
         cdef char *data
-        if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
-            if has_lineage(<ArrayHandle> arg):
-                self.given |= spec.flag
         if follows(source, feed) and spec.n_sites and source.aligned:
             data = <char *> first_row(source, feed)
             if not self.overlaps(data, spec.nbytes):
                 self.point(spec.sites, spec.n_sites, data)
-                return 0
+                return
+            self.point(spec.sites, spec.n_sites, NULL)  # the step before may have read its rows
         gather(spec.home, source, feed)
-        return 0
 
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
         target = self.strided.get(index)
@@ -425,12 +459,15 @@ cdef class Replay:
 
     cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
         """Let the plan write results where the caller will find them, and mark these."""
+        self.place_results(results, feed)
+        if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
+            self.mark(results)
+
+    cdef void place_results(self, tuple results, const Feed *feed) noexcept:
         cdef Py_ssize_t i
         for i in range(self.n_outputs):
             self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                        self.place_of(results, i, feed))
-        if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
-            self.mark(results)
 
     cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
         """Bind `sites` to `data`, or home again if that is NULL."""

@@ -52,6 +52,11 @@ class Course:
         """Whether the results of `replay` are of the sizes and types that there is room for."""
     def so_far(self, replay: Replay, apart: bool) -> tuple[Any, ...]:
         """The results of the steps that were run; with `apart` in memory of their own."""
+    def find(
+        self, replays: tuple[Replay, ...], args: tuple[Any, ...], rows: int
+    ) -> Replay | None:
+        """The first of them that takes `rows` of the rows and the other arguments as they are,
+        nested in nothing, or None."""
     def run(
         self, replay: Replay, args: tuple[Any, ...], first: int, rows: int, count: int
     ) -> int:
@@ -62,7 +67,7 @@ class Course:
         replay
             What runs.
         args
-            Its arguments, with something of the right kind in the places of rows.
+            Its arguments, with all rows in the places of those of a step.
 
         Returns
         -------
@@ -79,9 +84,6 @@ class Course:
         KeyboardInterrupt
             Or what other handlers of signals raise; likewise.
         """
-
-def find(replays: tuple[Replay, ...], args: tuple[Any, ...]) -> Replay | None:
-    """The first of them that takes these arguments as they are, nested in nothing, or None."""
 
 def hand_out(replay: Replay, results: tuple[Any, ...]) -> Any:
     """Results in the form in which a call of `replay` gives them."""

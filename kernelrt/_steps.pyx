@@ -36,6 +36,9 @@ cdef Py_ssize_t PLACES = 1 << 20
 # So few are no reason to wait for the GIL again.
 cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 
+# Steps of one turn, at most.
+cdef Py_ssize_t MOST_AHEAD = 64
+
 # Plans of a few microseconds run with the GIL; others get it once in so long.
 cdef int64_t GIL_SLICE_NS = 5_000_000
 
@@ -183,36 +186,48 @@ cdef class Course:
 
     # ---- steps
 
+    def find(self, tuple replays not None, tuple args not None, Py_ssize_t rows):
+        """The first of them that takes steps of so many rows, and the other arguments as they are,
+        now, or None."""
+        cdef Replay replay
+        for replay in replays:
+            if (replay.structure is None and self.is_made_for(replay, args, rows)
+                    and replay.takes(args, &self.feed)
+                    and (replay.watch is None or replay.seen == world or replay.watch.fits())):
+                return replay
+        return None
+
     def run(self, Replay replay not None, tuple args not None, Py_ssize_t first, Py_ssize_t rows,
             Py_ssize_t count):
-        cdef Py_ssize_t begun = self.feed.step
+        cdef Py_ssize_t begun = self.feed.step, turns = 0
         if not (0 <= first <= self.n_places and 0 < rows and 0 <= count <= self.room - begun
                 and count <= (self.n_places - first) // rows):
             raise errors.ShapeError(
                 f"{count} times {rows} rows from {first} on are more than there are, or than "
                 "there is room for")
-        if not self.fits(replay) or not self.is_made_for(replay, rows):
+        if not self.fits(replay) or not self.is_made_for(replay, args, rows):
             return 0
         self.feed.first, self.feed.rows = first, rows
         self.had_gil_since = now_ns()
         while self.feed.step - begun < count and self.is_there():
+            self.feed.ahead = min(MOST_AHEAD, begun + count - self.feed.step)
             if replay.results_of(args, NULL, &self.feed, self.results) is None:
                 break
-            self.feed.step += 1
-            self.feed.first += rows
             PyErr_CheckSignals()
-            if not self.feed.step & 15:
+            turns += 1
+            if self.feed.ahead > 1 or not turns & 15:
                 self.breathe()
         return self.feed.step - begun
 
-    cdef bint is_made_for(self, Replay replay, Py_ssize_t rows) except -1:
+    cdef bint is_made_for(self, Replay replay, tuple args, Py_ssize_t rows) except -1:
         """Whether a replay takes what the rows make; the other arguments it looks at itself."""
         cdef Py_ssize_t i
-        if replay.n_inputs != len(self.leaves):
+        if replay.n_inputs != len(self.leaves) or len(args) != len(self.leaves):
             return False
         for i in range(replay.n_inputs):
             if (self.sources[i].data != NULL
-                    and not are_rows_of(replay.inputs + i, self.leaves[i], rows)):
+                    and not (args[i] is self.leaves[i]
+                             and are_rows_of(replay.inputs + i, args[i], rows))):
                 return False
         return True
 
@@ -292,16 +307,6 @@ cdef bint are_rows_of(const Input *spec, leaf, Py_ssize_t rows) except -1:
         if cnp.PyArray_DIMS(array)[axis] != spec.dims[axis]:
             return False
     return True
-
-
-def find(tuple replays not None, tuple args not None):
-    """The first of them that takes these arguments as they are, now, or None."""
-    cdef Replay replay
-    for replay in replays:
-        if replay.structure is None and replay.takes(args):
-            if replay.watch is None or replay.seen == world or replay.watch.fits():
-                return replay
-    return None
 
 
 def hand_out(Replay replay not None, tuple results not None):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kernelrt._steps import Course, find, hand_out, order_of
+from kernelrt._steps import Course, hand_out, order_of
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
@@ -54,8 +54,9 @@ def run_epochs(
     parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
     if shuffled and seed is None and epochs:
         seed = fresh_seed()
-    course = run.begin(epochs * sum(part.steps for part in parts), size, parts)
-    calls.begin(sum(part.steps for part in parts))
+    steps = sum([part.steps for part in parts])
+    course = run.begin(epochs * steps, size, parts)
+    calls.begin(steps)
     end = first_epoch + epochs
     together = _together(parts) if shuffled else 1
     for epoch in range(first_epoch, end, together):
@@ -142,8 +143,7 @@ class _Run:
         const: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self._function = function
-        self._what = f"{function._name}.over()"
-        if not isinstance(const, Mapping):
+        if type(const) is not dict and not isinstance(const, Mapping):
             raise DTypeError(
                 f"const: expected a dict of arguments by name, not {type(const).__name__}; each "
                 'step gets them whole, as in const={"table": table}'
@@ -159,17 +159,20 @@ class _Run:
         self._names = [*function._parameters.names(len(args)), *kwargs]
         self._given = [*args, *kwargs.values()]
         self._template: Template | None = None
-        if any(isinstance(value, _CONTAINERS) for value in self._given):
-            self._template, named = flatten_arguments(
-                list(zip(self._names, self._given, strict=True))
-            )
-            self._names = [name for name, _ in named]
-            self._given = [leaf for _, leaf in named]
+        for value in self._given:
+            if isinstance(value, _CONTAINERS):
+                self._template, named = flatten_arguments(
+                    list(zip(self._names, self._given, strict=True))
+                )
+                self._names = [name for name, _ in named]
+                self._given = [leaf for _, leaf in named]
+                break
         self._direct = self._template is None and not kwargs
         self._whole = (
             {i for i, name in enumerate(self._names) if _belongs(name, const)} if const else ()
         )
         self._course: Course | None = None
+        self._batches: dict[int, tuple[Any, ...]] = {}
         self._replays: dict[int, Replay] = {}
         self._form: Replay | None = None
         self.rows = -1
@@ -177,14 +180,12 @@ class _Run:
 
     def look(self) -> None:
         """Find the arguments where they are now."""
-        self._leaves = [
-            normalize(name, leaf) for name, leaf in zip(self._names, self._given, strict=True)
-        ]
+        self._leaves = tuple(map(normalize, self._names, self._given))
         self._rows = [leaf if _has_rows(leaf) else None for leaf in self._leaves]
         for i in self._whole:
             self._rows[i] = None
         self._count()
-        self._batches: dict[int, tuple[Any, ...]] = {}
+        self._batches.clear()
         if self._course is not None:
             self._course.read(self._rows, self.rows)
 
@@ -194,7 +195,7 @@ class _Run:
             if leaf is None:
                 continue
             if rows < 0:
-                rows, first = int(leaf.shape[0]), f"in {name}"
+                rows, first = leaf.shape[0], f"in {name}"
             elif leaf.shape[0] != rows:
                 raise ShapeError(
                     f"{name}: expected {rows} rows, as {first}, not shape "
@@ -207,6 +208,10 @@ class _Run:
                 "samples along its first axis"
             )
         self.rows = rows
+
+    @property
+    def _what(self) -> str:
+        return f"{self._function._name}.over()"
 
     def parts(self, size: int, *, drop_last: bool) -> tuple[_Part, ...]:
         """The batches of an epoch."""
@@ -242,7 +247,7 @@ class _Run:
             if replay is None:
                 variant, replay = self._find(rows)
             try:
-                ran = course.run(replay, self._batch(rows), first, rows, count)
+                ran = course.run(replay, self._leaves, first, rows, count)
             except KernelrtError as error:
                 _tell(error, course.done)
                 raise
@@ -274,10 +279,12 @@ class _Run:
 
     def _find(self, rows: int, *, known: bool = False) -> tuple[Variant | None, Replay]:
         """Give what runs batches of so many rows, traced if need be; `known` makes that quick."""
-        leaves = self._batch(rows)
-        variant = None
-        replay = find(self._function._replays, leaves) if known and self._direct else None
+        variant = replay = None
+        if known and self._direct:
+            assert self._course is not None
+            replay = self._course.find(self._function._replays, self._leaves, rows)
         if replay is None:
+            leaves = self._batch(rows)
             values = leaves if self._template is None else self._template.fill(leaves)
             by_name = dict(zip(self._keywords, values[self._positional :], strict=True))
             variant, _, replay = self._function._variant_for(values[: self._positional], by_name)

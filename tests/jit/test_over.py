@@ -227,6 +227,44 @@ def test_rows_that_the_step_changes(columns):
     assert made[0][2, 0, 0] > 4
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("columns", [1, 6, 200])
+def test_rows_of_which_the_step_changes_some(columns, shuffle):
+    """Some steps read rows where they lie, and those beside them what was copied before."""
+    made, options = [], {"shuffle": shuffle, "seed": 3}
+    for how in (0, 1):
+        x = krt.tensor(np.arange(40 * columns, dtype=np.float32).reshape(40, columns))
+
+        @krt.jit
+        def step(batch, x=x):
+            x[9:15] = batch.sum() * 1e-3 + 1
+            return batch * 1, batch.sum(0)
+
+        if how:
+            made.append([part.numpy() for part in step.over(x, batch_size=2, epochs=3, **options)])
+        else:
+            rows = batches(np.arange(40), batch_size=2, **options)
+            found = [step(x.numpy()[i]) for _ in range(3) for i in rows]
+            made.append([np.stack([r.numpy() for r in part]) for part in zip(*found, strict=True)])
+    same(made[0], made[1])
+
+
+def test_an_error_leaves_what_earlier_steps_of_its_turn_have_given():
+    table = krt.tensor(np.arange(8.0, dtype=np.float32))
+    seen = krt.zeros(8)
+    step = krt.jit(lambda i: seen.assign(seen + table[i]))
+    places = np.arange(60) % 8
+    step.over(places[:2], batch_size=1)
+    for bad in (0, 1, 17, 59):
+        seen.assign(krt.zeros(8)).realize()
+        there = places.copy()
+        there[bad] = 8
+        with pytest.raises(krt.IndexBoundsError, match=rf"^step {bad}: ") as caught:
+            step.over(there, batch_size=1)
+        assert caught.value.step == bad
+        same([seen.numpy()], [np.full(8, places[:bad].sum(), np.float32)])
+
+
 def test_arguments_that_have_no_rows():
     weights = np.arange(6, dtype=np.float32)
 
@@ -586,11 +624,11 @@ def test_another_thread_runs_meanwhile():
 def test_state_that_another_thread_changes_is_seen():
     rate = krt.tensor(1.0)
     f = krt.jit(lambda x: x.sum() * rate)
-    x = np.ones((400_000, 1), np.float32)
+    x = np.ones((2_000_000, 1), np.float32)
     f.over(x[:2], batch_size=1)
 
     def change():
-        time.sleep(0.02)
+        time.sleep(0.005)
         rate.assign(2.0)
         rate.realize()
 
@@ -621,7 +659,7 @@ step.over(x[:4], batch_size=2)
 sent = []
 
 def send():
-    time.sleep(0.2)
+    time.sleep(0.02)
     sent.append(time.perf_counter())
     os.kill(os.getpid(), signal.SIGINT)
 
@@ -669,7 +707,7 @@ def test_a_handler_runs_between_steps_and_may_run_steps():
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
         step.over(x, batch_size=1)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
