@@ -63,8 +63,13 @@ cdef tuple check_registers(registers)
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
 
-# Whether a gradient that flows into the handle would flow on, or should.
-cdef bint has_lineage(ArrayHandle handle) except -1
+# Whether a gradient that flows into the handle would flow on; LINEAGE_SEVERED: it should, and does
+# not.
+cdef enum:
+    LINEAGE_NONE = 0
+    LINEAGE_SEVERED = 1
+    LINEAGE_WHOLE = 2
+cdef int lineage(ArrayHandle handle) except -1
 
 # Give each of (handle, value) its gradient. What they had goes to `dropped`.
 cdef int set_gradients(list gradients, list dropped) except -1

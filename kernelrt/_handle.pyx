@@ -441,17 +441,17 @@ def _name_lineage(function):
     lineage_of = function
 
 
-cdef bint has_lineage(ArrayHandle handle) except -1:
+cdef int lineage(ArrayHandle handle) except -1:
     cdef Node node
     if handle._uop is None:
-        return handle.severed != NULL
+        return LINEAGE_NONE if handle.severed == NULL else LINEAGE_SEVERED
     if handle._plain:
-        return False
+        return LINEAGE_NONE
     node = <Node> handle._uop
     found = node.cached_history
     if found is None:
         found = lineage_of(node)
-    return found is not False
+    return LINEAGE_NONE if found is False else LINEAGE_WHOLE if found is True else LINEAGE_SEVERED
 
 
 def copy_over(list pairs not None, list births not None, expected):

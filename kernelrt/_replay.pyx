@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memmove
 from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
 from kernelrt._feed cimport Feed, Source, first_row, follows, gather, step_on
 from kernelrt._handle cimport (
-    FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, has_lineage, world,
+    FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, lineage, world,
 )
 from kernelrt._krt cimport KRT_OK, krt_sample, krt_status
 from kernelrt._memory cimport BlockCache, Memory, new_memory, share_bytes
@@ -383,7 +383,7 @@ cdef class Replay:
             if spec.kind == KIND_ARRAY:
                 if feed != NULL and feed.sources[i].data != NULL:
                     if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
-                        if has_lineage(<ArrayHandle> arg):
+                        if lineage(<ArrayHandle> arg):
                             self.given |= spec.flag
                     self.take_rows(spec, feed.sources + i, feed)
                 elif not is_array(spec, arg):
@@ -413,7 +413,7 @@ cdef class Replay:
             aligned = cnp.PyArray_ISALIGNED(<cnp.ndarray> arg)
         else:
             data = (<ArrayHandle> arg).data
-            if spec.flag and has_lineage(<ArrayHandle> arg):
+            if spec.flag and lineage(<ArrayHandle> arg):
                 self.given |= spec.flag
         if bind and spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
             if not array:

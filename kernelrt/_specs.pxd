@@ -9,7 +9,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt._handle cimport DIMS, ArrayHandle, has_lineage
+from kernelrt._handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, lineage
 
 
 cdef enum Kind:
@@ -37,7 +37,7 @@ cdef struct Input:
     Py_ssize_t n_sites
     PyObject *value  # borrowed from what the replay holds: the static's value, or the array's shape
     bint by_value  # of a static: whether an equal object matches, too
-    bint plain  # of an array: whether gradients must not flow into it
+    int lineage  # of an array: what a handle has at most, LINEAGE_WHOLE where that is all the same
     uint64_t flag  # of an array that gradients of a result would flow into; several may share one
     uint64_t copied  # of an array: the last turn in which it was copied by NumPy
     cnp.npy_intp dims[DIMS]
@@ -126,7 +126,7 @@ cdef inline int is_array(const Input *spec, PyObject *arg) except -1:
         return False
     handle = <ArrayHandle> arg
     return (handle.data != NULL and handle.code == spec.code
-            and not (spec.plain and has_lineage(handle))
+            and (spec.lineage == LINEAGE_WHOLE or lineage(handle) <= spec.lineage)
             and same_shape(<PyObject *> handle.shape, spec.value))
 
 

@@ -5,19 +5,24 @@ from typing import Final, TypeAlias
 
 ARRAY: Final = 0
 """A NumPy array or an ArrayHandle of one dtype and shape: ``(ARRAY, dtype_code, shape, address,
-sites[, plain])``. The data are copied to `address`, or, where `sites` is not empty and the layout
+sites[, lineage])``. The data are copied to `address`, or, where `sites` is not empty and the layout
 allows, bound: each site ``(op, slot, offset)`` gets the data's address + offset for the one call.
-Where `plain` is true, a handle into which gradients may flow does not match."""
+A handle that has more of a `lineage` does not match: NO_LINEAGE, where no gradient may be meant to
+flow into it, SEVERED, where none may flow on from it, WHOLE, where that is all the same."""
 FLOAT: Final = 1
 """A Python float that is an input: ``(FLOAT, dtype_code, address)``, float32 or float64."""
 STATIC: Final = 2
 """An argument that must be an object, or where that is said, equal to it and of its exact type:
 ``(STATIC, value, by_value)``."""
 
+NO_LINEAGE: Final = 0
+SEVERED: Final = 1
+WHOLE: Final = 2
+
 Site: TypeAlias = tuple[int, int, int]
 InputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...], int, Sequence[Site]]
-    | tuple[int, int, tuple[int, ...], int, Sequence[Site], bool]
+    | tuple[int, int, tuple[int, ...], int, Sequence[Site], int]
     | tuple[int, int, int]
     | tuple[int, object, bool]
 )

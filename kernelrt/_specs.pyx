@@ -10,7 +10,8 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
-    FLOAT32, FLOAT64, check_code, count_bytes, numpy_type,
+    FLOAT32, FLOAT64, LINEAGE_NONE, LINEAGE_SEVERED, LINEAGE_WHOLE, check_code, count_bytes,
+    numpy_type,
 )
 
 from kernelrt import errors
@@ -20,6 +21,10 @@ cnp.import_array()
 ARRAY = <int> KIND_ARRAY
 FLOAT = <int> KIND_FLOAT
 STATIC = <int> KIND_STATIC
+
+NO_LINEAGE = <int> LINEAGE_NONE
+SEVERED = <int> LINEAGE_SEVERED
+WHOLE = <int> LINEAGE_WHOLE
 
 
 cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
@@ -46,8 +51,10 @@ cdef int fill_input(Input *entry, tuple spec, PlanCore plan, list held) except -
             raise errors.DTypeError("a float input is float32 or float64")
         entry.home = <char *> <size_t> address
     elif entry.kind == KIND_ARRAY:
-        _, code, shape, address, sites, *plain = spec
-        entry.plain = bool(plain and plain[0])
+        _, code, shape, address, sites, *most = spec
+        entry.lineage = most[0] if most else LINEAGE_WHOLE
+        if not LINEAGE_NONE <= entry.lineage <= LINEAGE_WHOLE:
+            raise errors.DTypeError(f"a lineage is NO_LINEAGE, SEVERED or WHOLE, not {most[0]!r}")
         fill_array(entry, check_code(code), shape, address, tuple(sites), plan, held)
     else:
         raise errors.DTypeError(f"an input is ARRAY, FLOAT or STATIC, not {spec[0]!r}")

@@ -55,8 +55,10 @@ class Course:
     def find(
         self, replays: tuple[Replay, ...], args: tuple[Any, ...], rows: int
     ) -> Replay | None:
-        """The first of them that takes `rows` of the rows and the other arguments as they are,
-        nested in nothing, or None."""
+        """Give the first of them that takes so many rows and the other arguments, or None.
+
+        Those of functions with nested arguments are not looked at.
+        """
     def run(
         self, replay: Replay, args: tuple[Any, ...], first: int, rows: int, count: int
     ) -> int:

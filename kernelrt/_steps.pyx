@@ -11,9 +11,11 @@ from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from kernelrt._feed cimport Feed, Source
-from kernelrt._handle cimport DIMS, ArrayHandle, world
+from kernelrt._handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, lineage, world
 from kernelrt._replay cimport Replay
 from kernelrt._specs cimport KIND_ARRAY, Input, calloc_for
+
+from sys import getswitchinterval
 
 from kernelrt import errors
 from kernelrt._memory import no_copies
@@ -39,8 +41,9 @@ cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 # Steps of one turn, at most.
 cdef Py_ssize_t MOST_AHEAD = 64
 
-# Plans of a few microseconds run with the GIL; others get it once in so long.
-cdef int64_t GIL_SLICE_NS = 5_000_000
+# Plans of a few microseconds run with the GIL. Others get it where they have asked for it, which
+# they do when they have waited for an interval; if it is let go of before, they wait anew.
+cdef double SWITCH_INTERVALS = 1.5
 
 
 cdef int64_t now_ns() noexcept nogil:
@@ -63,6 +66,7 @@ cdef class Course:
     cdef readonly tuple results
     cdef object order
     cdef int64_t had_gil_since
+    cdef int64_t gil_slice_ns
 
     def __init__(self, Py_ssize_t steps):
         if self.leaves is not None:
@@ -208,6 +212,7 @@ cdef class Course:
         if not self.fits(replay) or not self.is_made_for(replay, args, rows):
             return 0
         self.feed.first, self.feed.rows = first, rows
+        self.gil_slice_ns = <int64_t> (SWITCH_INTERVALS * 1e9 * <double> getswitchinterval())
         self.had_gil_since = now_ns()
         while self.feed.step - begun < count and self.is_there():
             self.feed.ahead = min(MOST_AHEAD, begun + count - self.feed.step)
@@ -234,7 +239,7 @@ cdef class Course:
     cdef void breathe(self) noexcept:
         """Let other threads have the GIL, once in a while."""
         cdef int64_t now = now_ns()
-        if now - self.had_gil_since >= GIL_SLICE_NS:
+        if now - self.had_gil_since >= self.gil_slice_ns:
             with nogil:
                 pass
             self.had_gil_since = now
@@ -297,6 +302,7 @@ cdef bint are_rows_of(const Input *spec, leaf, Py_ssize_t rows) except -1:
         return False
     if not cnp.PyArray_CheckExact(leaf):
         return ((<ArrayHandle> leaf).code == spec.code
+                and (spec.lineage == LINEAGE_WHOLE or lineage(<ArrayHandle> leaf) <= spec.lineage)
                 and (<ArrayHandle> leaf).shape[1:] == (<tuple> spec.value)[1:])
     array = <cnp.ndarray> leaf
     typenum = cnp.PyArray_TYPE(array)

@@ -64,7 +64,7 @@ def make_replay(
         plan,
         [
             _input_spec(
-                spec, home, _sites(plan, home) if home and bindable else (), i in traced.reached
+                spec, home, _sites(plan, home) if home and bindable else (), traced.lineage(i)
             )
             for i, (spec, home) in enumerate(zip(specs, traced.homes, strict=True))
         ],
@@ -137,14 +137,14 @@ def _bindings(plan: ExecutionPlan, values: Mapping[str, int]) -> Callable[[], Bi
 
 
 def _input_spec(
-    spec: Spec, home: Buffer | None, sites: Sequence[Site], plain: bool
+    spec: Spec, home: Buffer | None, sites: Sequence[Site], lineage: int
 ) -> InputSpec:
     if home is None:
         assert isinstance(spec, Static)
         return (STATIC, spec.value, spec.by_value)
     if isinstance(spec, Array):
         shape = cast("tuple[int, ...]", spec.shape)
-        return (ARRAY, spec.dtype.code, shape, home.address, sites, plain)
+        return (ARRAY, spec.dtype.code, shape, home.address, sites, lineage)
     return (FLOAT, home.dtype.code, home.address)
 
 

@@ -267,9 +267,8 @@ class JitFunction(Epochs[R]):
         way = Way(traced.targets)
         structure = None if call.direct else call.template.structure
         replays = SizedReplays(plan, traced, specs, structure, way)
-        # What an argument requires is no part of what is compared in C.
         comparable = not call.keywords and (call.direct or structure is not None)
-        taken_in_c = comparable and not traced.asked
+        taken_in_c = comparable and traced.asked_in_c
         why = reason(self._order, call, specs, leaves)
         return Variant(
             next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt._modes import GRAD, Setting
+from kernelrt._specs import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
 from kernelrt.errors import JitError
@@ -22,6 +23,7 @@ from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
+from kernelrt.tensor.trace import lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -76,6 +78,17 @@ class Traced:
     severed: list[tuple[Severed | None, frozenset[int]]]
     by_argument: Severed
     builder: Callable[..., object] | None
+
+    def lineage(self, place: int) -> int:
+        """How much of a lineage an argument may have, as it is compared in C."""
+        if place in self.reached:
+            return NO_LINEAGE
+        return SEVERED if self.asked.get((place, lineage_kind)) == "" else WHOLE
+
+    @property
+    def asked_in_c(self) -> bool:
+        """Whether that says all that the function asked of its arguments."""
+        return all(ask is lineage_kind and not answer for (_, ask), answer in self.asked.items())
 
 
 def trace(

@@ -621,6 +621,31 @@ def test_another_thread_runs_meanwhile():
     assert len(ticks) > 10
 
 
+def test_another_thread_runs_within_one_long_call():
+    """A thread that waits for the GIL asks for it when it has waited for a switch interval."""
+    f = krt.jit(lambda x: x.sum())
+    x = np.zeros((1000, 1), np.float32)
+    f.over(x[:2], batch_size=1)
+    ticks, begun, ended = [], threading.Event(), threading.Event()
+
+    def tick():
+        begun.set()
+        while not ended.is_set():
+            time.sleep(0.001)
+            ticks.append(time.perf_counter())
+
+    worker = threading.Thread(target=tick)
+    worker.start()
+    begun.wait()
+    began = time.perf_counter()
+    f.over(x, batch_size=1, epochs=10_000)
+    took = time.perf_counter() - began
+    during = sum(began < t < began + took for t in ticks)
+    ended.set()
+    worker.join()
+    assert during >= took / (20 * sys.getswitchinterval())
+
+
 def test_state_that_another_thread_changes_is_seen():
     rate = krt.tensor(1.0)
     f = krt.jit(lambda x: x.sum() * rate)
