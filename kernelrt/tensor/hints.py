@@ -19,12 +19,13 @@ from kernelrt._origin import here
 from kernelrt.errors import EagerLoopWarning, KernelrtWarning, ViewWarning
 from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
-from kernelrt.tensor.window import viewed_by
+from kernelrt.tensor.window import viewed, viewed_by
 
 if TYPE_CHECKING:
     import weakref
 
     from kernelrt.device.buffer import Buffer
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["Uses", "note_view", "own", "tell", "tell_view", "tell_widening", "withdraw"]
@@ -92,10 +93,7 @@ class Uses:
 
 def tell() -> None:
     """Say what was noted; called where a read or a backward pass is over."""
-    note = _later.note
-    if note is not None:
-        _later.note = None
-        _say(note)
+    _tell_noted()
     while _due:
         try:
             text, file, line = _due.pop(0)
@@ -130,7 +128,7 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
 
 
 def tell_view(tensor: TensorBase, name: str) -> None:
-    """Warn where a tensor is to change whose elements PyTorch would take from a stored one."""
+    """Warn where a tensor is to change whose elements PyTorch would take from another one."""
     note = _view(tensor, name)
     if note is not None:
         _say(note)
@@ -140,6 +138,7 @@ def note_view(tensor: TensorBase, name: str) -> None:
     """As :func:`tell_view`, with the next value that is read: :func:`withdraw` may come first."""
     note = _view(tensor, name)
     if note is not None:
+        _tell_noted()  # what is assigned to where it came from is so at once
         _later.note = note
 
 
@@ -161,7 +160,7 @@ class _View:
     """A change of a tensor, by its identity, at a line of the user's."""
 
     tensor: int
-    memory: weakref.ref[Buffer]
+    memory: weakref.ref[Buffer] | None  # None: of what is not computed yet, which somebody holds
     name: str
     line: tuple[str, int]
 
@@ -178,10 +177,13 @@ def _view(tensor: TensorBase, name: str) -> _View | None:
     if tensor._leaf is not None or hasattr(tensor, "_whose"):
         return None
     memory: Any = getattr(tensor, "_viewed", _UNKNOWN)
+    nodes: list[UOp] = []
     if memory is _UNKNOWN:
         node = None if tensor.is_realized else tensor.uop  # which computes it on the way to a trace
         memory = None if node is None or tensor.is_realized else viewed_by(node)
-    if memory is None or memory() is None:
+        if memory is None and node is not None:
+            nodes = viewed(node)
+    if not nodes and (memory is None or memory() is None):
         return None
     found = here(state.local.scope)
     if found is None:
@@ -190,20 +192,42 @@ def _view(tensor: TensorBase, name: str) -> _View | None:
     line = origin.file, origin.line
     if line in _views or _searched.get(line, 0) >= MOST_SEARCHES:
         return None
+    if memory is None:
+        _searched[line] = _searched.get(line, 0) + 1
+        # Who holds it now may hold it no more when this is told.
+        if not _are_held(nodes, tensor):
+            return None
     return _View(id(tensor), memory, name, line)
 
 
+def _tell_noted() -> None:
+    note = _later.note
+    if note is not None:
+        _later.note = None
+        _say(note)
+
+
 def _say(note: _View) -> None:
-    _searched[note.line] = _searched.get(note.line, 0) + 1
-    if not _is_held(note.memory()):
-        return
+    if note.memory is not None:
+        _searched[note.line] = _searched.get(note.line, 0) + 1
+        if not _is_held(note.memory()):
+            return
     text = (
-        f"{note.name}: this changes a part or another shape of a stored tensor, which itself keeps "
+        f"{note.name}: this changes a part or another shape of another tensor, which itself keeps "
         "its value: views do not share memory, unlike PyTorch's. Write x[index] = value to change "
-        "the stored one, or copy first, as in x[index].clone()"
+        "the other one, or copy first, as in x[index].clone()"
     )
     warnings.warn_explicit(text, ViewWarning, *note.line)
     _views.add(note.line)  # behind it: it may be an error, which is one each time
+
+
+def _are_held(nodes: list[UOp], tensor: TensorBase) -> bool:
+    """Whether another tensor lives that is one of `nodes`."""
+    return any(
+        isinstance(t, ArrayHandle) and t is not tensor and t._uop is node
+        for node in nodes
+        for t in gc.get_referrers(node)
+    )
 
 
 def _is_held(memory: Buffer | None) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim, UOp
 
-__all__ = ["VIEWING", "viewed_by", "window"]
+__all__ = ["VIEWING", "viewed", "viewed_by", "window"]
 
 #: What PyTorch does without a copy, where it can; and memory itself.
 VIEWING: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH, Op.BUFFER})
@@ -63,24 +63,33 @@ def _run(
     return start, size
 
 
-def viewed_by(node: UOp) -> weakref.ref[Buffer] | None:
-    """The stored memory whose elements PyTorch would let a tensor of this node share."""
-    flat = False  # whether axes were joined or split above
-    while node.op is not Op.BUFFER:
-        if node.op not in VIEWING:
-            return None
+def viewed(node: UOp) -> list[UOp]:
+    """The nodes whose elements PyTorch would let a tensor of this one share, the next first."""
+    found: list[UOp] = []
+    flat = -1  # how many there were when axes were joined or split
+    while node.op in VIEWING and node.op is not Op.BUFFER:
         below = node.arg.storage if is_kept(node) else node.src[0]
         if node.op is Op.RESHAPE:
-            flat = flat or _wide(node.shape) != _wide(below.shape)
-        elif flat and (
+            if flat < 0 and _wide(node.shape) != _wide(below.shape):
+                flat = len(found)
+        elif flat >= 0 and (
             node.op is Op.PERMUTE
             or (node.op is Op.SHRINK and _run(below.shape, node.arg) is None)
         ):
-            return None  # which has to copy
+            return found[:flat]  # which has to copy
+        found.append(below)
         node = below
-    if not isinstance(node.arg, Buffer):
+    return found
+
+
+def viewed_by(node: UOp) -> weakref.ref[Buffer] | None:
+    """The stored memory whose elements PyTorch would let a tensor of this node share."""
+    base = next(iter(viewed(node)[-1:]), node)
+    if base.op is not Op.BUFFER or not isinstance(base.arg, Buffer):
         return None
-    return weakref.ref(node.arg.base or node.arg)
+    if getattr(base.arg, "stands_in", False):
+        return None
+    return weakref.ref(base.arg.base or base.arg)
 
 
 def _wide(shape: Sequence[Dim]) -> list[Dim]:

@@ -10,6 +10,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.errors import KernelrtWarning, ViewWarning
+from kernelrt.tensor import hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,6 +81,78 @@ def test_a_part_changes_alone(change):
         change(x)  # each line is told once
 
 
+PENDING = {
+    "a constant": lambda: krt.zeros(3, 4),
+    "a result": lambda: krt.zeros(3, 4) * 2,
+    "a view": lambda: (krt.zeros(13) * 2)[1:].view(3, 4),
+    "with a history": lambda: krt.zeros(3, 4, requires_grad=True) * 2,
+}
+UNREAD = [
+    lambda x: x[0].copy_(krt.ones(4)),
+    lambda x: x[0].add_(1),
+    lambda x: x[1].view(2, 2).fill_(1),
+    lambda x: x.T.zero_().add_(1),
+    lambda x: x.detach().add_(2),
+    lambda x: x[0].__setitem__(1, 5),
+    lambda x: x[1:, :2].clamp_(1),
+    lambda x: x[0].reshape(2, 2)[0].normal_(),
+    lambda x: read(added(x[0])),
+]  # fmt: skip
+
+
+@pytest.fixture
+def untold(monkeypatch):
+    """Let lines be told of that were before."""
+    monkeypatch.setattr(hints, "_views", set())
+    monkeypatch.setattr(hints, "_searched", {})
+
+
+@pytest.mark.parametrize("change", UNREAD)
+@pytest.mark.parametrize("make", PENDING.values(), ids=PENDING)
+def test_a_part_of_what_is_not_computed_yet_changes_alone(make, change, untold):
+    x = make()
+    with krt.no_grad(), pytest.warns(ViewWarning, match="views do not share memory") as found:
+        change(x)
+    assert [w.filename for w in found] == [__file__]
+    assert not x.detach().numpy().any()
+
+
+@pytest.mark.parametrize("change", UNREAD[:-1])
+def test_a_part_of_what_a_trace_or_a_body_makes_changes_alone(change, untold):
+    @krt.jit
+    def f(x):
+        y = x * 2
+        change(y)
+        return y
+
+    with pytest.warns(ViewWarning, match="views do not share memory"):
+        assert not f(stored(3, 4)).numpy().any()
+
+    def body(carry, _):
+        change(carry)
+        return carry, carry.sum()
+
+    hints._views.clear()
+    with pytest.warns(ViewWarning, match="views do not share memory"):
+        assert not krt.scan(body, krt.zeros(3, 4), krt.arange(3))[1].numpy().any()
+
+
+def test_what_nobody_holds_says_nothing(untold):
+    def forward(x):
+        x = (x * 2).reshape(-1)
+        x += 1
+        x = x.view(4, 3)
+        x[0] += 1
+        h = (x + 1).T
+        h.mul_(2)
+        return h + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = forward(stored(3, 4))
+        assert krt.jit(forward)(stored(3, 4)).tolist() == found.tolist()
+
+
 FINE = [
     lambda x: x.__setitem__(0, x[0] + 1),
     lambda x: x[0].clone().add_(1),
@@ -108,10 +181,11 @@ FINE = [
 
 
 @pytest.mark.parametrize("change", FINE)
-def test_what_changes_nothing_else_says_nothing(change):
+@pytest.mark.parametrize("make", [stored, lambda *shape: krt.zeros(*shape) + 1])
+def test_what_changes_nothing_else_says_nothing(change, make):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        change(stored(3, 4))
+        change(make(3, 4))
 
 
 def test_indexed_sums_reach_the_whole():
