@@ -25,7 +25,8 @@ from kernelrt.schedule.cost import (
     elements,
 )  # fmt: skip
 from kernelrt.schedule.groups import Group, outside
-from kernelrt.schedule.layout import innermost, is_row_major
+from kernelrt.schedule.layout import is_row_major
+from kernelrt.schedule.moves import innermost
 from kernelrt.schedule.types import Decision
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from kernelrt.schedule.decide import Decider, Verdict
 from kernelrt.schedule.demand import POINTWISE, Value, demand, picks_in, weakened
 from kernelrt.schedule.groups import Group
 from kernelrt.schedule.indexing import ZERO, Index, Indexer, Order
-from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
+from kernelrt.schedule.layout import is_row_major, preferred_orders
+from kernelrt.schedule.moves import innermost
 from kernelrt.schedule.types import Decision
 
 if TYPE_CHECKING:

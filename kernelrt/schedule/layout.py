@@ -16,13 +16,14 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import as_uop, dim_max, is_static
 from kernelrt.schedule.cost import contraction_reuse, elements, product_of, strip
 from kernelrt.schedule.indexing import ZERO, groups_of_axes
+from kernelrt.schedule.moves import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from kernelrt.schedule.indexing import Index, Indexer, Order
 
-__all__ = ["free_contractions", "innermost", "is_row_major", "preferred_orders", "varying"]
+__all__ = ["free_contractions", "is_row_major", "preferred_orders", "varying"]
 
 #: Elements of a vector.
 _VECTOR = 16
@@ -36,12 +37,6 @@ def is_row_major(node: UOp, order: Order) -> bool:
     """Whether `order` puts the elements of `node` where row-major does."""
     real = [a for a in order if node.shape[a] != 1]
     return real == sorted(real)
-
-
-def innermost(node: UOp, order: Order | None) -> int | None:
-    """The axis of `node` that neighbours in memory differ in; None for one element."""
-    axes = order if order is not None else range(len(node.shape))
-    return next((a for a in reversed(axes) if node.shape[a] != 1), None)
 
 
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:

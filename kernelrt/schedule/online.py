@@ -22,6 +22,7 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import is_static
 from kernelrt.schedule.cost import FEW, contraction_reuse, elements, strip
 from kernelrt.schedule.lookups import looked_up, row_of_one
+from kernelrt.schedule.moves import axes_below, innermost
 from kernelrt.schedule.pieces import Shifted, Walk, combined, whole
 
 if TYPE_CHECKING:
@@ -263,15 +264,15 @@ def _lies_along(row: UOp, axis: int) -> bool:
             return False
         if uniform(node) is not None or node.op is Op.IOTA:
             continue
-        if node.op is Op.PERMUTE:
-            wanted.append((node.src[0], node.arg[axis]))
+        if node.op in (Op.PERMUTE, Op.RESHAPE):
+            below = axes_below(node, [a if a == axis else None for a in range(len(node.shape))])
+            if axis not in below:
+                return False
+            wanted.append((node.src[0], below.index(axis)))
         elif node.op is Op.EXPAND and node.src[0].shape[axis] == 1:
             continue
         elif node.op in ALU or node.op in (Op.EXPAND, Op.SHRINK, Op.FLIP):
             wanted += [(s, axis) for s in node.src]
-        elif any(d != 1 for d in node.shape[axis + 1 :]):
+        elif axis != innermost(node, None):
             return False
-        elif node.op is Op.RESHAPE and node.src[0].shape:
-            long = [a for a, d in enumerate(node.src[0].shape) if d != 1]
-            wanted.append((node.src[0], max(long, default=0)))
     return True

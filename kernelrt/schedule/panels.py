@@ -13,7 +13,7 @@ from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.schedule.cost import elements
-from kernelrt.schedule.relaid import axes_after
+from kernelrt.schedule.moves import AXES, axes_above, core_of, varying_axes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["lay_out"]
 
-_MOVES: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE})
 #: Depth from which on a matrix is laid out: less is read as it lies, whatever that is.
 _DEPTH: Final = 8
 #: Rows that a product should have. One takes from 0.78 to 1.5 of its time so, two from 0.8 to 1.0,
@@ -66,8 +65,8 @@ def lay_out(
             continue
         left, right = node.src[0].src
         for factor, other in ((left, right), (right, left)):
-            read = _moved(other)
-            if _moved(factor) not in steady or factor in put or read.op is Op.WINDOW:
+            read = core_of(other)[0]
+            if core_of(factor)[0] not in steady or factor in put or read.op is Op.WINDOW:
                 continue  # sums over windows of an image are as fast without
             found = _matrix(factor, other, node)
             lanes = device.lanes(node.dtype.itemsize)
@@ -106,13 +105,6 @@ def _is_product(node: UOp) -> bool:
     )
 
 
-def _moved(node: UOp) -> UOp:
-    """What `node` is but for its shape and the order of its axes."""
-    while node.op in _MOVES:
-        node = node.src[0]
-    return node
-
-
 def _holds_product(node: UOp, without: set[UOp]) -> bool:
     """Whether a value is made of a product's results, element by element.
 
@@ -124,7 +116,7 @@ def _holds_product(node: UOp, without: set[UOp]) -> bool:
         node = stack.pop()
         if _is_product(node):
             return True
-        if node not in seen and node not in without and (node.op in ALU or node.op in _MOVES):
+        if node not in seen and node not in without and (node.op in ALU or node.op in AXES):
             seen.add(node)
             stack.extend(node.src)
     without |= seen
@@ -133,18 +125,14 @@ def _holds_product(node: UOp, without: set[UOp]) -> bool:
 
 def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
     """What a product reads as a matrix, if it has several rows for it."""
-    steps: list[UOp] = []
-    node = factor
-    while node.op in _MOVES:
-        steps.insert(0, node)
-        node = node.src[0]
+    node, steps = core_of(factor)
     # What is moved about is laid out, rather than what comes of that.
     for k, core in enumerate((node, *steps)):
         places: list[int | None] | None = list(range(len(core.shape)))
         for step in steps[k:]:
-            places = axes_after(places, step) if places is not None else None
+            places = axes_above(step, places) if places is not None else None
         if places is not None and is_static(core.shape):
-            return _as_matrix(core, places, _varying(other), product)
+            return _as_matrix(core, places, varying_axes(other), product)
     return None
 
 
@@ -168,17 +156,6 @@ def _as_matrix(
     if len(columns) != 1 or rows < _ROWS or not whole or not deep:
         return None
     return _Matrix(core, batch, columns[0], depth)
-
-
-def _varying(node: UOp) -> set[int]:
-    """The axes along which the elements of `node` may differ."""
-    every = {k for k, n in enumerate(node.shape) if n != 1}
-    if node.op is Op.EXPAND:
-        return {k for k in _varying(node.src[0]) if node.src[0].shape[k] != 1}
-    if node.op is Op.PERMUTE:
-        below = _varying(node.src[0])
-        return {k for k, axis in enumerate(node.arg) if axis in below}
-    return every
 
 
 def _laid_out(found: _Matrix, lanes: int) -> tuple[UOp, UOp]:

@@ -15,11 +15,12 @@ from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.ir.region import Loop, Outcome
 from kernelrt.ir.shape import dim_max
 from kernelrt.schedule.cost import elements
+from kernelrt.schedule.moves import AXES, axes_above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["axes_after", "relay_matrices"]
+__all__ = ["relay_matrices"]
 
 #: Turns from which on a copy is made: it takes as long as two or three turns gain.
 _TURNS: Final = 8
@@ -99,14 +100,14 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
     """Note how a product reads a matrix, if `factor` is one."""
     chain = []
     node = factor
-    while node.op in (Op.RESHAPE, Op.EXPAND, Op.PERMUTE) and node.src[0] not in fixed:
+    while node.op in AXES and node.src[0] not in fixed:
         chain.append(node)
         node = node.src[0]
     if node.op is not Op.RESHAPE or len(node.shape) < 2 or node.src[0] not in fixed:
         return
     axes: list[int | None] = list(range(len(node.shape)))
     for step in reversed(chain):
-        moved = axes_after(axes, step)
+        moved = axes_above(step, axes)
         if moved is None:
             read.setdefault(node, []).append(False)
             return
@@ -123,23 +124,3 @@ def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[
         and rows >= _ROWS
         and columns >= _COLUMNS
     )
-
-
-def axes_after(axes: list[int | None], step: UOp) -> list[int | None] | None:
-    """Which axis of a matrix each axis is, after a step; None where axes are joined or cut."""
-    if step.op is Op.PERMUTE:
-        return [axes[a] for a in step.arg]
-    before = step.src[0].shape
-    if step.op is Op.EXPAND:
-        return [a if d == n else None for a, d, n in zip(axes, before, step.arg, strict=True)]
-    known = iter([(a, d) for a, d in zip(axes, before, strict=True) if d != 1])
-    out: list[int | None] = []
-    for size in step.arg:
-        if size == 1:
-            out.append(None)
-            continue
-        axis, old = next(known, (None, None))
-        if old != size:
-            return None
-        out.append(axis)
-    return out

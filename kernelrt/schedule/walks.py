@@ -14,8 +14,8 @@ from kernelrt.ir.terms import linear
 from kernelrt.ir.uop import const
 from kernelrt.schedule.cost import contraction_reuse, distinct, elements, product_of
 from kernelrt.schedule.groups import Group
-from kernelrt.schedule.indexing import Index, Order, groups_of_axes
-from kernelrt.schedule.layout import innermost
+from kernelrt.schedule.indexing import Index, Order
+from kernelrt.schedule.moves import axes_below, innermost, lying
 
 __all__ = [
     "Accesses", "across", "lying_along", "made_of", "runs_along", "turned", "untiled",
@@ -125,9 +125,9 @@ def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
     along = innermost(contraction, orders.get(contraction))
     product, became, x = product_of(contraction), _results(contraction), contraction.src[0]
     while x is not product:
-        became, x = _below(x, became), x.src[0]
+        became, x = axes_below(x, became), x.src[0]
     for operand in product.src:
-        last, varying = _lying(operand, became, orders)
+        last, varying = lying(operand, became, orders)
         if along in varying and last != along:
             nbytes += distinct(operand) * operand.dtype.itemsize
     return nbytes
@@ -141,7 +141,7 @@ def wants_panels(group: Group, orders: Mapping[UOp, Order]) -> bool:
 
 def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
     """The axis of what moves a value about along which neighbours in memory are neighbours."""
-    return _lying(node, list(range(len(node.shape))), orders)[0]
+    return lying(node, range(len(node.shape)), orders)[0]
 
 
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
@@ -149,43 +149,10 @@ def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
 
     None where it closes over that axis itself, or where it is not plain to see.
     """
-    return _lying(node.src[0], _results(node), orders)[0]
+    return lying(node.src[0], _results(node), orders)[0]
 
 
 def _results(node: UOp) -> list[int | None]:
     """Of each axis that a reduction goes over, the axis of its results that it becomes."""
     kept = [a for a in range(len(node.src[0].shape)) if a not in node.arg[1]]
     return [kept.index(a) if a in kept else None for a in range(len(node.src[0].shape))]
-
-
-def _lying(
-    x: UOp, became: list[int | None], orders: Mapping[UOp, Order]
-) -> tuple[int | None, set[int | None]]:
-    """The axis of results along which what `x` moves about lies, and the axes that it varies with.
-
-    `became` has the axis of results for each of `x`.
-    """
-    varying = {*became}
-    while x.op in (Op.RESHAPE, Op.PERMUTE, Op.EXPAND, Op.CAST, Op.WINDOW):
-        if x.op is Op.EXPAND:
-            shapes = zip(became, x.src[0].shape, x.shape, strict=True)
-            varying -= {k for k, below, above in shapes if below == 1 and above != 1}
-        became, x = _below(x, became), x.src[0]
-    last = innermost(x, orders.get(x))
-    return None if last is None else became[last], varying - {None}
-
-
-def _below(x: UOp, became: list[int | None]) -> list[int | None]:
-    """The axis of results for each axis of the operand of `x`, which only moves it about."""
-    below = x.src[0]
-    if x.op is Op.WINDOW:
-        windowed = {axis for axis, *_ in x.arg}
-        return [None if a in windowed else became[a] for a in range(len(below.shape))]
-    if x.op is Op.PERMUTE:
-        return [became[x.arg.index(a)] for a in range(len(x.arg))]
-    if x.op is Op.RESHAPE:
-        # Of axes that become one, or that one becomes, the last are walked alike.
-        matched = groups_of_axes(below.shape, x.shape)
-        there = {old[-1]: became[new[-1]] for old, new in matched}
-        return [there.get(a) for a in range(len(below.shape))]
-    return became
