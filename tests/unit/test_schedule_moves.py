@@ -74,6 +74,8 @@ def test_neighbours_in_memory(seed):
     steps = strides(array)
     # An axis that is split lies along its last part, and varies as a whole.
     assert varies >= {a for a, s in enumerate(steps) if s}
+    if all(step.op is not Op.RESHAPE for step in core_of(node)[1][1:]):
+        assert {a for a in varies if array.shape[a] != 1} == {a for a, s in enumerate(steps) if s}
     if found is not None and array.shape[found] != 1:
         assert steps[found] == 1
     elif 1 in steps:
