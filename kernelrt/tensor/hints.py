@@ -182,7 +182,7 @@ def _view(tensor: TensorBase, name: str) -> _View | None:
         node = None if tensor.is_realized else tensor.uop  # which computes it on the way to a trace
         memory = None if node is None or tensor.is_realized else viewed_by(node)
         if memory is None and node is not None:
-            nodes = viewed(node)
+            nodes = viewed(tensor._uop or node)  # which is not detached where nothing is recorded
     if not nodes and (memory is None or memory() is None):
         return None
     found = here(state.local.scope)

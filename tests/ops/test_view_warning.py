@@ -6,6 +6,7 @@ import operator
 import warnings
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import kernelrt as krt
@@ -135,6 +136,20 @@ def test_a_part_of_what_a_trace_or_a_body_makes_changes_alone(change, untold):
     hints._views.clear()
     with pytest.warns(ViewWarning, match="views do not share memory"):
         assert not krt.scan(body, krt.zeros(3, 4), krt.arange(3))[1].numpy().any()
+
+
+@pytest.mark.parametrize("make", PENDING.values(), ids=PENDING)
+def test_equal_tensors_are_others(make, untold):
+    """Their graphs are one."""
+    with warnings.catch_warnings(), krt.no_grad():
+        warnings.simplefilter("error")
+        a, b = make(), make()
+        a[0] = 1
+        a += 1
+        c = make()
+        c.add_(1)
+        assert b.tolist() == np.zeros((3, 4)).tolist()
+        assert (a.sum().item(), c.sum().item()) == (16, 12)
 
 
 def test_what_nobody_holds_says_nothing(untold):
