@@ -68,7 +68,9 @@ def _settle(node: UOp, table: Table, done: Memo) -> UOp:
         fresh = [s for s in following.src if s not in done]
         if fresh:
             rewrite(fresh, table, done)
-            following = following.replace(src=tuple(done.get(s, s) for s in following.src))
+        src = tuple([done.get(s, s) for s in following.src])
+        if src != following.src:  # also what was rewritten before
+            following = following.replace(src=src)
         if following is current:
             return current
         current = following

@@ -27,7 +27,7 @@ from support.graphs import (
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.schedule.fold import fold
-from kernelrt.schedule.simplify import simplify_graph, uniform
+from kernelrt.schedule.simplify import TABLE, simplify_graph, uniform
 
 MEM = Memory(4)
 X = MEM.random(4, 6)
@@ -125,6 +125,17 @@ def test_arithmetic_on_copies_is_done_once() -> None:
     found = simple(alu(Op.TANH, mul(row, 2.0)))
     assert found.op is Op.EXPAND
     assert found.src[0].shape == (1, 6)
+
+
+def test_what_a_rule_finds_again_is_what_became_of_it() -> None:
+    """A rule may build a node that was there, and was rewritten: then that is what it stands for."""
+    number = MEM.indices(9, 1, 1)
+    few, many = (reduce(expand(number, (k, 64)), Op.ADD, 0) for k in (1, 64))
+    for roots in ([few, many], [many, few], [many]):
+        found = simplify_graph(roots)
+        assert simplify_graph(found) == found
+        assert simplify_graph([roots[0]])[0] is found[0]
+        assert all(rule(n) in (None, n) for n in toposort(found) for rule in TABLE.get(n.op, ()))
 
 
 def test_constant_operands_have_one_place() -> None:
