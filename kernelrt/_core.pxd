@@ -39,7 +39,7 @@ cdef class Table:
     cdef int exchange(self, items) except -1
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
     cdef krt_status launch(self, krt_sample *samples, size_t *failed_op, bint keep_gil) noexcept
-    cdef Py_ssize_t burst(self, Py_ssize_t most) noexcept
+    cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept
     cdef void leave(self) noexcept
 
     # Of the run that goes on or, until the turn is over, of the last one.

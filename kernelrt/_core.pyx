@@ -170,14 +170,18 @@ cdef class Table:
             return krt_plan_execute_profiled(self.plan, samples, failed_op)
         return krt_plan_execute(self.plan, failed_op)
 
-    cdef Py_ssize_t burst(self, Py_ssize_t most) noexcept:
+    cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept:
         """How many of `most` runs, at least one, may follow each other with the GIL.
 
-        What Python a run calls might wait for another thread that wants it.
+        What Python a run calls might wait for another thread that wants it. Each takes `beside_ns`
+        beside what the plan does.
         """
         if self.customs or self.bodies:
             return 1
-        return max(1, min(most, BURST_NS // max(krt_plan_cost_ns(self.plan), 1)))
+        cdef int64_t cost = krt_plan_cost_ns(self.plan)
+        if cost >= BURST_NS or beside_ns >= BURST_NS:
+            return 1
+        return max(1, min(most, BURST_NS // max(cost + beside_ns, 1)))
 
     cdef void leave(self) noexcept:
         krt_lock_release(&self.lock)

@@ -47,6 +47,8 @@ cdef class Replay:
     cdef Range *writes
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
+    cdef bint bursts  # whether several steps may follow each other in one turn
+    cdef bint stale  # in the plan's turn: whether it writes what was copied in whole
     cdef bint severs  # whether a result is marked in any case
     cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage
     cdef object by_argument  # what marks the results that continue it
@@ -68,6 +70,8 @@ cdef class Replay:
     cdef bint guarded(self) noexcept
     cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1
     cdef int take_array(self, Input *spec, object arg, bint bind) except -1
+    cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept
+    cdef bint changes(self, const Input *spec, PyObject *arg) noexcept
     cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1
     cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept

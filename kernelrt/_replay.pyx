@@ -8,11 +8,11 @@ from cpython.mem cimport PyMem_Free
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
-from kernelrt._feed cimport Feed, Source, first_row, follows, gather, step_on
+from kernelrt._feed cimport Feed, Source, first_row, follows, gather, gather_ns, step_on
 from kernelrt._handle cimport (
     FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, lineage, world,
 )
@@ -69,7 +69,7 @@ cdef class Replay:
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
                  list births=None, watch=None, entry=None, Names names=None, int records=-1,
                  guards=(), writes=(), keep=None, BlockCache results_from=None, severed=(),
-                 by_argument=None):
+                 by_argument=None, bint bursts=True):
         if self.begun:
             raise errors.JitError("a replay is initialised once")
         self.begun = True  # before any other code, which may come back here
@@ -105,6 +105,7 @@ cdef class Replay:
             fill_output(self.outputs + self.n_outputs - 1, tuple(spec), plan, self.held)
             self.binds |= self.outputs[self.n_outputs - 1].n_sites > 0
         self.by_argument = by_argument
+        self.bursts = bursts
         for i, (mark, given) in enumerate(severed):
             self.sever(i, mark, given)
         for handle, address in guards:
@@ -314,8 +315,17 @@ cdef class Replay:
         Python has run nevertheless.
         """
         cdef krt_status status
-        cdef Py_ssize_t i, left = self.plan.burst(feed.ahead)
-        cdef bint keep_gil = left > 1
+        cdef Py_ssize_t i, left = 1
+        cdef int64_t copies_ns = 0
+        cdef bint keep_gil
+        if self.bursts and not self.stale:
+            for i in range(self.n_inputs):
+                if feed.sources[i].data == NULL:
+                    continue
+                if not self.stays(self.inputs + i, feed.sources + i, feed):
+                    copies_ns += gather_ns(feed.sources + i, feed)
+            left = self.plan.burst(feed.ahead, copies_ns)
+        keep_gil = left > 1
         cdef unsigned long long before = self.plan.called_back
         while True:
             status = self.plan.run(NULL, op, keep_gil)
@@ -376,6 +386,7 @@ cdef class Replay:
         cdef PyObject *arg
         cdef double value
         self.given = 0
+        self.stale = False
         self.turn += 1
         while i < self.n_inputs:
             spec = self.inputs + i
@@ -390,7 +401,10 @@ cdef class Replay:
                     return False
                 elif not is_strided(arg):
                     self.take_array(spec, <object> arg, bind)
+                    if feed != NULL:
+                        self.stale |= self.changes(spec, arg)
                 elif spec.copied != self.turn:
+                    self.stale |= self.n_writes > 0
                     spec.copied = self.turn
                     self.copy_strided(spec, i, <cnp.ndarray> arg)
                     i = 0
@@ -426,10 +440,20 @@ cdef class Replay:
             memmove(spec.home, data, <size_t> spec.nbytes)
         return 0
 
+    cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept:
+        """Whether the plan can read the rows of a step where they lie."""
+        return follows(source, feed) and spec.n_sites and source.aligned
+
+    cdef bint changes(self, const Input *spec, PyObject *arg) noexcept:
+        """Whether the plan writes to what it was given whole."""
+        if cnp.PyArray_CheckExact(<object> arg):
+            return self.overlaps(<char *> cnp.PyArray_DATA(<cnp.ndarray> arg), spec.nbytes)
+        return self.overlaps((<ArrayHandle> arg).data, spec.nbytes)
+
     cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
         """As `take_array`, from rows that whoever runs the steps holds."""
         cdef char *data
-        if follows(source, feed) and spec.n_sites and source.aligned:
+        if self.stays(spec, source, feed):
             data = <char *> first_row(source, feed)
             if not self.overlaps(data, spec.nbytes):
                 self.point(spec.sites, spec.n_sites, data)

@@ -138,8 +138,7 @@ cdef class Course:
             if cnp.PyArray_CheckExact(self.leaves[i]):
                 array = <cnp.ndarray> self.leaves[i]
                 if (<const char *> cnp.PyArray_DATA(array) != self.sources[i].data
-                        or cnp.PyArray_NDIM(array) != self.sources[i].ndim + 1
-                        or cnp.PyArray_DIMS(array)[0] != self.n_rows):
+                        or not is_as_it_was(self.sources + i, array, self.n_rows)):
                     return False
             elif (<ArrayHandle> self.leaves[i]).data != self.sources[i].data:
                 return False
@@ -243,6 +242,20 @@ cdef class Course:
             with nogil:
                 pass
             self.had_gil_since = now
+
+
+cdef bint is_as_it_was(const Source *source, cnp.ndarray array, Py_ssize_t n_rows) noexcept:
+    """Whether an array has the axes that `source` has it from."""
+    cdef int axis
+    if (cnp.PyArray_NDIM(array) != source.ndim + 1 or cnp.PyArray_DIMS(array)[0] != n_rows
+            or cnp.PyArray_STRIDES(array)[0] != source.stride
+            or cnp.PyArray_ITEMSIZE(array) != source.itemsize):
+        return False
+    for axis in range(source.ndim):
+        if (cnp.PyArray_DIMS(array)[axis + 1] != source.dims[axis]
+                or cnp.PyArray_STRIDES(array)[axis + 1] != source.strides[axis]):
+            return False
+    return True
 
 
 cdef int fill_source(Source *source, leaf, Py_ssize_t n_rows, list memory) except -1:

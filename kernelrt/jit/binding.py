@@ -89,11 +89,13 @@ def make_replay(
         names=traced.watch.names,
         records=-1 if traced.records is None else traced.records,
         guards=traced.guards,
-        writes=writes if bindable else (),
+        writes=writes,
         severed=traced.severed,
         by_argument=traced.by_argument,
         keep=(plan, traced.homes, traced.targets),
         results_from=registry.allocator(plan.device),
+        # A C function may wait for who waits for the GIL.
+        bursts=not any(kernel.is_foreign for kernel in plan.kernels),
     )
 
 

@@ -121,6 +121,11 @@ class CachedKernel:
     lent: tuple[int, ...] = ()
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it is a C function that somebody gave, which may do anything."""
+        return isinstance(self.program, FunctionProgram) and self.program.owner is not None
+
     def __post_init__(self) -> None:
         params = [(*u.arg, u.dtype) for u in toposort([self.ast]) if u.op is Op.PARAM]
         object.__setattr__(self, "_params", tuple(params))

@@ -243,7 +243,8 @@ class Trace(TraceMode):
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
-        return self.asks(tensor.uop) or answer
+        # Also where nothing is recorded: `uop` is detached then.
+        return self.asks(tensor._uop or tensor.uop) or answer
 
     def asks(self, node: UOp) -> bool:
         """Whether a gradient of `node` comes to an argument that has one; noted as a question."""

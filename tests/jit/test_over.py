@@ -249,6 +249,33 @@ def test_rows_of_which_the_step_changes_some(columns, shuffle):
     same(made[0], made[1])
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("how", ["const", "nested", "foreign", "number"])
+def test_whole_arguments_that_the_step_changes(how, size):
+    """Each step reads them as those before have left them, also where they are copied in."""
+    x = np.zeros((70, 1), np.float32)
+    made = []
+    for over in (False, True):
+        shape = () if how == "number" else (size,)
+        state = krt.zeros(*shape).realize()
+
+        @krt.jit
+        def step(b, c, state=state):
+            c = c["state"][0] if how == "nested" else c
+            state.assign(state + 1)
+            return c.sum() + b.sum()
+
+        given = np.from_dlpack(state) if how == "foreign" else state
+        given = {"state": [given]} if how == "nested" else given
+        if not over:
+            made.append([step(x[i : i + 1], given).item() for i in range(70)])
+        elif how == "number":
+            made.append(step.over(x, given, batch_size=1).tolist())
+        else:
+            made.append(step.over(x, batch_size=1, const={"c": given}).tolist())
+    assert made[0] == made[1] == [size * k if how != "number" else k for k in range(70)]
+
+
 def test_an_error_leaves_what_earlier_steps_of_its_turn_have_given():
     table = krt.tensor(np.arange(8.0, dtype=np.float32))
     seen = krt.zeros(8)
@@ -263,6 +290,26 @@ def test_an_error_leaves_what_earlier_steps_of_its_turn_have_given():
             step.over(there, batch_size=1)
         assert caught.value.step == bad
         same([seen.numpy()], [np.full(8, places[:bad].sum(), np.float32)])
+
+
+def test_rows_that_are_resized_by_a_handler_are_not_read_beyond():
+    x = np.ones((3000, 3000), np.float32)[:, ::2].copy()
+    f = krt.jit(lambda x: x.sum(1))
+    f.over(x[:4], batch_size=2)
+
+    def handler(number, frame):
+        x.resize((3000, 1), refcheck=False)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        found = f.over(x, batch_size=1, epochs=3).numpy()
+    except krt.KernelrtError:
+        found = np.ones(0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert np.isfinite(found).all()
 
 
 def test_arguments_that_have_no_rows():

@@ -279,6 +279,22 @@ def test_answers_follow_the_arguments_in_any_order(ask: str, seed: int) -> None:
         assert found.tolist() == function(*plain).tolist(), (a, b)
 
 
+@pytest.mark.parametrize("ask", ASKS)
+def test_arguments_answer_alike_where_nothing_is_recorded(ask: str) -> None:
+    for name, given in kinds().items():
+        with krt.no_grad():
+            plain = ASKS[ask](krt.tensor(given) if name == "array" else given)
+            answers: list[bool] = []
+
+            @krt.jit
+            def f(x: Any, answers: list[bool] = answers) -> Any:
+                answers.append(ASKS[ask](x))
+                return x * 1
+
+            f(given)
+        assert answers == [plain], name
+
+
 def test_changes_in_place_ask_and_calls_are_found_in_c_all_the_same() -> None:
     s, table = krt.zeros(3), krt.zeros(4, 3)
 

@@ -199,6 +199,23 @@ def test_a_c_function_runs_without_the_gil():
     assert seen.item() == 1
 
 
+def test_a_c_function_of_a_step_of_over_runs_without_the_gil():
+    flag = np.zeros(1, np.int64)
+    there = krt.from_numpy(flag)
+    step = krt.jit(lambda x: krt.call(library().wait_for, there, out=((), krt.int64)) + 0 * x.sum())
+    rows = np.zeros((5, 1), np.int64)
+
+    def set_flag():
+        time.sleep(0.05)
+        flag[0] = 1
+
+    step.plan(rows[:1])
+    worker = threading.Thread(target=set_flag)
+    worker.start()
+    assert step.over(rows, batch_size=1).tolist() == [1] * 5
+    worker.join()
+
+
 @pytest.mark.parametrize("rows", [False, True])
 def test_a_c_function_says_that_it_failed(rows):
     state = krt.zeros(2, 3, dtype=krt.float64).realize()
