@@ -15,6 +15,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROWS_BYTES, local_itemsize, row_blocks
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.reducers import IN_ORDER
+from kernelrt.ir.shape import dim_max
 from kernelrt.schedule import walks
 from kernelrt.schedule.cost import (
     FEW,
@@ -49,6 +50,10 @@ _TILE = 16
 _SLOWED = (0.1, 0.5)
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
+#: Cycles of an element, with vectors, from which on it is more than a few multiplications: those of
+#: an exponential, or of a root and a division.
+_FUNCTION = 0.4
+_MOST_SEEN = 64
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
@@ -200,6 +205,8 @@ class Decider:
         count = elements(node.shape)
         total = sum(group.evaluations(index) for group, index in accesses)
         wasted = self._repeated(node, total)
+        beside = 0.0 if wasted else self._beside_vectors(node, accesses)
+        wasted += beside
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
         lost, slow = None, 0
@@ -218,7 +225,7 @@ class Decider:
             group.inside_contraction(index) for group, index in accesses
         )
         traffic = self._prices.traffic(nbytes, total / count, torn=not apart)
-        host = self._host(node, accesses)
+        host = None if beside else self._host(node, accesses)
         if len(accesses) == 1:
             kept = self._kept_row(node, accesses, traffic)
             if kept is not None:
@@ -408,6 +415,43 @@ class Decider:
             # A select computes every part for every element.
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
+
+    def _beside_vectors(self, node: UOp, accesses: Accesses) -> float:
+        """Work of functions beyond what is needed, as loops that they do not vary with have it.
+
+        Before the innermost loop, along which vectors go, they are computed one by one; what that
+        takes no longer than the loop does is had beside it. Within it they are computed again in
+        each turn of the loops around. A few multiplications are no reason for a buffer.
+        """
+        work = self._work[node]
+        if work < _FUNCTION or self._adds_up(node):
+            return 0
+        wasted = 0.0
+        for group, index in accesses:
+            varying, loops = group.ranges(index), group.loops
+            if group.kind != "map" or not varying or not varying.issubset(loops):
+                return 0
+            last = max(k for k, loop in enumerate(loops) if loop in varying)
+            often = math.prod(dim_max(loop.src[0]) for loop in loops[: last + 1])
+            within = math.prod(dim_max(loop.src[0]) for loop in loops[last + 1 :])
+            if within > 1:
+                loop = max(self._work[root] for root in group.roots) * within - work
+                wasted += often * max(0.0, work * self._prices.scalar - max(0.0, loop))
+            else:
+                wasted += max(0, often - elements(node.shape)) * work
+        return wasted
+
+    def _adds_up(self, node: UOp) -> bool:
+        """Whether `node` is made of a reduction that is not stored, or of too much to tell."""
+        stack, seen = [node], {node}
+        while stack:
+            x = stack.pop()
+            if x.op is Op.REDUCE_AXIS or len(seen) > _MOST_SEEN:
+                return True
+            if x.op is not Op.BUFFER and (x is node or x not in self._forced):
+                stack += [s for s in x.src if s not in seen]
+                seen.update(x.src)
+        return False
 
     def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
         """A copy of what is stored, where a contraction reads it better in another order.
