@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import is_kept
+from kernelrt.tensor.marks import Severed, is_kept, mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,24 +25,30 @@ def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
     """The part of `node` between `bounds`, half-open, of each axis.
 
     Where that is one run of a buffer's elements it is the buffer's view: a loop over the rows or
-    batches of a tensor then makes graphs of one structure, and one plan serves all of them. While
-    a function is traced parts stay parts of the state that they are taken from.
+    batches of a tensor then makes graphs of one structure, and one plan serves all of them. What
+    comes from a jitted function stays marked so. While a function is traced parts stay parts of the
+    state that they are taken from.
     """
     part = build.shrink(node, bounds)
     if part is node or state.local.trace is not None:
         return part
-    below = node
-    while below.op is Op.RESHAPE:
+    below, severed = node, None
+    while below.op is Op.RESHAPE or (severed is None and below.op is Op.DETACH):
+        if below.op is Op.DETACH:
+            if not isinstance(below.arg, Severed):
+                return part
+            severed = below.arg
         below = below.src[0]
     if below.op is not Op.BUFFER or not isinstance(below.arg, Buffer) or not below.arg.allocated:
         return part
-    found = _run(node.shape, bounds)
+    run = _run(node.shape, bounds)
     buffer = below.arg
-    if found is None or buffer.address % buffer.dtype.itemsize:
+    if run is None or buffer.address % buffer.dtype.itemsize:
         return part
-    start, size = found
+    start, size = run
     view = buffer.view(start * buffer.dtype.itemsize, size)
-    return build.reshape(build.memory(view), part.shape)
+    found = build.reshape(build.memory(view), part.shape)
+    return found if severed is None else mark(found, severed)
 
 
 def _run(
