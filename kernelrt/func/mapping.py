@@ -157,7 +157,8 @@ class _Mapping:
         if not isinstance(leaf, Tensor):
             raise DTypeError(
                 f"{path}: expected a Tensor along whose axis {axis} the members are, not "
-                f"{type(leaf).__name__}; give it the axis None in in_axes if all members share it"
+                f"{type(leaf).__name__}; make a tensor of an array by kernelrt.tensor(), or give "
+                "it the axis None in in_axes if all members share it"
             )
         place = _axis(axis, leaf.ndim, leaf.dims, path, "in_axes")
         # One tensor in two places is one in the function, too.

@@ -163,8 +163,9 @@ class MemberTrace(Trace):
         """Raise JitError: `what` needs a value where there are as many as members."""
         raise JitError(
             f"{what} reads a value in a function that vmap calls once for all members, which "
-            "have different values; return the tensor and read it outside, or decide with where() "
-            "inside"
+            "have different values; return the tensor and read it outside, or decide inside: with "
+            "where() between values, with kernelrt.cond() between functions, and repeat with "
+            "kernelrt.while_loop()"
         )
 
     # ---- tensors from outside

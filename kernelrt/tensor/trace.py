@@ -471,7 +471,8 @@ class Trace(TraceMode):
         """Raise JitError: `what` would need a value that is not computed yet."""
         raise JitError(
             f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or decide with where() inside"
+            "return the tensor and read it outside, or decide inside: with where() between values, "
+            "with kernelrt.cond() between functions, and repeat with kernelrt.while_loop()"
         )
 
     def admit(self, tensor: TensorBase) -> None:

@@ -282,3 +282,28 @@ def test_bad_arguments_are_named():
         schedule.step()
     with pytest.raises(krt.ShapeError, match="OneCycleLR: step 4"):
         schedule.step()
+
+
+@pytest.mark.parametrize(("name", "given"), [
+    ("StepLR", (3,)), ("ExponentialLR", (0.9,)), ("CosineAnnealingLR", (10,)), ("LinearLR", ()),
+    ("MultiStepLR", ([3, 5],)), ("LambdaLR", (lambda epoch: 1 / (epoch + 1),)),
+    ("PolynomialLR", (10,)), ("ReduceLROnPlateau", ()),
+])  # fmt: skip
+def test_states_of_torch_are_taken(name, given):
+    there = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    here = nn.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+    theirs = getattr(torch.optim.lr_scheduler, name)(there, *given)
+    mine = getattr(ours, name)(here, *given)
+    metric = (1.0,) if name == "ReduceLROnPlateau" else ()
+    for _ in range(4):
+        there.step()
+        theirs.step(*metric)
+    here.load_state_dict(there.state_dict())
+    mine.load_state_dict(theirs.state_dict())
+    for _ in range(20):
+        there.step()
+        theirs.step(*metric)
+        mine.step(*metric)
+        assert here.param_groups[0]["lr"] == pytest.approx(there.param_groups[0]["lr"], rel=1e-12)
+    with pytest.raises(krt.StateError, match="unexpected"):
+        mine.load_state_dict({**theirs.state_dict(), "other": 1})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
 from kernelrt.nn.optim.hyper import any_number
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from kernelrt.nn.optim.groups import Group
 
 __all__ = ["LRScheduler", "check_optimizer", "per_group"]
+
+#: What PyTorch's state dicts have beside: its own bookkeeping, and what follows from the rest.
+_PYTORCHS: Final = frozenset(
+    {"_get_lr_called_within_step", "_is_initial", "default_min_lr", "mode_worse", "verbose"}
+)
 
 
 class LRScheduler:
@@ -123,7 +128,7 @@ class LRScheduler:
         return {k: v for k, v in self.__dict__.items() if k not in self._unsaved}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave.
+        """Go on from what :meth:`state_dict` gave, or that of PyTorch's schedule of this name.
 
         Raises
         ------
@@ -134,13 +139,14 @@ class LRScheduler:
 
     def _checked(self, state_dict: Mapping[str, Any]) -> dict[str, Any]:
         known = set(self.state_dict())
-        if set(state_dict) != known:
-            missing, more = sorted(known - set(state_dict)), sorted(set(state_dict) - known)
+        given = set(state_dict) - (_PYTORCHS - known)
+        if given != known:
+            missing, more = sorted(known - given), sorted(given - known)
             raise StateError(
                 f"state_dict does not fit {type(self).__name__}: missing {missing}, unexpected "
                 f"{more}"
             )
-        return dict(state_dict)
+        return {name: state_dict[name] for name in known}
 
 
 def outside(schedule: object) -> None:
