@@ -305,5 +305,5 @@ def test_states_of_torch_are_taken(name, given):
         theirs.step(*metric)
         mine.step(*metric)
         assert here.param_groups[0]["lr"] == pytest.approx(there.param_groups[0]["lr"], rel=1e-12)
-    with pytest.raises(krt.StateError, match="unexpected"):
+    with pytest.raises(krt.errors.StateError, match="unexpected"):
         mine.load_state_dict({**theirs.state_dict(), "other": 1})
