@@ -14,10 +14,12 @@ import numpy as np
 from kernelrt._handle import touch
 from kernelrt._modes import MISSING, OBSERVED, Mode, local
 
-__all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "noted", "observe", "same",
-           "version", "watch"]
+__all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "note_write", "noted", "observe",
+           "same", "version", "watch"]
 
-Observations = dict[tuple[int, str], tuple[Any, ...]]
+#: (id of the owner, attribute) of what was read -> it; with _BEFORE, what was written before that.
+Observations = dict[tuple[Any, ...], tuple[Any, ...]]
+_BEFORE = "before"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -90,9 +92,25 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
         observed.setdefault((id(owner), attribute), (owner, attribute, value, default))
 
 
+def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
+    """Record that an attribute, which has `value`, is about to be set."""
+    observed = local.observed
+    if observed is not None and (id(owner), attribute) not in observed:
+        key = (id(owner), attribute, _BEFORE)
+        observed.setdefault(key, (owner, attribute, value, default))
+
+
 def noted(observed: Observations) -> list[Noted]:
-    """What was collected."""
-    return [Noted(*item) for item in observed.values()]
+    """What was collected.
+
+    What was set before it was read, and set back in the end, is to be what it was before: then a
+    call changes nothing. What is read on the way does not depend on that.
+    """
+    found = {key: Noted(*item) for key, item in observed.items() if len(key) == 2}
+    for key, item in observed.items():
+        if len(key) > 2 and (before := Noted(*item)).holds():
+            found[key[:2]] = before
+    return list(found.values())
 
 
 def watch(item: Noted) -> None:

@@ -109,7 +109,8 @@ class Module(Observed):
         """Put this module and those in it into training mode, or into evaluation mode."""
         mode = flag(mode, "mode")
         before = [module.__dict__.get("_training", True) for module in self.modules()]
-        for module in self.modules():
+        for module, was in zip(self.modules(), before, strict=True):
+            modes.note_write(module, "_training", was, True)
             module.__dict__["_training"] = mode
         if any(was is not mode for was in before):
             modes.changed()

@@ -504,3 +504,47 @@ def test_a_result_is_state_of_another_function() -> None:
     assert krt.jit(lambda a: ask(other) + a.sum())(x).item() == 6
     told = made(x)
     assert krt.jit(lambda a: ask(told.requires_grad_()) + a.sum())(x).item() == 9
+
+
+def _eval_then_train(model: nn.Module, x: krt.Tensor) -> krt.Tensor:
+    model.eval()
+    y = model(x).sum()
+    model.train()
+    return y
+
+
+def _eval_then_as_before(model: nn.Module, x: krt.Tensor) -> krt.Tensor:
+    before = model.training
+    model.eval()
+    y = model(x).sum()
+    model.train(before)
+    return y
+
+
+def _train_then_eval(model: nn.Module, x: krt.Tensor) -> krt.Tensor:
+    model.train()
+    y = model(x).sum()
+    model.eval()
+    return y
+
+
+@pytest.mark.parametrize("body", [_eval_then_train, _eval_then_as_before, _train_then_eval])
+@pytest.mark.parametrize("outside", [[True] * 5, [False] * 5, [True, False, False, True, False]])
+def test_modes_that_a_function_sets_and_sets_back(body: Any, outside: list[bool]) -> None:
+    x = np.ones((4, 3), np.float32)
+    found = []
+    for jitted in (False, True):
+        krt.manual_seed(3)
+        model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())
+        step = krt.jit(lambda x, model=model: body(model, x))
+        for mode in outside:
+            model.train(mode)
+            y = step(x) if jitted else body(model, krt.tensor(x))
+            means = model[1].running_mean.tolist()
+            found.append((y.item(), means, [m.training for m in model.modules()]))
+        # What leaves another mode than it found is traced in each call.
+        left = {_eval_then_train: True, _train_then_eval: False}.get(body, outside[0])
+        if jitted and set(outside) == {left}:
+            assert step.retraces == 0
+            assert len(step.plans) == 1
+    assert found[: len(outside)] == found[len(outside) :]
