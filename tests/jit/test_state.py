@@ -530,7 +530,7 @@ def _train_then_eval(model: nn.Module, x: krt.Tensor) -> krt.Tensor:
 
 @pytest.mark.parametrize("body", [_eval_then_train, _eval_then_as_before, _train_then_eval])
 @pytest.mark.parametrize("outside", [[True] * 5, [False] * 5, [True, False, False, True, False]])
-def test_modes_that_a_function_sets_and_sets_back(body: Any, outside: list[bool]) -> None:
+def test_modes_that_a_function_sets_and_sets_back(body, outside):
     x = np.ones((4, 3), np.float32)
     found = []
     for jitted in (False, True):
