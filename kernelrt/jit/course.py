@@ -339,7 +339,7 @@ def _batch_of(leaf: Any, rows: int) -> Any:
         return leaf[:rows]
     shape = (rows, *leaf.shape[1:])
     if isinstance(leaf, np.ndarray):
-        return np.empty(shape, leaf.dtype)
+        return np.broadcast_to(np.zeros((), leaf.dtype), shape)
     if leaf._lineage and rows <= leaf.shape[0]:
         return leaf[:rows].realize()
     size = int(np.prod(shape, dtype=object))
