@@ -171,9 +171,12 @@ class CustomFunctionError(KernelrtError, RuntimeError):
     ----------
     turn : int or None
         The turn of the loop that it was called in, from 0; None outside of loops.
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it was called.
     """
 
     turn: int | None = None
+    step: int | None = None
 
 
 class ForkError(KernelrtError, RuntimeError):

@@ -102,13 +102,20 @@ class Chooser:
     def _itemsize(self) -> int:
         """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
 
-        What varies with no loop, as a number that an optimizer scales by, is in no lane.
+        What varies with no loop that vectors go along is in no lane: a number that an optimizer
+        scales by, or one for each member of a population.
         """
-        touched = [
-            u.dtype
-            for u in self.info.nodes
-            if u.op in (Op.LOAD, Op.STORE, Op.REDUCE) and self.info.deps[u]
-        ]
+        info = self.info
+        touching = [u for u in info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
+        closed = {r for u in touching if u.op is Op.REDUCE for r in u.src[1:]}
+        along = {
+            r
+            for u in touching if u.op is not Op.REDUCE
+            for r in info.deps[u] if u.op is Op.STORE or r in closed
+            if info.stride(u, r) == 1
+        }  # fmt: skip
+        touched = [u.dtype for u in touching if info.deps[u] & along]
+        touched = touched or [u.dtype for u in touching if info.deps[u]]
         floats = [max(4, d.itemsize) for d in touched if d.is_float]
         return max(floats or [d.itemsize for d in touched] or [4])
 

@@ -11,6 +11,7 @@ from kernelrt._steps import Course, hand_out, order_of
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
+    CustomFunctionError,
     DTypeError,
     IndexBoundsError,
     JitError,
@@ -350,5 +351,5 @@ def _tell(error: KernelrtError, step: int) -> None:
     """Have an error say in which step it came up."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
-    if isinstance(error, IndexBoundsError | LinAlgError):
+    if isinstance(error, CustomFunctionError | IndexBoundsError | LinAlgError):
         error.step = step

@@ -219,3 +219,20 @@ def test_a_double_that_varies_with_no_loop_takes_no_lanes(build):
     source = LLVMRenderer(DeviceSpec.avx512()).render(ast).src
     assert "@llvm.fma.v16f32" in source
     assert "@llvm.fma.v8f32" not in source
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_double_of_each_member_takes_no_lanes(build, columns):
+    """Its rate of learning; one of each column goes with the vectors."""
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.spec import DeviceSpec
+
+    m, i, j, t = build.range(8, 0), build.range(64, 1), build.range(64, 2), build.range(64, 3)
+    a = build.load(build.param(1, 8 * 4096), m * 4096 + t * 64 + i)
+    b = build.load(build.param(2, 8 * 4096), m * 4096 + t * 64 + j)
+    rate = build.load(build.param(3, 64, dt.float64), j if columns else m * 6)
+    scaled = build.reduce(Op.ADD, a * b, t) * rate.cast(dt.float32)
+    out = build.store(build.param(0, 8 * 4096), m * 4096 + i * 64 + j, scaled)
+    source = LLVMRenderer(DeviceSpec.avx512()).render(build.sink(out)).src
+    assert ("@llvm.fma.v16f32" in source) is not columns
+    assert ("@llvm.fma.v8f32" in source) is columns

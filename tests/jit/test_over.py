@@ -249,6 +249,30 @@ def test_rows_of_which_the_step_changes_some(columns, shuffle):
     same(made[0], made[1])
 
 
+def test_what_a_python_function_raises_names_the_step():
+    calls = []
+
+    def fails(x):
+        calls.append(1)
+        if len(calls) == 12:
+            raise ValueError("enough")
+        return x
+
+    count = krt.zeros((), dtype="int64").realize()
+
+    @krt.jit
+    def step(x):
+        y = krt.call(fails, x, out=x, pure=False)
+        count.assign(count + 1)
+        return y.sum()
+
+    with pytest.raises(krt.errors.CustomFunctionError, match="^step 11: ") as caught:
+        step.over(np.zeros((40, 2), np.float32), batch_size=1)
+    assert caught.value.step == 11
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert count.item() == 11
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("how", ["const", "nested", "foreign", "number"])
 def test_whole_arguments_that_the_step_changes(how, size):
