@@ -266,7 +266,7 @@ def test_what_a_python_function_raises_names_the_step():
         count.assign(count + 1)
         return y.sum()
 
-    with pytest.raises(krt.errors.CustomFunctionError, match="^step 11: ") as caught:
+    with pytest.raises(krt.errors.CustomFunctionError, match=r"^step 11: ") as caught:
         step.over(np.zeros((40, 2), np.float32), batch_size=1)
     assert caught.value.step == 11
     assert isinstance(caught.value.__cause__, ValueError)
