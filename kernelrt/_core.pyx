@@ -164,11 +164,16 @@ cdef class Table:
     cdef krt_status launch(self, krt_sample *samples, size_t *failed_op,
                            bint keep_gil) noexcept:
         """Run what is in the table, with a clock where there are samples to be taken."""
+        global start_failed
+        cdef krt_status status
         if not exiting and not keep_gil and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
             return run_without_gil(self.plan, samples, failed_op)
         if samples != NULL:
             return krt_plan_execute_profiled(self.plan, samples, failed_op)
-        return krt_plan_execute(self.plan, failed_op)
+        status = krt_plan_execute(self.plan, failed_op)
+        if keep_gil:  # what is as short as to keep it by itself starts no threads
+            start_failed = start_failed or krt_pool_take_start_failure()
+        return status
 
     cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept:
         """How many of `most` runs, at least one, may follow each other with the GIL.

@@ -11,7 +11,7 @@ cdef list list_of_samples(const krt_sample *samples, size_t count)
 
 cdef class PlanCore(Table):
     cdef object error
-    cdef unsigned long long called_back  # how often a run has let Python in
+    cdef unsigned long long called_back  # how often a run may have let other Python in
     cdef bint lasting  # whether it may write to memory that is not its own alone
     cdef PlanCore preparation  # computes what stays the same from run to run; or None
     cdef tuple sources  # the storages that this reads

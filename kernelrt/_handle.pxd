@@ -63,8 +63,8 @@ cdef tuple check_registers(registers)
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
 
-# Whether a gradient that flows into the handle would flow on; LINEAGE_SEVERED: it should, and does
-# not.
+# What becomes of a gradient that flows into the handle: there is nothing behind it, or what is
+# behind it is cut off, or it flows on.
 cdef enum:
     LINEAGE_NONE = 0
     LINEAGE_SEVERED = 1

@@ -48,7 +48,7 @@ cdef class Replay:
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
     cdef bint bursts  # whether several steps may follow each other in one turn
-    cdef bint stale  # in the plan's turn: whether it writes what was copied in whole
+    cdef bint aliased  # in the plan's turn: whether it writes what it was given whole
     cdef bint severs  # whether a result is marked in any case
     cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage
     cdef object by_argument  # what marks the results that continue it

@@ -318,7 +318,7 @@ cdef class Replay:
         cdef Py_ssize_t i, left = 1
         cdef int64_t copies_ns = 0
         cdef bint keep_gil
-        if self.bursts and not self.stale:
+        if self.bursts and not self.aliased:
             for i in range(self.n_inputs):
                 if feed.sources[i].data == NULL:
                     continue
@@ -386,7 +386,7 @@ cdef class Replay:
         cdef PyObject *arg
         cdef double value
         self.given = 0
-        self.stale = False
+        self.aliased = False
         self.turn += 1
         while i < self.n_inputs:
             spec = self.inputs + i
@@ -402,9 +402,9 @@ cdef class Replay:
                 elif not is_strided(arg):
                     self.take_array(spec, <object> arg, bind)
                     if feed != NULL:
-                        self.stale |= self.changes(spec, arg)
+                        self.aliased |= self.changes(spec, arg)
                 elif spec.copied != self.turn:
-                    self.stale |= self.n_writes > 0
+                    self.aliased |= self.n_writes > 0
                     spec.copied = self.turn
                     self.copy_strided(spec, i, <cnp.ndarray> arg)
                     i = 0
@@ -441,8 +441,9 @@ cdef class Replay:
         return 0
 
     cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept:
-        """Whether the plan can read the rows of a step where they lie."""
-        return follows(source, feed) and spec.n_sites and source.aligned
+        """Whether the plan reads the rows of a step where they lie."""
+        return (follows(source, feed) and spec.n_sites and source.aligned
+                and not self.overlaps(first_row(source, feed), spec.nbytes))
 
     cdef bint changes(self, const Input *spec, PyObject *arg) noexcept:
         """Whether the plan writes to what it was given whole."""
@@ -452,13 +453,10 @@ cdef class Replay:
 
     cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
         """As `take_array`, from rows that whoever runs the steps holds."""
-        cdef char *data
         if self.stays(spec, source, feed):
-            data = <char *> first_row(source, feed)
-            if not self.overlaps(data, spec.nbytes):
-                self.point(spec.sites, spec.n_sites, data)
-                return
-            self.point(spec.sites, spec.n_sites, NULL)  # the step before may have read its rows
+            self.point(spec.sites, spec.n_sites, <char *> first_row(source, feed))
+            return
+        self.point(spec.sites, spec.n_sites, NULL)  # the step before may have read its rows
         gather(spec.home, source, feed)
 
     cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:

@@ -41,8 +41,8 @@ cdef Py_ssize_t PLACES_WITH_GIL = 1 << 16
 # Steps of one turn, at most.
 cdef Py_ssize_t MOST_AHEAD = 64
 
-# Plans of a few microseconds run with the GIL. Others get it where they have asked for it, which
-# they do when they have waited for an interval; if it is let go of before, they wait anew.
+# Plans of a few microseconds run with the GIL. Other threads get it where they have asked for it,
+# which they do when they have waited for an interval; if it is let go of before, they wait anew.
 cdef double SWITCH_INTERVALS = 1.5
 
 
@@ -208,12 +208,13 @@ cdef class Course:
             raise errors.ShapeError(
                 f"{count} times {rows} rows from {first} on are more than there are, or than "
                 "there is room for")
-        if not self.fits(replay) or not self.is_made_for(replay, args, rows):
+        if not self.fits(replay):
             return 0
         self.feed.first, self.feed.rows = first, rows
         self.gil_slice_ns = <int64_t> (SWITCH_INTERVALS * 1e9 * <double> getswitchinterval())
         self.had_gil_since = now_ns()
-        while self.feed.step - begun < count and self.is_there():
+        while (self.feed.step - begun < count and self.is_there()
+               and self.is_made_for(replay, args, rows)):
             self.feed.ahead = min(MOST_AHEAD, begun + count - self.feed.step)
             if replay.results_of(args, NULL, &self.feed, self.results) is None:
                 break

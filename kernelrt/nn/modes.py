@@ -93,7 +93,10 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
 
 
 def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
-    """Record that an attribute, which has `value`, is about to be set."""
+    """Record that an attribute, which has `value`, is about to be set.
+
+    Whatever sets one that is noted has to say so: what is read afterwards is the function's own.
+    """
     observed = local.observed
     if observed is not None and (id(owner), attribute) not in observed:
         key = (id(owner), attribute, _BEFORE)

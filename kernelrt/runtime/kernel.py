@@ -42,7 +42,7 @@ class FunctionProgram:
     address : int
         Of ``void (*)(void *const *bufs, const int64_t *vals)``.
     owner : object
-        Kept alive for as long as the program is.
+        Kept alive for as long as the program is; None of the package's own routines.
     """
 
     name: str

@@ -114,6 +114,8 @@ class Prices:
         Cycles that one more kernel is worth.
     loop : float
         Cycles of entering and leaving a loop.
+    multiplication : float
+        Cycles of one, with vectors.
     scalar : int
         How many times its share of a vector a value costs that is computed alone.
     parallel : float
@@ -132,14 +134,15 @@ class Prices:
     """
 
     __slots__ = (
-        "_costs", "_load", "launch", "loop", "parallel", "roomy", "row_byte", "scalar",
-        "shared_bytes", "walked",
+        "_costs", "_load", "launch", "loop", "multiplication", "parallel", "roomy", "row_byte",
+        "scalar", "shared_bytes", "walked",
     )  # fmt: skip
 
     def __init__(self, device: DeviceSpec) -> None:
         costs = costs_of(device)
         self._costs = costs
         self._load = costs.element(Op.ADD, dt.float32)
+        self.multiplication = costs.element(Op.MUL, dt.float32)
         self.launch = costs.call
         self.loop = costs.loop
         self.scalar = costs.lanes(dt.float32)

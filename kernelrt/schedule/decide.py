@@ -50,10 +50,11 @@ _TILE = 16
 _SLOWED = (0.1, 0.5)
 #: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
 _CROWDED = 4
-#: Cycles of an element, with vectors, from which on it is more than a few multiplications: those of
-#: an exponential, or of a root and a division.
-_FUNCTION = 0.4
+#: Multiplications that an element is worth from which on it is a function: an exponential is worth
+#: 16 with AVX-512, a root and a division 14.
+_FUNCTION = 12
 _MOST_SEEN = 64
+_BESIDE = "before a short loop, or again in each row: {:.3g} cycles, {:.3g} to store"
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
@@ -241,7 +242,8 @@ class Decider:
         if lost is not None:
             why = Decision(node, choice, _UNTILED.format(lost), (wasted, traffic))
         else:
-            why = Decision(node, choice, _COUNTED, (total, count, wasted, traffic))
+            counts = (beside, traffic) if beside else (total, count, wasted, traffic)
+            why = Decision(node, choice, _BESIDE if beside else _COUNTED, counts)
         return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
 
     def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
@@ -424,7 +426,7 @@ class Decider:
         each turn of the loops around. A few multiplications are no reason for a buffer.
         """
         work = self._work[node]
-        if work < _FUNCTION or self._adds_up(node):
+        if work < _FUNCTION * self._prices.multiplication or self._adds_up(node):
             return 0
         wasted = 0.0
         for group, index in accesses:
@@ -435,8 +437,8 @@ class Decider:
             often = math.prod(dim_max(loop.src[0]) for loop in loops[: last + 1])
             within = math.prod(dim_max(loop.src[0]) for loop in loops[last + 1 :])
             if within > 1:
-                loop = max(self._work[root] for root in group.roots) * within - work
-                wasted += often * max(0.0, work * self._prices.scalar - max(0.0, loop))
+                rest = max(self._work[root] for root in group.roots) * within - work
+                wasted += often * max(0.0, work * self._prices.scalar - max(0.0, rest))
             else:
                 wasted += max(0, often - elements(node.shape)) * work
         return wasted

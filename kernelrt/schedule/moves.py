@@ -78,14 +78,21 @@ def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
 
 
 def varying_axes(node: UOp) -> set[int]:
-    """The axes along which the elements of `node` may differ."""
-    every = {k for k, n in enumerate(node.shape) if n != 1}
+    """The axes along which the elements of what `node` moves about may differ."""
+    if node.op not in _FOLLOWED:
+        return {k for k, n in enumerate(node.shape) if n != 1}
+    shape, below = node.src[0].shape, varying_axes(node.src[0])
     if node.op is Op.EXPAND:
-        return {k for k in varying_axes(node.src[0]) if node.src[0].shape[k] != 1}
+        return {k for k in below if shape[k] != 1}
     if node.op is Op.PERMUTE:
-        below = varying_axes(node.src[0])
         return {k for k, axis in enumerate(node.arg) if axis in below}
-    return every
+    if node.op is Op.RESHAPE:
+        groups = groups_of_axes(shape, node.shape)
+        return {k for old, new in groups if not below.isdisjoint(old) for k in new}
+    if node.op is Op.WINDOW:
+        windowed = {axis for axis, *_ in node.arg}
+        return below | windowed | set(range(len(shape), len(node.shape)))
+    return below
 
 
 def lying(
@@ -95,11 +102,8 @@ def lying(
 
     `axes` has the labels of the axes of `node`, `orders` values that do not lie row-major.
     """
-    varies = {axis for axis in axes if axis is not None}
+    varies = {label for k in varying_axes(node) if (label := axes[k]) is not None}
     while node.op in _FOLLOWED:
-        if node.op is Op.EXPAND:
-            shapes = zip(axes, node.src[0].shape, node.shape, strict=True)
-            varies -= {k for k, below, above in shapes if below == 1 and above != 1}
         axes, node = axes_below(node, axes), node.src[0]
     last = innermost(node, orders.get(node))
     return None if last is None else axes[last], varies

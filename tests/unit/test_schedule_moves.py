@@ -72,8 +72,9 @@ def test_neighbours_in_memory(seed):
     node, array = moved(np.random.default_rng(seed))
     found, varies = lying(node, range(array.ndim), {})
     steps = strides(array)
-    # An axis that is split lies along its last part, and varies as a whole.
+    assert varies == varying_axes(node)
     assert varies >= {a for a, s in enumerate(steps) if s}
+    # Of an axis that is split all parts vary if one does.
     if all(step.op is not Op.RESHAPE for step in core_of(node)[1][1:]):
         assert {a for a in varies if array.shape[a] != 1} == {a for a, s in enumerate(steps) if s}
     if found is not None and array.shape[found] != 1:
@@ -92,8 +93,9 @@ def test_axes_followed_up_and_down_are_the_same(seed):
     for step in chain:
         labels = [f"axis {a}" for a in range(len(step.src[0].shape))]
         above = axes_above(step, labels)
+        long = [[n for n in shape if n != 1] for shape in (step.src[0].shape, step.shape)]
+        assert (above is None) is (step.op is Op.RESHAPE and long[0] != long[1])
         if above is None:
-            assert step.op is Op.RESHAPE
             continue
         assert len(above) == len(step.shape)
         below = axes_below(step, above)
@@ -102,6 +104,13 @@ def test_axes_followed_up_and_down_are_the_same(seed):
             if label in above and step.src[0].shape[axis] != 1:
                 assert below[axis] == label
                 assert step.shape[above.index(label)] == step.src[0].shape[axis]
+
+
+def test_copies_that_are_reshaped_do_not_vary():
+    row = build.reshape(build.memory(Buffer(6, dt.float32)), (1, 6))
+    copies = UOp(Op.EXPAND, row.dtype, (row,), (4, 6))
+    for shape, varying in (((2, 2, 6), {2}), ((4, 2, 3), {1, 2}), ((24,), {0}), ((4, 1, 6), {2})):
+        assert varying_axes(UOp(Op.RESHAPE, row.dtype, (copies,), shape)) == varying
 
 
 def test_innermost():

@@ -130,6 +130,8 @@ class LRScheduler:
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` gave, or that of PyTorch's schedule of this name.
 
+        Not those of OneCycleLR and CyclicLR, which keep other things.
+
         Raises
         ------
         StateError
