@@ -64,6 +64,7 @@ cdef class Course:
     cdef Py_ssize_t n_places  # numbers in the order
     cdef Py_ssize_t room
     cdef readonly tuple results
+    cdef bint lent  # whether others may have handles of their memory
     cdef object order
     cdef int64_t had_gil_since
     cdef int64_t gil_slice_ns
@@ -171,8 +172,9 @@ cdef class Course:
         cdef ArrayHandle whole, part
         cdef tuple parts
         if not apart:
+            self.lent = True
             parts = replay.make_results(0)
-        elif self.feed.step == self.room:
+        elif self.feed.step == self.room and not self.lent:
             return self.results
         else:
             parts = replay.make_results(self.feed.step)

@@ -460,6 +460,17 @@ def test_methods_and_gradients_that_add_up():
 # ---- callbacks
 
 
+def test_what_a_callback_keeps_has_its_value():
+    kept = []
+    f = krt.jit(lambda x: x.sum(1))
+    out = f.over(np.ones((40, 600), np.float32), batch_size=4, every=5,
+                 callback=lambda k, r: kept.append(r))  # fmt: skip
+    with krt.no_grad():
+        out.zero_()
+    assert out.numpy().max() == 0
+    assert [r.tolist() for r in kept] == [[[600.0] * 4] * k for k in (5, 10)]
+
+
 def test_callbacks_see_the_results_so_far():
     net, other = Net(), None
     seen = []
