@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
@@ -227,6 +229,9 @@ def _is_stream(dataset: Any) -> bool:
     )
 
 
+_SLICE_S = 0.1
+
+
 class _Slot:
     """A batch to come."""
 
@@ -237,6 +242,18 @@ class _Slot:
         self.done = threading.Event()
         self.value: Any = None
         self.error: BaseException | None = None
+
+    def comes(self, timeout: float) -> bool:
+        """Wait until it is there; whether it came within so many seconds.
+
+        A signal that comes while the thread waits for the GIL, just before it waits for this, does
+        not end a wait: its handler runs at the end of a slice.
+        """
+        end = time.monotonic() + timeout
+        while (left := end - time.monotonic()) > 0:
+            if self.done.wait(min(left, _SLICE_S)):
+                return True
+        return self.done.is_set()
 
     def fill(self) -> None:
         """Do the task."""
@@ -295,7 +312,7 @@ def _ahead_of(
             todo.put(waiting[-1])
         while waiting:
             slot = waiting.popleft()
-            if not slot.done.wait(loader.timeout or None):
+            if not slot.comes(loader.timeout or math.inf):
                 raise TimeoutError(f"DataLoader: no batch came within {loader.timeout} s")
             if slot.error is not None:
                 if isinstance(slot.error, _End):
