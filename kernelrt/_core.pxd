@@ -18,6 +18,7 @@ cdef class Table:
     cdef size_t samples  # of a profiled run: of its ops, and of those of bodies
     cdef int limit  # threads that were asked for; 0: none
     cdef dict customs
+    cdef bint foreign  # whether it calls C functions that somebody gave
     cdef tuple bodies  # of its regions: (op, Tables)
     cdef bint owned  # a body, which only the plan of its region runs and changes
     cdef object bound_by  # the replay whose values the table holds; changed within a turn

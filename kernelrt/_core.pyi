@@ -59,6 +59,8 @@ class Table:
         ShapeError
             `n` is below 1.
         """
+    def calls_foreign_code(self) -> None:
+        """Note that it calls C functions that somebody gave: they are called without the GIL."""
     def need_stack(self, nbytes: int) -> None:
         """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
 

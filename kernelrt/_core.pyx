@@ -20,7 +20,7 @@ from kernelrt._memory import no_copies
 # Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
 # threads want it, a turn of theirs; other threads can wait this long instead.
 cdef int64_t GIL_COST_NS = 10_000
-# Of runs that follow each other one call takes so many, and the others wait as long.
+# Runs of so long in all follow each other while other threads wait for the GIL.
 cdef int64_t BURST_NS = 200_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
 
@@ -166,7 +166,9 @@ cdef class Table:
         """Run what is in the table, with a clock where there are samples to be taken."""
         global start_failed
         cdef krt_status status
-        if not exiting and not keep_gil and (samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS):
+        if not exiting and not keep_gil and (
+            samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS
+        ):
             return run_without_gil(self.plan, samples, failed_op)
         if samples != NULL:
             return krt_plan_execute_profiled(self.plan, samples, failed_op)
@@ -178,10 +180,10 @@ cdef class Table:
     cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept:
         """How many of `most` runs, at least one, may follow each other with the GIL.
 
-        What Python a run calls might wait for another thread that wants it. Each takes `beside_ns`
-        beside what the plan does.
+        What others' code a run calls might wait for another thread that wants it. Each takes
+        `beside_ns` beside what the plan does.
         """
-        if self.customs or self.bodies:
+        if self.customs or self.bodies or self.foreign:
             return 1
         cdef int64_t cost = krt_plan_cost_ns(self.plan)
         if cost >= BURST_NS or beside_ns >= BURST_NS:
@@ -307,6 +309,11 @@ cdef class Table:
     @property
     def max_threads(self):
         return self.limit or None
+
+    def calls_foreign_code(self):
+        self.acquire()
+        self.foreign = True
+        krt_lock_release(&self.lock)
 
     def need_stack(self, size_t nbytes):
         self.acquire()

@@ -47,7 +47,6 @@ cdef class Replay:
     cdef Range *writes
     cdef Py_ssize_t n_inputs, n_outputs, n_guards, n_writes
     cdef bint binds
-    cdef bint bursts  # whether several steps may follow each other in one turn
     cdef bint aliased  # in the plan's turn: whether it writes what it was given whole
     cdef bint severs  # whether a result is marked in any case
     cdef uint64_t given  # in the plan's turn: flags of arguments that have a lineage

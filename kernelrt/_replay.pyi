@@ -89,8 +89,6 @@ class Replay:
         Anything to be kept alive with the replay (buffers behind the addresses).
     results_from
         Where the memory of larger results comes from and goes back to.
-    bursts
-        Whether steps of a :class:`kernelrt._steps.Course` may follow each other with the GIL.
 
     Notes
     -----
@@ -126,7 +124,6 @@ class Replay:
         writes: Sequence[tuple[int, int]] = (),
         keep: object = None,
         results_from: BlockCache | None = None,
-        bursts: bool = True,
         severed: Iterable[tuple[object, Iterable[int]]] = (),
         by_argument: object = None,
     ) -> None: ...

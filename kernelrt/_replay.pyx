@@ -69,7 +69,7 @@ cdef class Replay:
                  build=None, bindings=None, structure=None, registers=(), make_way=None,
                  list births=None, watch=None, entry=None, Names names=None, int records=-1,
                  guards=(), writes=(), keep=None, BlockCache results_from=None, severed=(),
-                 by_argument=None, bint bursts=True):
+                 by_argument=None):
         if self.begun:
             raise errors.JitError("a replay is initialised once")
         self.begun = True  # before any other code, which may come back here
@@ -105,7 +105,6 @@ cdef class Replay:
             fill_output(self.outputs + self.n_outputs - 1, tuple(spec), plan, self.held)
             self.binds |= self.outputs[self.n_outputs - 1].n_sites > 0
         self.by_argument = by_argument
-        self.bursts = bursts
         for i, (mark, given) in enumerate(severed):
             self.sever(i, mark, given)
         for handle, address in guards:
@@ -318,7 +317,7 @@ cdef class Replay:
         cdef Py_ssize_t i, left = 1
         cdef int64_t copies_ns = 0
         cdef bint keep_gil
-        if self.bursts and not self.aliased:
+        if not self.aliased:
             for i in range(self.n_inputs):
                 if feed.sources[i].data == NULL:
                     continue

@@ -10,6 +10,9 @@ class MachineModel:
 
     def __init__(self, **numbers: float) -> None: ...
 
+def vectors_of(count: int, lanes: int) -> int:
+    """How many vectors so many elements take: whole ones, and narrow ones, of powers of two."""
+
 class Tiles:
     """The loops of a kernel, by number, and their tiles for the time of a count."""
 

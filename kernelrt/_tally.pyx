@@ -35,6 +35,15 @@ cdef class MachineModel:
         self.lanes, self.widest = numbers["lanes"], numbers["widest"]
 
 
+cpdef Whole vectors_of(Whole count, Whole lanes):
+    """Whole vectors, and narrow ones, of powers of two, for what fills none."""
+    cdef Whole vectors = count // lanes, narrow = count % lanes
+    while narrow:
+        vectors += narrow & 1
+        narrow >>= 1
+    return vectors
+
+
 cdef class Tiles:
     cdef dict places
     cdef array.array factors, lanes, extents, fixed
@@ -81,13 +90,8 @@ cdef class Tiles:
             return whole
         if lanes == 1:
             return whole + min(1.0, <double> (rest + 1) / <double> factor)
-        # What fills no vector takes narrow ones, of powers of two. The rest is some more than its
-        # part: sums of fewer vectors wait for each other.
-        cdef Whole vectors = rest // lanes, narrow = rest % lanes
-        while narrow:
-            vectors += narrow & 1
-            narrow >>= 1
-        return whole + min(1.0, (<double> vectors + 0.25) * lanes / factor)
+        # The rest is some more than its part: sums of fewer vectors wait for each other.
+        return whole + min(1.0, (<double> vectors_of(rest, lanes) + 0.25) * lanes / factor)
 
     cdef double registers(self, array.array loops, int along, signed char *left_out) noexcept:
         """Registers that one value over `loops` takes, but for those that are left out."""

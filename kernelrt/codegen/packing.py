@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
+from kernelrt._tally import vectors_of
 from kernelrt.codegen.analysis import Analysis
 from kernelrt.codegen.streams import LINE, PAGE, WAY
 from kernelrt.codegen.tiles import extent, is_fixed
@@ -49,8 +50,9 @@ ROWS: Final = 32
 #: the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes 15
 #: to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
 MANY_ROWS: Final = 512
-#: Sums of vectors that a result takes whose vectors go along the depth, to fold its lanes; and that
-#: it takes to turn a row of a panel: 63 cycles for 16 rows of 16 (Zen 5), of two sums each.
+#: What a result takes whose vectors go along the depth, to fold its lanes, and what turning a row
+#: of a panel takes, in fused multiply-adds of vectors: two go in a cycle, and 16 rows of 16 are
+#: turned in 63 cycles (Zen 5).
 FOLDED: Final = 3.0
 TURN: Final = 8.0
 #: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
@@ -110,9 +112,8 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
 def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
     """Whether columns are whole panels, or the last one may repeat some.
 
-    It may where that takes fewer sums of vectors than going along the depth, the end of which is
-    narrow ones, of powers of two. Columns that lie as they are wanted are as well read where they
-    lie.
+    It may where that takes fewer sums of vectors than going along the depth. Columns that lie as
+    they are wanted are as well read where they lie.
     """
     columns = extent(found.columns)
     again = -columns % lanes
@@ -123,7 +124,7 @@ def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
     if info.stride(found.load, found.columns) == 1:
         return False
     depth, last = most_elements(found.depth), extent(found.depth[-1])
-    vectors = depth // last * (last // lanes + (last % lanes).bit_count())
+    vectors = depth // last * vectors_of(last, lanes)
     panels = depth * (1 + again / columns + TURN / found.rows)
     return panels < lanes * (vectors + FOLDED)
 

@@ -229,6 +229,7 @@ def _is_stream(dataset: Any) -> bool:
     )
 
 
+#: Between two looks for signals while a batch is waited for.
 _SLICE_S = 0.1
 
 

@@ -94,8 +94,6 @@ def make_replay(
         by_argument=traced.by_argument,
         keep=(plan, traced.homes, traced.targets),
         results_from=registry.allocator(plan.device),
-        # A C function may wait for who waits for the GIL.
-        bursts=not any(kernel.is_foreign for kernel in plan.kernels),
     )
 
 

@@ -54,6 +54,8 @@ class ExecutionPlan(PlanAccessors):
         self._values = dict(self._table.initial)
         super().__init__(self._rows())
         self._need_stack_of(op.kernel for op in self.prepared_kernels)
+        if any(op.kernel.is_foreign for op in self.prepared_kernels):
+            self.calls_foreign_code()
         if not self._memory.is_lasting():
             self.keep_to_own_memory()
         self._prepares = False

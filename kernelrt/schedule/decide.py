@@ -53,6 +53,7 @@ _CROWDED = 4
 #: Multiplications that an element is worth from which on it is a function: an exponential is worth
 #: 16 with AVX-512, a root and a division 14.
 _FUNCTION = 12
+#: Nodes below a function that are looked at for sums.
 _MOST_SEEN = 64
 _BESIDE = "before a short loop, or again in each row: {:.3g} cycles, {:.3g} to store"
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -48,6 +49,18 @@ class Net:
     def values(self):
         own = [np.asarray(v) for v in self.model.state_dict().values()]
         return [*own, self.steps.numpy(), krt.get_rng_state().numpy()]
+
+
+@contextlib.contextmanager
+def alarm(seconds, handler):
+    """Have a handler of signals called once, after so many seconds."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def loop(step, *data, epochs=1, steps=None, **options):
@@ -325,13 +338,8 @@ def test_rows_that_are_resized_by_a_handler_are_not_read_beyond():
     def handler(number, frame):
         fired.append(x.resize((3000, 1), refcheck=False))
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
+    with alarm(0.002, handler):
         found = f.over(x, batch_size=1, epochs=100).numpy()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert fired
     assert set(found.ravel().tolist()) == {1500.0, 1.0}
 
@@ -340,13 +348,8 @@ def test_what_a_handler_changes_of_rows_is_seen_by_the_next_turn():
     x = krt.ones(1000, 1).realize()
     f = krt.jit(lambda b: b.sum() * (2 if b.requires_grad else 1))
     assert f.over(x, batch_size=1)[0].item() == 1
-    before = signal.signal(signal.SIGALRM, lambda *_: x.requires_grad_(True))
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
+    with alarm(0.002, lambda *_: x.requires_grad_(True)):
         found = f.over(x, batch_size=1, epochs=2000).numpy()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert (found[0], found[-1]) == (1, 2)
     assert (np.diff(found) >= 0).all()
 
@@ -827,13 +830,8 @@ def test_a_handler_runs_between_steps_and_may_run_steps():
     def handler(number, frame):
         calls.append(step.over(x[:3], batch_size=1).shape)
 
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.003)
+    with alarm(0.003, handler):
         step.over(x, batch_size=1)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
     assert calls == [(3,)]
     assert count.item() == 4 + 2_000_000 + 3
 
