@@ -268,34 +268,71 @@ static void test_threads_have_their_parts(void)
     }
 }
 
+/* ---- Interrupts -------------------------------------------------------------------------- */
+
+enum { MANY = 100 };
+static _Atomic bool asked;
+static pthread_t asking;
+
+/* 1 ms of work; workers wait in the later half of the ops for the host to be asked, however rarely
+ * the caller, who asks, gets a core. */
+static void count_and_wait(void *const *bufs, const int64_t *vals)
+{
+    count_start(bufs, vals);
+    int64_t until = krt_clock_ns() + 10000000000;
+    while (!pthread_equal(pthread_self(), asking) && atomic_load(&started) > MANY / 2 &&
+           !atomic_load(&asked) && krt_clock_ns() < until)
+        usleep(100);
+}
+
 static krt_status stop_now(void *self)
 {
     (void)self;
+    atomic_store(&asked, true);
     return KRT_INTERRUPTED;
 }
 
-/* 100 ops of 1 ms: the host is asked after 20 ms at the latest. A commit among the first ops
- * means that the plan runs to its end. */
+static krt_status stop_once_committed(void *self)
+{
+    (void)self;
+    return atomic_load(&committed) ? KRT_INTERRUPTED : KRT_OK;
+}
+
+/* MANY ops without edges, of which the first is a commit where `first` says what it does. */
+static krt_status interrupt(krt_kernel rest, krt_kernel first, krt_status (*poll)(void *))
+{
+    const int64_t time[] = {1000000};
+    krt_op ops[MANY];
+    for (size_t i = 0; i < MANY; ++i)
+        ops[i] = (krt_op){.fn = rest, .vals = time, .n_vals = 1, .chunks = 1, .core_slot = -1,
+                          .flags = KRT_HOST_PARALLEL_SAFE, .cost_ns = 1000000};
+    if (first) {
+        ops[0].fn = first;
+        ops[0].flags |= KRT_COMMIT;
+    }
+    krt_plan *plan = make_plan(ops, MANY, (krt_host){.custom = never_custom, .poll = poll});
+    size_t failed_op;
+    started = committed = 0;
+    asked = false;
+    asking = pthread_self();
+    krt_status status = krt_plan_execute(plan, &failed_op);
+    krt_plan_destroy(plan);
+    return status;
+}
+
+/* Before a commit a plan is stopped, behind one it runs to its end. Which comes first, the commit
+ * or the look at the host, is up to the threads. */
 static void test_interrupts(void)
 {
-    enum { N = 100 };
-    const int64_t time[] = {1000000};
-    krt_op ops[N];
-    for (int first_commits = 0; first_commits < 2; ++first_commits) {
-        for (size_t i = 0; i < N; ++i)
-            ops[i] = (krt_op){.fn = count_start, .vals = time, .n_vals = 1,
-                              .chunks = 1, .core_slot = -1, .flags = KRT_HOST_PARALLEL_SAFE,
-                              .cost_ns = 1000000};
-        if (first_commits)
-            ops[0].flags |= KRT_COMMIT;
-        krt_plan *plan = make_plan(ops, N, (krt_host){.custom = never_custom, .poll = stop_now});
-        size_t failed_op;
-        started = 0;
-        krt_status status = krt_plan_execute(plan, &failed_op);
-        CHECK(status == (first_commits ? KRT_OK : KRT_INTERRUPTED));
-        CHECK(first_commits ? started == N : started < N);
-        krt_plan_destroy(plan);
-    }
+    CHECK(interrupt(count_and_wait, NULL, stop_now) == KRT_INTERRUPTED);
+    CHECK(asked && started < MANY);
+
+    krt_status status = interrupt(count_start, commit, stop_once_committed);
+    CHECK(status == KRT_OK || status == KRT_INTERRUPTED);
+    CHECK(committed && started == MANY - 1);
+
+    status = interrupt(count_start, commit, stop_now);
+    CHECK(committed ? started == MANY - 1 : status == KRT_INTERRUPTED && started < MANY - 1);
 }
 
 int main(void)
