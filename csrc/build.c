@@ -56,6 +56,42 @@ static krt_status check_chunks(int64_t chunks, bool has_core_slot, size_t index,
     return KRT_OK;
 }
 
+static bool has_dep(const krt_op *op, size_t dep)
+{
+    for (size_t i = 0; i < op->n_deps; ++i)
+        if (op->deps[i] == dep)
+            return true;
+    return false;
+}
+
+/* What an op says of a chain; `ops` up to it were found well. */
+static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
+{
+    const krt_op *op = ops + index;
+    bool follows = op->flags & KRT_FOLLOWS;
+    if (!op->slices && !follows)
+        return KRT_OK;
+    if (op->slices < 1 || op->kind != KRT_KERNEL || op->chunks < 1 || op->chunks % op->slices)
+        return invalid(fault, index, "slices", "the chunks of a kernel divide into slices, or 0");
+    if ((op->flags & ~(unsigned)KRT_FOLLOWS) != KRT_HOST_PARALLEL_SAFE)
+        return invalid(fault, index, "slices",
+                       "an op with slices may run beside others, cannot fail and commits nothing");
+    if (!follows)
+        return KRT_OK;
+    size_t first = index;
+    while (first && ops[first].flags & KRT_FOLLOWS)
+        --first;
+    if (ops[first].flags & KRT_FOLLOWS || ops[index - 1].slices != op->slices)
+        return invalid(fault, index, "flags", "what follows has as many slices as the op before");
+    if (!has_dep(op, first))
+        return invalid(fault, index, "deps", "what follows depends on the first of its chain");
+    for (size_t i = 0; i < op->n_deps; ++i)
+        if (op->deps[i] < first && !has_dep(ops + first, op->deps[i]))
+            return invalid(fault, index, "deps",
+                           "the first of a chain depends on what others depend on outside of it");
+    return KRT_OK;
+}
+
 static krt_status check_op(const krt_op *op, size_t index, krt_fault *fault)
 {
     if ((unsigned)op->kind > KRT_REGION)
@@ -91,14 +127,16 @@ static void fill_rows(krt_plan *plan, const krt_record *record, const int64_t *v
 
 /* How large the tables of a plan must be. */
 typedef struct counts {
-    size_t pointers, deps, values, steps, status;
+    size_t pointers, deps, values, steps, stops, status;
 } counts;
 
 static bool count_op(counts *total, const krt_op *op)
 {
     size_t capacity = op->chunks > 0 ? (size_t)op->chunks : 1;
+    bool begins_chain = op->slices && !(op->flags & KRT_FOLLOWS);
     total->status += (op->flags & KRT_MAY_FAIL) != 0;
-    return krt_add_bytes(&total->pointers, op->n_bufs, 1) &&
+    return krt_add_bytes(&total->stops, 1 + (begins_chain ? (size_t)op->slices : 0), 1) &&
+           krt_add_bytes(&total->pointers, op->n_bufs, 1) &&
            krt_add_bytes(&total->deps, op->n_deps, 1) &&
            krt_add_bytes(&total->values, op->n_vals, capacity) &&
            krt_add_bytes(&total->steps, capacity, 1);
@@ -113,7 +151,7 @@ static void *alloc_table(size_t count, size_t size)
 static bool alloc_tables(krt_plan *plan, const counts *total)
 {
     plan->records = alloc_table(plan->n_ops, sizeof *plan->records);
-    plan->stops = alloc_table(plan->n_ops + 1, sizeof *plan->stops);
+    plan->stops = alloc_table(total->stops + 1, sizeof *plan->stops);
     plan->pointers = alloc_table(total->pointers, sizeof *plan->pointers);
     plan->deps = alloc_table(total->deps, sizeof *plan->deps);
     plan->rows = alloc_table(total->values, sizeof *plan->rows);
@@ -144,6 +182,7 @@ static void fill_tables(krt_plan *plan, const krt_op *ops)
             .core_slot = op->core_slot,
             .cost_ns = op->cost_ns,
             .cost_chunks = op->chunks > 0 ? op->chunks : 1,
+            .slices = (size_t)op->slices,
             .status = op->flags & KRT_MAY_FAIL ? plan->status + at.status : NULL,
         };
         for (size_t slot = 0; slot < op->n_bufs; ++slot)
@@ -168,54 +207,110 @@ int64_t krt_record_cost(const krt_record *record)
     return cost;
 }
 
-/* Steps of one op, appended at `step`. */
-static krt_step *lay_op(krt_plan *plan, krt_record *record, krt_step *step)
+size_t krt_chain_end(const krt_plan *plan, size_t op)
 {
-    record->first_step = (size_t)(step - plan->steps);
-    if (krt_has_no_steps(record))
-        return step;
-    for (size_t chunk = 0; chunk < record->chunks; ++chunk)
+    size_t end = op + 1;
+    if (plan->records[op].slices)
+        while (end < plan->n_ops && krt_follows(plan->records + end))
+            ++end;
+    return end;
+}
+
+int64_t krt_unit_cost(const krt_plan *plan, size_t op)
+{
+    int64_t cost = 0;
+    if (krt_follows(plan->records + op))
+        return 0;
+    for (size_t end = krt_chain_end(plan, op); op < end; ++op)
+        if (__builtin_add_overflow(cost, krt_record_cost(plan->records + op), &cost))
+            return INT64_MAX;
+    return cost;
+}
+
+/* Some chunks of one op, appended at `step`. */
+static krt_step *lay_chunks(const krt_plan *plan, const krt_record *record, size_t chunk,
+                            size_t end, krt_step *step)
+{
+    for (; chunk < end; ++chunk)
         *step++ = (krt_step){.fn = record->fn,
                              .bufs = plan->pointers + record->bufs,
                              .vals = plan->rows + record->rows + chunk * record->n_vals};
     return step;
 }
 
+/* Where steps and stops are laid out next, and what has come since the last look at the host. */
+typedef struct layout {
+    krt_step *step;
+    krt_stop *stop;
+    int64_t since_poll_ns;
+    size_t since_poll;
+    bool committing;
+} layout;
+
+/* Count ops towards the next look at the host; whether it is due. */
+static bool is_due(layout *at, size_t ops, int64_t cost_ns)
+{
+    if (__builtin_add_overflow(at->since_poll_ns, cost_ns, &at->since_poll_ns))
+        at->since_poll_ns = INT64_MAX;
+    at->since_poll += ops;
+    if (at->committing || (at->since_poll < POLL_OPS && at->since_poll_ns < POLL_COST_NS))
+        return false;
+    at->since_poll = 0;
+    at->since_poll_ns = 0;
+    return true;
+}
+
+/* The ops from `op` to `end`, slice by slice. */
+static void lay_chain(krt_plan *plan, size_t op, size_t end, layout *at)
+{
+    krt_record *first = plan->records + op, *last = plan->records + end;
+    int64_t cost = krt_unit_cost(plan, op) / (int64_t)first->slices;
+    size_t begin = (size_t)(at->step - plan->steps);
+    for (size_t slice = 0; slice < first->slices; ++slice) {
+        for (krt_record *record = first; record != last; ++record) {
+            size_t n = record->chunks / record->slices;
+            at->step = lay_chunks(plan, record, slice * n, (slice + 1) * n, at->step);
+            record->first_step = begin;
+        }
+        if (is_due(at, end - op, cost))
+            *at->stop++ = (krt_stop){.end = at->step, .op = end - 1, .action = STOP_POLL};
+    }
+    first->per_slice = ((size_t)(at->step - plan->steps) - begin) / first->slices;
+}
+
 void krt_plan_lay_out(krt_plan *plan)
 {
-    krt_step *step = plan->steps;
-    krt_stop *stop = plan->stops;
-    int64_t since_poll_ns = 0;
-    size_t since_poll = 0;
-    bool committing = false;
+    layout at = {.step = plan->steps, .stop = plan->stops};
     plan->cost_ns = 0;
-    for (size_t i = 0; i < plan->n_ops; ++i) {
+    for (size_t i = 0, next; i < plan->n_ops; i = next) {
         krt_record *record = plan->records + i;
-        step = lay_op(plan, record, step);
-        if (!record->chunks)
-            continue;
-        int64_t cost = krt_record_cost(record);
+        int64_t cost = krt_unit_cost(plan, i);
+        next = krt_chain_end(plan, i);
         if (__builtin_add_overflow(plan->cost_ns, cost, &plan->cost_ns))
             plan->cost_ns = INT64_MAX;
-        if (__builtin_add_overflow(since_poll_ns, cost, &since_poll_ns))
-            since_poll_ns = INT64_MAX;
-        committing |= (record->flags & KRT_COMMIT) != 0;
+        if (record->slices) {
+            lay_chain(plan, i, next, &at);
+            continue;
+        }
+        record->first_step = (size_t)(at.step - plan->steps);
+        if (!krt_has_no_steps(record))
+            at.step = lay_chunks(plan, record, 0, record->chunks, at.step);
+        if (!record->chunks)
+            continue;
+        at.committing |= (record->flags & KRT_COMMIT) != 0;
         unsigned action = 0;
         if (record->kind == KRT_CUSTOM)
             action |= STOP_CUSTOM;
         if (record->kind == KRT_REGION)
-            action |= committing ? STOP_REGION | STOP_QUIET : STOP_REGION;
+            action |= at.committing ? STOP_REGION | STOP_QUIET : STOP_REGION;
         if (record->flags & KRT_MAY_FAIL)
             action |= STOP_CHECK;
-        if ((++since_poll >= POLL_OPS || since_poll_ns >= POLL_COST_NS) && !committing) {
+        if (is_due(&at, 1, cost))
             action |= STOP_POLL;
-            since_poll = 0;
-            since_poll_ns = 0;
-        }
         if (action)
-            *stop++ = (krt_stop){.end = step, .op = i, .action = action};
+            *at.stop++ = (krt_stop){.end = at.step, .op = i, .action = action};
     }
-    *stop = (krt_stop){.end = step, .op = plan->n_ops, .action = STOP_END};
+    *at.stop = (krt_stop){.end = at.step, .op = plan->n_ops, .action = STOP_END};
     if (plan->graph)
         krt_graph_lay_out(plan);
     plan->stale = false;
@@ -243,6 +338,8 @@ krt_status krt_plan_create(const krt_op *ops, size_t n, krt_host host, krt_plan 
         return invalid(fault, 0, "ops", "there are 2**31 or more");
     for (size_t i = 0; i < n; ++i) {
         krt_status status = check_op(ops + i, i, fault);
+        if (!status)
+            status = check_chain(ops, i, fault);
         if (status)
             return status;
         if (!count_op(&total, ops + i))
@@ -481,8 +578,21 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
     return status;
 }
 
+/* Run the ops of the chain that `op` is in, if it is in one, each for itself from now on. */
+static void dissolve_chain(krt_plan *plan, size_t op)
+{
+    if (!plan->records[op].slices)
+        return;
+    while (krt_follows(plan->records + op))
+        --op;
+    for (size_t end = krt_chain_end(plan, op); op < end; ++op)
+        plan->records[op].slices = 0;
+}
+
 static void put_chunks(krt_plan *plan, size_t op, int64_t chunks)
 {
+    if (plan->records[op].chunks != (size_t)chunks)
+        dissolve_chain(plan, op);
     plan->records[op].chunks = (size_t)chunks;
     plan->stale = true;
 }
@@ -543,6 +653,7 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
     krt_status status = lay_rows(plan, &(relaid){.where = where, .items = items, .n = n});
     for (size_t i = 0; !status && i < n; ++i) {
         krt_record *record = plan->records + where[i];
+        dissolve_chain(plan, where[i]);
         record->fn = items[i].fn;
         record->chunks = record->chunks ? (size_t)items[i].chunks : 0;
         record->cost_ns = items[i].cost_ns;

@@ -49,10 +49,9 @@ static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- The estimate ------------------------------------------------------------------------ */
 
-/* The time of an op when `threads` threads share its chunks. */
-static int64_t shared_cost(const krt_record *record, int threads)
+/* The time of so much work when `threads` threads share its chunks. */
+static int64_t shared_cost(int64_t cost, int64_t chunks, int threads)
 {
-    int64_t cost = krt_record_cost(record), chunks = (int64_t)record->chunks;
     if (chunks < 2 || cost < krt_claim_cost_ns())
         return cost;
     int64_t rounds = (chunks + threads - 1) / threads;
@@ -96,11 +95,12 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
             if (dep >= at->begin && graph->finish_ns[dep] > start)
                 start = graph->finish_ns[dep];
         }
-        int64_t shared = shared_cost(record, threads);
-        graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
-        work += (double)krt_record_cost(record);
         const krt_task *task = graph->tasks + op;
-        int64_t chunk = krt_record_cost(record) / task->chunks;
+        int64_t cost = krt_unit_cost(plan, op);
+        int64_t shared = shared_cost(cost, task->chunks, threads);
+        graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
+        work += (double)cost;
+        int64_t chunk = cost / task->chunks;
         claim = chunk > claim / task->grain ? chunk * task->grain : claim;
         span = (double)graph->finish_ns[op] > span ? (double)graph->finish_ns[op] : span;
     }

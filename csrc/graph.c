@@ -141,12 +141,14 @@ static bool may_start(krt_graph *graph, const krt_task *task)
     return phase != STOPPED;
 }
 
-static void run_steps(const claim *work)
+static void run_steps(const krt_graph *graph, const claim *work)
 {
-    if (!work->task->steps)
+    const krt_task *task = work->task;
+    if (!task->steps)
         return;
-    const krt_step *step = work->task->steps + work->begin;
-    for (const krt_step *end = work->task->steps + work->end; step != end; ++step)
+    size_t each = task->flags & RUNS_CHAIN ? graph->plan->records[task->op].per_slice : 1;
+    const krt_step *step = task->steps + work->begin * each;
+    for (const krt_step *end = task->steps + work->end * each; step != end; ++step)
         step->fn(step->bufs, step->vals);
 }
 
@@ -161,12 +163,31 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
         sample->chunks = work->task->steps ? work->task->chunks : 0;
         sample->runs = 1;
     }
-    run_steps(work);
+    run_steps(graph, work);
 }
 
-static void end_sample(krt_graph *graph, uint32_t op)
+/* What the others of the chain have in their samples was added to by all threads. */
+static void run_chain_profiled(krt_graph *graph, const claim *work, int worker)
 {
-    krt_sample *sample = graph->samples + op;
+    if (work->first) {
+        krt_sample *sample = graph->samples + work->task->op;
+        sample->start_ns = krt_clock_ns() - graph->origin_ns;
+        sample->worker = worker;
+    }
+    krt_chain_run_profiled(graph->plan, work->task->op, work->begin, work->end, graph->context,
+                           graph->samples);
+}
+
+static void end_sample(krt_graph *graph, const krt_task *task)
+{
+    krt_sample *sample = graph->samples + task->op;
+    if (task->flags & FOLLOWS_CHAIN)
+        return;
+    if (task->flags & RUNS_CHAIN) {
+        krt_chain_end_samples(graph->plan, task->op, sample->start_ns,
+                              krt_clock_ns() - graph->origin_ns, sample->worker, graph->samples);
+        return;
+    }
     sample->elapsed_ns = krt_clock_ns() - graph->origin_ns - sample->start_ns;
     if (!sample->chunks)
         *sample = (krt_sample){0};
@@ -179,15 +200,17 @@ static krt_task *perform(krt_graph *graph, const claim *work, int worker)
     uint32_t count = work->end - work->begin;
     if (!may_start(graph, task))
         return NULL;
-    if (graph->samples)
+    if (!graph->samples)
+        run_steps(graph, work);
+    else if (task->flags & RUNS_CHAIN)
+        run_chain_profiled(graph, work, worker);
+    else if (!(task->flags & FOLLOWS_CHAIN))
         run_steps_profiled(graph, work, worker);
-    else
-        run_steps(work);
     if (count != task->chunks &&
         atomic_fetch_sub_explicit(&task->left, count, memory_order_acq_rel) != count)
         return NULL;
     if (graph->samples)
-        end_sample(graph, task->op);
+        end_sample(graph, task);
     return complete(graph, task);
 }
 
@@ -312,7 +335,7 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     const krt_task *task = graph->tasks + op;
     const krt_record *record = plan->records + op;
     unsigned action = 0;
-    if (!record->chunks)
+    if (!record->chunks || task->flags & FOLLOWS_CHAIN)
         return KRT_OK;
     bool quiet = record->flags & KRT_COMMIT ||
                  atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING;
@@ -321,8 +344,10 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
         action |= STOP_CUSTOM;
     else if (record->kind == KRT_REGION)
         action |= quiet ? STOP_REGION | STOP_QUIET : STOP_REGION;
+    else if (graph->samples && task->flags & RUNS_CHAIN)
+        krt_chain_run_profiled(plan, op, 0, task->chunks, graph->context, graph->samples);
     else
-        run_steps(&(claim){.task = (krt_task *)task, .begin = 0, .end = task->chunks});
+        run_steps(graph, &(claim){.task = (krt_task *)task, .begin = 0, .end = task->chunks});
     if (record->flags & KRT_MAY_FAIL)
         action |= STOP_CHECK;
     if (record->flags & KRT_COMMIT)
@@ -331,7 +356,10 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
         atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
         action |= STOP_POLL;
     krt_status status = krt_plan_look_up(plan, op, action, graph->context, &graph->failed_op);
-    if (graph->samples)
+    if (graph->samples && task->flags & RUNS_CHAIN)
+        krt_chain_end_samples(plan, op, start - graph->origin_ns,
+                              krt_clock_ns() - graph->origin_ns, 0, graph->samples);
+    else if (graph->samples)
         graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
                                           .elapsed_ns = krt_clock_ns() - start,
                                           .chunks = (int64_t)record->chunks,
@@ -386,10 +414,13 @@ void krt_graph_lay_out(krt_plan *plan)
     for (size_t op = 0; op < plan->n_ops; ++op) {
         const krt_record *record = plan->records + op;
         krt_task *task = graph->tasks + op;
-        bool runs = record->chunks && !krt_has_no_steps(record);
+        bool follows = krt_follows(record);
+        bool runs = record->chunks && !krt_has_no_steps(record) && !follows;
+        task->flags = (uint16_t)(record->flags | (follows ? FOLLOWS_CHAIN : 0) |
+                                 (record->slices && !follows ? RUNS_CHAIN : 0));
         task->steps = runs ? plan->steps + record->first_step : NULL;
-        task->chunks = runs ? (uint32_t)record->chunks : 1;
-        int64_t chunk_cost = krt_record_cost(record) / (int64_t)task->chunks;
+        task->chunks = !runs ? 1 : (uint32_t)(record->slices ? record->slices : record->chunks);
+        int64_t chunk_cost = krt_unit_cost(plan, op) / (int64_t)task->chunks;
         int64_t grain = chunk_cost >= claim_cost ? 1 : claim_cost / (chunk_cost + 1);
         task->grain = grain > INT16_MAX ? INT16_MAX : grain < 1 ? 1 : (uint32_t)grain;
         if (task->grain < (task->chunks - 1) / MOST_CLAIMS + 1)
@@ -441,7 +472,6 @@ static void link_tasks(krt_plan *plan)
         krt_task *task = graph->tasks + op;
         at += op == at->end;
         task->op = op;
-        task->flags = (uint16_t)record->flags;
         task->status = record->status;
         for (size_t i = 0; i < record->n_deps; ++i) {
             size_t dep = plan->deps[record->deps + i];

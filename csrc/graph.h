@@ -14,11 +14,12 @@ int64_t krt_claim_cost_ns(void);
 /* The atomics of an op, and all that a thread needs to run it, in one cache line. */
 typedef struct krt_task {
     KRT_ALIGNED _Atomic uint64_t open; /* the claims that nobody has made */
-    const krt_step *steps;             /* NULL: nothing to run */
+    const krt_step *steps;             /* NULL: nothing to run; of the first of a chain: of all */
     const int64_t *status;             /* NULL: it cannot fail */
     _Atomic uint32_t pending;          /* unfinished predecessors within the stage */
     _Atomic uint32_t left;             /* chunks not yet finished */
-    uint32_t chunks;                   /* at least one: an op that does nothing finishes too */
+    uint32_t chunks;                   /* at least one: an op that does nothing finishes too; of the
+                                          first of a chain: its slices */
     uint32_t grain, claims;            /* chunks a claim, and how many that makes: MOST_CLAIMS */
     uint32_t n_pending;
     uint32_t successors, n_successors; /* range in graph->successors, ascending */
@@ -26,6 +27,8 @@ typedef struct krt_task {
     uint16_t flags;
     uint16_t claim_us; /* what a claim costs by estimate, rounded up */
 } krt_task;
+/* Of a task's flags, beside those of the op: it runs a chain, or is run with one. */
+enum { RUNS_CHAIN = 1 << 14, FOLLOWS_CHAIN = 1 << 15 };
 _Static_assert(sizeof(krt_task) == KRT_CACHE_LINE, "a task is a cache line");
 
 typedef struct krt_stage {

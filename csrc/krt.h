@@ -54,7 +54,8 @@ enum {
     KRT_HOST_PARALLEL_SAFE = 1, /* may run beside ops it is not ordered with */
     KRT_MAY_FAIL = 2,           /* may store to its status word */
     KRT_COMMIT = 4,             /* writes state that outlives the plan */
-    KRT_ALL_FLAGS = 7
+    KRT_FOLLOWS = 8,            /* goes with the op before, slice by slice: see krt_op.slices */
+    KRT_ALL_FLAGS = 15
 };
 
 typedef struct krt_plan krt_plan;
@@ -79,6 +80,14 @@ typedef struct krt_op {
     const size_t *deps;
     size_t n_deps; /* each dep is the index of an earlier op */
     const krt_region *region; /* of a KRT_REGION; else not read */
+
+    /* A chain is an op and those after it that have KRT_FOLLOWS: kernels that may run beside
+     * others, cannot fail and commit to nothing, with equal numbers of slices into which their
+     * chunks divide evenly. What slice s of one needs, or may not overwrite, of others in the chain
+     * belongs to their slices s. So one slice of all is run before the next, while caches hold what
+     * it has written. The first op depends on all that the others depend on outside of the chain,
+     * and these on it. 0: it is in none. */
+    int64_t slices;
 } krt_op;
 
 /* ---- Regions -----------------------------------------------------------------------------
@@ -210,7 +219,8 @@ krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fa
 
 /* Let other code that does the same take the place of the kernels `where`, ascending: all of `n`,
  * or none. Of an item its function, values, chunks, core slot and estimate count; buffers, flags
- * and dependencies stay those of the op, and one that is skipped stays so. The caller holds the plan's lock. KRT_INVALID: an op is no
+ * and dependencies stay those of the op, and one that is skipped stays so. A chain that one of them
+ * is in is none any more. The caller holds the plan's lock. KRT_INVALID: an op is no
  * kernel, or an item is malformed, and `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
 krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
                              krt_fault *fault);
@@ -237,6 +247,7 @@ krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int6
 krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
                               krt_fault *fault);
 krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault);
+/* An op of a chain leaves it, and so do the others. */
 krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault);
 
 /* ---- Threads ----------------------------------------------------------------------------- */

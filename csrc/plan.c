@@ -268,18 +268,64 @@ krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_
                           : run_in_order(plan, NULL, context, failed_op);
 }
 
+/* ---- Chains with a clock ---- */
+
+bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
+                            const krt_context *context, krt_sample *samples)
+{
+    const krt_record *first = plan->records + op;
+    const krt_step *step = plan->steps + first->first_step + begin * first->per_slice;
+    size_t behind = krt_chain_end(plan, op);
+    for (; begin < end; ++begin)
+        for (size_t i = op; i < behind; ++i) {
+            size_t n = plan->records[i].chunks / first->slices;
+            stretch steps = {.begin = step, .end = step + n};
+            int64_t start = krt_clock_ns();
+            if (!context->aside)
+                run_stretch(&steps);
+            else if (!krt_aside_call(context->aside, run_stretch, &steps))
+                return false;
+            __atomic_fetch_add(&samples[i].elapsed_ns, krt_clock_ns() - start, __ATOMIC_RELAXED);
+            step += n;
+        }
+    return true;
+}
+
+void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
+                           int64_t worker, krt_sample *samples)
+{
+    size_t behind = krt_chain_end(plan, op);
+    int64_t total = 0;
+    for (size_t i = op; i < behind; ++i)
+        total += samples[i].elapsed_ns;
+    double share = total > 0 ? (double)(end_ns - start_ns) / (double)total : 0;
+    for (size_t i = op; i < behind; ++i) {
+        int64_t elapsed = (int64_t)(share * (double)samples[i].elapsed_ns);
+        samples[i] = (krt_sample){.start_ns = start_ns,
+                                  .elapsed_ns = elapsed,
+                                  .worker = worker,
+                                  .chunks = (int64_t)plan->records[i].chunks,
+                                  .runs = 1};
+        start_ns += elapsed;
+    }
+}
+
 /* krt_plan_run_serial with a clock. */
 static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context,
                                       krt_sample *samples, size_t *failed_op)
 {
     const krt_stop *stop = plan->stops;
     int64_t origin = krt_clock_ns(), start = origin;
-    for (size_t op = 0; op < plan->n_ops; ++op) {
+    for (size_t op = 0, next; op < plan->n_ops; op = next) {
         const krt_record *record = plan->records + op;
+        next = krt_chain_end(plan, op);
         if (!record->chunks)
             continue;
         krt_status status = KRT_OK;
-        if (!krt_has_no_steps(record)) {
+        if (record->slices) {
+            if (!krt_chain_run_profiled(plan, op, 0, record->slices, context, samples))
+                return KRT_NO_STACK;
+        } else if (!krt_has_no_steps(record)) {
             const krt_step *step = plan->steps + record->first_step;
             stretch steps = {.begin = step, .end = step + record->chunks};
             if (!context->aside)
@@ -287,15 +333,16 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
             else if (!krt_aside_call(context->aside, run_stretch, &steps))
                 return KRT_NO_STACK;
         }
-        if (stop->op == op) {
-            status = krt_plan_look_up(plan, op, stop->action, context, failed_op);
-            ++stop;
-        }
+        for (; !status && stop->op == next - 1; ++stop)
+            status = krt_plan_look_up(plan, next - 1, stop->action, context, failed_op);
         int64_t now = krt_clock_ns();
-        samples[op] = (krt_sample){.start_ns = start - origin,
-                                   .elapsed_ns = now - start,
-                                   .chunks = (int64_t)record->chunks,
-                                   .runs = 1};
+        if (record->slices)
+            krt_chain_end_samples(plan, op, start - origin, now - origin, 0, samples);
+        else
+            samples[op] = (krt_sample){.start_ns = start - origin,
+                                       .elapsed_ns = now - start,
+                                       .chunks = (int64_t)record->chunks,
+                                       .runs = 1};
         if (status)
             return status;
         start = now;

@@ -48,7 +48,9 @@ typedef struct krt_record {
     int64_t core_slot; /* -1: none */
     int64_t cost_ns;   /* of cost_chunks chunks */
     int64_t cost_chunks;
-    size_t first_step; /* where its chunks lie in steps, `chunks` of them */
+    size_t first_step; /* where its chunks lie in steps, `chunks` of them; or those of its chain */
+    size_t slices;     /* of the chain that it is in; 0: none */
+    size_t per_slice;  /* steps of a slice, of all ops of the chain; of the first of them */
     int64_t *status;   /* its status word; NULL: it cannot fail */
     krt_loop *loop;    /* of a region; else NULL */
 } krt_record;
@@ -57,6 +59,12 @@ typedef struct krt_record {
 static inline bool krt_has_no_steps(const krt_record *record)
 {
     return record->kind == KRT_CUSTOM || record->kind == KRT_REGION;
+}
+
+/* Whether it is called with the steps of an op before it. */
+static inline bool krt_follows(const krt_record *record)
+{
+    return record->slices && record->flags & KRT_FOLLOWS;
 }
 
 typedef struct krt_graph krt_graph;
@@ -88,6 +96,12 @@ struct krt_plan {
 /* Lay steps and stops out after the records. Cannot fail: the tables are large enough. */
 void krt_plan_lay_out(krt_plan *plan);
 
+/* The op behind the chain that `op` begins; the next one where it begins none. */
+size_t krt_chain_end(const krt_plan *plan, size_t op);
+
+/* The estimate for all that is called with the steps of `op`: 0 for what follows another. */
+int64_t krt_unit_cost(const krt_plan *plan, size_t op);
+
 /* What the execution of a body has from the one that it is part of. */
 typedef struct krt_context {
     krt_aside *aside;  /* calls the kernels where this thread has too little stack; else NULL */
@@ -100,6 +114,16 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
 
 /* The estimate for one op with its present number of chunks. */
 int64_t krt_record_cost(const krt_record *record);
+
+/* Call steps of a chain from slice `begin` on, each slice of each op with a clock; what each op took
+ * is added to its sample. False: there is no stack to call them on. */
+bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
+                            const krt_context *context, krt_sample *samples);
+
+/* Of a chain that ran from `start_ns` to `end_ns`: each op's sample becomes its share of that, as if
+ * one had run after the other. */
+void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
+                           int64_t worker, krt_sample *samples);
 
 /* Ask the host whether to go on, at most once in 20 ms: that of the plan whose body's body it is. */
 krt_status krt_plan_poll(krt_plan *plan);

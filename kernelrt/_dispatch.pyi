@@ -24,6 +24,7 @@ HOST_PARALLEL_SAFE: Final = 1
 MAY_FAIL: Final = 2
 """Op flag: may store to the status word; the plan stops behind it if it did."""
 COMMIT: Final = 4
+FOLLOWS: Final = 8
 """Op flag: writes state that outlives the plan. From the first such op on the plan is not
 interrupted by signals; it starts only when every earlier op that may fail has not."""
 
@@ -54,7 +55,10 @@ OpTuple: TypeAlias = tuple[
     int,  # flags
     int,  # cost_ns: estimated time of the whole op
     Sequence[int],  # deps: indices of earlier ops
+    int,  # slices: of a chain of ops that goes slice by slice; 0: it is in none
 ]
+"""Of a chain all ops but the first have FOLLOWS among the flags; see ``krt_op`` in csrc/krt.h. The
+number of slices may be left out."""
 
 class PlanCore(Table):
     """A table of prepared operations, and the runs of it.

@@ -34,6 +34,7 @@ cdef extern from "krt.h" nogil:
         KRT_HOST_PARALLEL_SAFE
         KRT_MAY_FAIL
         KRT_COMMIT
+        KRT_FOLLOWS
 
     ctypedef struct krt_plan:
         pass
@@ -80,6 +81,7 @@ cdef extern from "krt.h" nogil:
         const size_t *deps
         size_t n_deps
         const krt_region *region
+        int64_t slices
 
     ctypedef struct krt_fault:
         size_t op

@@ -55,7 +55,8 @@ cdef class Ops:
         cdef Region region
         cdef size_t i
         for i in range(self.n):
-            kind, fn, buf_row, val_row, chunks, core_slot, flags, cost_ns, dep_row = rows[i]
+            (kind, fn, buf_row, val_row, chunks, core_slot, flags, cost_ns, dep_row,
+             slices) = rows[i]
             op = self.ops + i
             op.kind = <krt_kind> small_int(i, "kind", kind)
             op.fn = NULL
@@ -88,6 +89,7 @@ cdef class Ops:
             op.core_slot = integer(i, "core_slot", core_slot)
             op.flags = <unsigned int> small_int(i, "flags", flags)
             op.cost_ns = integer(i, "cost_ns", cost_ns)
+            op.slices = integer(i, "slices", slices)
         return 0
 
 
@@ -156,13 +158,14 @@ cdef list op_rows(ops):
     rows = []
     for i, row in enumerate(ops):
         try:
-            kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, deps = row
+            kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, deps, *rest = row
+            [slices] = rest or [0]
             rows.append((kind, fn, tuple(bufs), tuple(vals), chunks, core_slot, flags, cost_ns,
-                         tuple(deps)))
+                         tuple(deps), slices))
         except (TypeError, ValueError) as error:
             raise errors.PlanBuildError(
                 f"op {i}: expected (kind, fn, bufs, vals, chunks, core_slot, flags, cost_ns, "
-                f"deps), not {row!r}: {error}"
+                f"deps, slices), not {row!r}: {error}"
             ) from None
     return rows
 
@@ -232,7 +235,7 @@ cdef class Exchange:
             raise errors.OutOfMemoryError("no memory to change a plan")
         for i in range(<size_t> len(rows)):
             self.where[i] = <size_t> integer(i, "op", rows[i][0])
-        self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, ())
+        self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, (), 0)
                         for _, fn, vals, chunks, core_slot, cost_ns in rows])
 
     def __dealloc__(self):

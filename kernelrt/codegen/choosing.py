@@ -132,11 +132,12 @@ class Chooser:
         along = None if self._by_rows else along
         self._tile(stores, along)
         other = across(self, stores, along)
-        if along is not None and other is not None:
+        if other is not None:
             usual, before = self.tiles, self._cycles_along(stores, along)
             self._tile(stores, other)
             if self._cycles_along(stores, other) + placing(self, stores, other) < before:
-                self._write_out(along)
+                if along is not None:
+                    self._write_out(along)
                 along = other
             else:
                 self.tiles = usual
@@ -148,8 +149,8 @@ class Chooser:
         self._shrink()
         return Tiling(self.tiles, tuple(self.order), outside=self.outside)
 
-    def _cycles_along(self, stores: Sequence[UOp], along: UOp) -> float:
-        """What all takes that is computed, with vectors along a range of the stores."""
+    def _cycles_along(self, stores: Sequence[UOp], along: UOp | None) -> float:
+        """What all takes that is computed, with vectors along a range of the stores, or none."""
         return self.cycles.of(self.nests, self.tiles) + computing(self, stores, along)
 
     def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:

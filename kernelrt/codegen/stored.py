@@ -62,11 +62,12 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
 def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
     """A range that fills vectors where `along`, along which stores are contiguous, does not.
 
-    Gradients of weights of few inputs have one, and probabilities of few classes: what there is to
-    compute has vectors along the outputs, and what it comes to is put in its places one by one.
+    Gradients of weights of few inputs have one, probabilities of few classes, and what is computed
+    of a few numbers each, as the next state of many: what there is to compute has vectors along the
+    outputs, and what it comes to is put in its places one by one.
     """
     info = chooser.info
-    if along is None or 2 * extent(along) > chooser.lanes or info.locals:
+    if info.locals or (along is not None and 2 * extent(along) > chooser.lanes):
         return None
     loads = [x for nest in chooser.nests for x in nest.loads]
     loads += [x for s in stores for x in info.loads(s.src[2])]
@@ -81,14 +82,15 @@ def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | 
     return max(found, key=extent, default=None)
 
 
-def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
-    """Cycles of what is stored, but for sums, with vectors along a range."""
+def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
+    """Cycles of what is stored, but for sums, with vectors along a range, or without."""
     info = chooser.info
     cycles = 0.0
     for u in info.order([s.src[2] for s in stores]):
         if u.op in ALU:
-            lanes = min(chooser.lanes, extent(along)) if along in info.deps[u] else 1
-            times = math.prod(extent(r) for r in info.deps[u]) / lanes
+            times = float(math.prod(extent(r) for r in info.deps[u]))
+            if along is not None and along in info.deps[u]:
+                times /= min(chooser.lanes, extent(along))
             cycles += times * chooser.costs.vector(u.op, u.dtype)
     return cycles
 

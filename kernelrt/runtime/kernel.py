@@ -16,7 +16,7 @@ from kernelrt.ir.size import plain
 from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kernelrt.device.program import Program
     from kernelrt.device.spec import DeviceSpec
@@ -75,6 +75,9 @@ class CachedKernel:
     lent : tuple of int
         Those of `outs` that hold other values before the results, or take some results twice: no
         other slot may share a byte with one of them.
+    slices : mapping of int to int
+        Slots that chunks share out among themselves -> bytes of a slice, as in
+        :class:`~kernelrt.device.program.ProgramSpec`.
     buf_count : int
         Slots in all; the status word's is the last where `may_fail`.
     host_parallel_safe : bool
@@ -119,6 +122,7 @@ class CachedKernel:
     variant: str = ""
     stack_bytes: int = 0
     lent: tuple[int, ...] = ()
+    slices: Mapping[int, int] = field(default_factory=dict)
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     @property
@@ -228,6 +232,7 @@ class CachedKernel:
             variant=spec.variant,
             stack_bytes=spec.stack_bytes,
             lent=tuple(spec.lent),
+            slices=dict(spec.slices),
         )
 
     @classmethod

@@ -6,7 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _dispatch
+from kernelrt._core import pool_limit
 from kernelrt.ir import UOp
+from kernelrt.runtime.chains import find_chains
 from kernelrt.runtime.cost import estimate_ns, largest
 from kernelrt.runtime.foreign import PreparedForeignCall
 from kernelrt.runtime.ops import (
@@ -58,7 +60,9 @@ def rows(
     chunks = dict(set_chunks)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found: list[OpTuple] = []
-    for i, (op, deps) in enumerate(zip(ops, parts.deps, strict=True)):
+    flags = [_flags(op, parts) for op in ops]
+    all_deps, slices = _in_chains(ops, parts, memory, flags)
+    for i, (op, deps) in enumerate(zip(ops, all_deps, strict=True)):
         kind = _dispatch.NOP
         call: Callable[[], object] | RegionTuple | int | None = None
         bufs = [memory.address(b) for b in op.buffer_indices]
@@ -83,8 +87,28 @@ def rows(
         else:
             bufs = []
         cost = estimate_ns(op, nbytes)
-        found.append((kind, call, bufs, vals, n, core_slot, _flags(op, parts), cost, deps))
+        found.append((kind, call, bufs, vals, n, core_slot, flags[i], cost, deps, slices[i]))
     return found
+
+
+def _in_chains(
+    ops: Sequence[PreparedOp], parts: PlanParts, memory: PlanMemory, flags: list[int]
+) -> tuple[list[tuple[int, ...]], list[int]]:
+    """Dependencies and slices of ops, which of them go slice by slice; `flags` are told."""
+    deps, slices = list(parts.deps), [0] * len(ops)
+    chains = find_chains(
+        ops, lambda i: flags[i] != _dispatch.HOST_PARALLEL_SAFE, memory.region, pool_limit()
+    )
+    for chain in chains:
+        members = range(chain.first, chain.last)
+        outside = {d for i in members for d in parts.deps[i] if d < chain.first}
+        deps[chain.first] = tuple(sorted(outside))
+        for i in members:
+            slices[i] = chain.slices
+            if i > chain.first:
+                flags[i] |= _dispatch.FOLLOWS
+                deps[i] = tuple(sorted({chain.first, *deps[i]}))
+    return deps, slices
 
 
 def launches(

@@ -41,6 +41,7 @@ def sanitizer_works(flags: list[str], folder) -> bool:
         "test_locks",
         "test_pool",
         "test_graph",
+        "test_chains",
         "test_choice",
         "test_faults",
         "test_stack",
