@@ -104,7 +104,7 @@ def kernels(*, epochs: int = EPOCHS) -> Call:
     ]  # fmt: skip
     rows = []
     for first in range(0, batch * steps(), batch):
-        ops = [[*row[:-1], ()] for row in plan._rows()]  # noqa: SLF001 - one after the other
+        ops = [[*row[:8], ()] for row in plan._rows()]  # noqa: SLF001 - one after the other
         for part, places in zip(data, sites, strict=True):
             for op, slot, offset in places:
                 ops[op][2] = list(ops[op][2])

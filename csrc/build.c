@@ -653,7 +653,9 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
     krt_status status = lay_rows(plan, &(relaid){.where = where, .items = items, .n = n});
     for (size_t i = 0; !status && i < n; ++i) {
         krt_record *record = plan->records + where[i];
-        dissolve_chain(plan, where[i]);
+        if (items[i].slices != (int64_t)record->slices ||
+            items[i].chunks != (int64_t)record->chunks)
+            dissolve_chain(plan, where[i]);
         record->fn = items[i].fn;
         record->chunks = record->chunks ? (size_t)items[i].chunks : 0;
         record->cost_ns = items[i].cost_ns;

@@ -220,7 +220,7 @@ krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fa
 /* Let other code that does the same take the place of the kernels `where`, ascending: all of `n`,
  * or none. Of an item its function, values, chunks, core slot and estimate count; buffers, flags
  * and dependencies stay those of the op, and one that is skipped stays so. A chain that one of them
- * is in is none any more. The caller holds the plan's lock. KRT_INVALID: an op is no
+ * is in stays one where it has as many chunks and slices as before. The caller holds the plan's lock. KRT_INVALID: an op is no
  * kernel, or an item is malformed, and `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
 krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
                              krt_fault *fault);

@@ -13,11 +13,11 @@ Bindings: TypeAlias = tuple[
 attributes ``(owner, name, value)`` to be set once the table has all of these."""
 
 Exchanges: TypeAlias = tuple[
-    Sequence[tuple[int, int, Sequence[int], int, int, int]],
+    Sequence[tuple[int, int, Sequence[int], int, int, int, int]],
     Sequence[tuple[object, str, object]],
 ]
-"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns)`` as in OpTuple, and attributes as in
-Bindings."""
+"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)`` as in OpTuple, and attributes as
+in Bindings. A chain stays one where they have as many chunks and slices as those before."""
 
 class Table:
     """The prepared operations of a plan as flat C arrays, and whose turn it is to use them.

@@ -70,9 +70,9 @@ def _steps(
 
 
 def _step(info: Analysis, index: UOp, r: UOp, elements: int) -> int:
-    """How far apart are the elements that different iterations of `r` touch, `elements` from `index`.
+    """How far apart different iterations of `r` touch `elements` from `index` on.
 
-    As many as each iteration has for itself: 0 where others touch them, too.
+    So many elements each of them has for itself; 0 where others touch some of them, too.
     """
     terms, first = linear(index)
     step = terms.pop(r, 0)
@@ -80,4 +80,4 @@ def _step(info: Analysis, index: UOp, r: UOp, elements: int) -> int:
         return 0
     ends = [(factor * u.vmin, factor * u.vmax) for u, factor in terms.items()]
     first, last = first + sum(map(min, ends)), first + sum(map(max, ends)) + elements - 1
-    return step if 0 <= first and last < step else 0
+    return step if first >= 0 and last < step else 0

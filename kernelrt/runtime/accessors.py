@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.device.region import Region
+    from kernelrt.runtime.chains import Chain
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Entry, Layout
     from kernelrt.runtime.memory import PlanMemory
@@ -44,6 +45,7 @@ class PlanAccessors(PlanCore):
     """The parts of a plan. They are set when it is made, and changed in its turns."""
 
     _ops: list[PreparedOp]
+    _chains: list[Chain]
     _parts: PlanParts
     _memory: PlanMemory
     _table: VariableTable
@@ -134,6 +136,11 @@ class PlanAccessors(PlanCore):
         own = [op.kernel for op in self.prepared_kernels]
         within = [kernel for body in self.bodies for kernel in body.kernels]
         return tuple(dict.fromkeys(own + within))
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """Kernels that go slice by slice: one slice of all of a chain, then the next."""
+        return tuple(self._chains)
 
     @property
     def bodies(self) -> tuple[ExecutionPlan, ...]:

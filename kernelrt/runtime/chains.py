@@ -1,9 +1,9 @@
 """Which kernels of a plan go slice by slice: one slice of all, then the next.
 
-A layer of a large batch, or of many members of a population, writes more than a cache holds, and the
-next one waits for it. Where chunk `c` of a kernel needs of others before it only what their chunks
-`c` wrote, and overwrites only what these have read, those kernels are a chain: it runs chunk by
-chunk, and finds in the cache what it wrote there. Kernels stay as they are, and their bits, too.
+A layer of a large batch, or of many members of a population, writes more than a cache holds, and
+the next one waits for it. Where chunk `c` of a kernel needs of others before it only what their
+chunks `c` wrote, and overwrites only what these have read, those kernels are a chain: it runs chunk
+by chunk, and finds in the cache what it wrote there. Kernels stay as they are, and so do bits.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.costs import costs_of
 from kernelrt.runtime.cost import largest
-from kernelrt.runtime.ops import PreparedKernel
+from kernelrt.runtime.ops import PreparedKernel, can_fail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.device.costs import Costs
     from kernelrt.device.region import Region
+    from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.ops import PreparedOp
 
-__all__ = ["Chain", "find_chains"]
+__all__ = ["Chain", "find_chains", "kept"]
 
 #: Fewer slices would hold more than a cache does.
 FEWEST: Final = 16
@@ -81,17 +82,19 @@ class _Link:
 
 
 def find_chains(
-    ops: Sequence[PreparedOp], apart: Callable[[int], bool], region: Callable[[int], Region],
+    ops: Sequence[PreparedOp],
+    lasting: Callable[[PreparedOp], object],
+    region: Callable[[int], Region],
     processors: int,
-) -> list[Chain]:  # fmt: skip
+) -> list[Chain]:
     """Chains of a plan that are estimated to pay.
 
     Parameters
     ----------
     ops : sequence of PreparedOp
         In the order of their execution.
-    apart : callable
-        Whether an op, by its place, must be looked at when it has run, or may run beside no other.
+    lasting : callable
+        Whether an op writes what a run that fails must leave as it was.
     region : callable
         The bytes of a buffer of the plan, by its number, where they lie.
     processors : int
@@ -103,7 +106,7 @@ def find_chains(
         Apart from each other, in order.
     """
     fewest = max(FEWEST, FOR_EACH * processors)
-    links = [None if apart(i) else _link(op, region, fewest) for i, op in enumerate(ops)]
+    links = [None if lasting(op) else _link(op, region, fewest) for op in ops]
     found: list[Chain] = []
     at = 0
     while at < len(links):
@@ -114,8 +117,21 @@ def find_chains(
     return found
 
 
+def kept(
+    chains: Iterable[Chain], changed: Mapping[int, tuple[CachedKernel, CachedKernel]]
+) -> list[Chain]:
+    """Those that stay chains where kernels, by the places of their ops, give way to others."""
+    torn = {
+        i for i, (old, new) in changed.items()
+        if old.global_size != new.global_size or dict(old.slices) != dict(new.slices)
+    }  # fmt: skip
+    return [chain for chain in chains if torn.isdisjoint(range(chain.first, chain.last))]
+
+
 def _link(op: PreparedOp, region: Callable[[int], Region], fewest: int) -> _Link | None:
-    if not isinstance(op, PreparedKernel) or op.kernel.vars or op.kernel.target is None:
+    if not isinstance(op, PreparedKernel) or can_fail(op) or not op.kernel.host_parallel_safe:
+        return None
+    if op.kernel.vars or op.kernel.target is None:
         return None
     chunks = op.kernel.global_size[0]
     if not isinstance(chunks, int) or chunks < fewest or not op.kernel.slices:

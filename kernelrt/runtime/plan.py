@@ -6,11 +6,14 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from kernelrt._core import pool_limit
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime import preparation, report, table
 from kernelrt.runtime.accessors import PlanAccessors, PlanParts
+from kernelrt.runtime.chains import find_chains, kept
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.ops import PreparedKernel, PreparedRegion
+from kernelrt.runtime.order import lasting
 from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
@@ -50,6 +53,9 @@ class ExecutionPlan(PlanAccessors):
         ]
         self._parts = parts
         self._memory = PlanMemory(parts, self._ops)
+        self._chains = find_chains(
+            self._ops, lambda op: lasting(op, parts.layout), self._memory.region, pool_limit()
+        )
         self._table = VariableTable(self._ops)
         self._values = dict(self._table.initial)
         super().__init__(self._rows())
@@ -340,7 +346,7 @@ class ExecutionPlan(PlanAccessors):
         ops = list(self._ops)
         parts = list(self._parts.ops)
         attributes: list[tuple[object, str, object]] = []
-        changed: list[int] = []
+        changed: dict[int, tuple[CachedKernel, CachedKernel]] = {}
         for i, (op, part) in enumerate(zip(self._ops, self._parts.ops, strict=True)):
             if not isinstance(op, PreparedKernel) or not isinstance(part, PreparedKernel):
                 continue
@@ -350,12 +356,14 @@ class ExecutionPlan(PlanAccessors):
                 moved.check_lent(self._memory.region)
                 ops[i], parts[i] = moved, replace(part, kernel=new)
                 attributes.append((op, "kernel", new))
-                changed.append(i)
+                changed[i] = op.kernel, new
+        chains = kept(self._chains, changed)
         attributes += [
+            (self, "_chains", chains),
             (self, "_parts", replace(self._parts, ops=parts)),
             (self, "_table", VariableTable(ops)),
         ]
-        rows = table.launches(self._parts, {i: ops[i] for i in changed}, self._values)
+        rows = table.launches(self._parts, {i: ops[i] for i in changed}, chains, self._values)
         return (rows, attributes), len(changed)
 
     def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
@@ -421,7 +429,9 @@ class ExecutionPlan(PlanAccessors):
                 raise PlanReleasedError("the plan is gone")
             return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
 
-        return table.rows(self._parts, self._ops, self._memory, self._table, values, place)
+        return table.rows(
+            self._parts, self._ops, self._memory, self._table, self._chains, values, place
+        )
 
     def _outermost(self) -> ExecutionPlan:
         """The plan that runs this one as a body, or as a body of a body; else itself."""

@@ -6,9 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import _dispatch
-from kernelrt._core import pool_limit
 from kernelrt.ir import UOp
-from kernelrt.runtime.chains import find_chains
 from kernelrt.runtime.cost import estimate_ns, largest
 from kernelrt.runtime.foreign import PreparedForeignCall
 from kernelrt.runtime.ops import (
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt._dispatch import OpTuple, RegionTuple
     from kernelrt.ir import Dim
+    from kernelrt.runtime.chains import Chain
     from kernelrt.runtime.memory import PlanMemory
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import PlanParts
@@ -40,6 +39,7 @@ def rows(
     ops: Sequence[PreparedOp],
     memory: PlanMemory,
     variables: VariableTable,
+    chains: Sequence[Chain],
     values: Callable[[], Mapping[str, int]],
     place: Callable[[int, int], tuple[int, object]],
 ) -> list[OpTuple]:
@@ -49,6 +49,8 @@ def rows(
     ----------
     parts, ops, memory, variables
         The plan.
+    chains : sequence of Chain
+        Its ops that go slice by slice.
     values : callable
         Gives the values of its variables, now and whenever a custom function asks for them.
     place : callable
@@ -60,8 +62,17 @@ def rows(
     chunks = dict(set_chunks)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found: list[OpTuple] = []
-    flags = [_flags(op, parts) for op in ops]
-    all_deps, slices = _in_chains(ops, parts, memory, flags)
+    all_deps = list(parts.deps)
+    slices: dict[int, int] = {}
+    follows: set[int] = set()
+    for chain in chains:
+        members = range(chain.first, chain.last)
+        slices.update(dict.fromkeys(members, chain.slices))
+        follows.update(members[1:])
+        before = {d for i in members for d in parts.deps[i] if d < chain.first}
+        all_deps[chain.first] = tuple(sorted(before))
+        for i in members[1:]:
+            all_deps[i] = tuple(sorted({chain.first, *parts.deps[i]}))
     for i, (op, deps) in enumerate(zip(ops, all_deps, strict=True)):
         kind = _dispatch.NOP
         call: Callable[[], object] | RegionTuple | int | None = None
@@ -87,33 +98,19 @@ def rows(
         else:
             bufs = []
         cost = estimate_ns(op, nbytes)
-        found.append((kind, call, bufs, vals, n, core_slot, flags[i], cost, deps, slices[i]))
+        flags = _flags(op, parts) | (_dispatch.FOLLOWS if i in follows else 0)
+        found.append(
+            (kind, call, bufs, vals, n, core_slot, flags, cost, deps, slices.get(i, 0))
+        )
     return found
 
 
-def _in_chains(
-    ops: Sequence[PreparedOp], parts: PlanParts, memory: PlanMemory, flags: list[int]
-) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Dependencies and slices of ops, which of them go slice by slice; `flags` are told."""
-    deps, slices = list(parts.deps), [0] * len(ops)
-    chains = find_chains(
-        ops, lambda i: flags[i] != _dispatch.HOST_PARALLEL_SAFE, memory.region, pool_limit()
-    )
-    for chain in chains:
-        members = range(chain.first, chain.last)
-        outside = {d for i in members for d in parts.deps[i] if d < chain.first}
-        deps[chain.first] = tuple(sorted(outside))
-        for i in members:
-            slices[i] = chain.slices
-            if i > chain.first:
-                flags[i] |= _dispatch.FOLLOWS
-                deps[i] = tuple(sorted({chain.first, *deps[i]}))
-    return deps, slices
-
-
 def launches(
-    parts: PlanParts, ops: Mapping[int, PreparedOp], values: Mapping[str, int]
-) -> list[tuple[int, int, list[int], int, int, int]]:
+    parts: PlanParts,
+    ops: Mapping[int, PreparedOp],
+    chains: Sequence[Chain],
+    values: Mapping[str, int],
+) -> list[tuple[int, int, list[int], int, int, int, int]]:
     """Describe kernels that take the place of others to the C core.
 
     Parameters
@@ -122,9 +119,12 @@ def launches(
         The plan.
     ops : mapping of int to PreparedOp
         The launches, by their place in it.
+    chains : sequence of Chain
+        Those of the plan that stay.
     values : mapping of str to int
         Present values of its variables.
     """
+    slices = {i: chain.slices for chain in chains for i in range(chain.first, chain.last)}
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found = []
     for i, op in ops.items():
@@ -133,7 +133,7 @@ def launches(
             # The estimate is for the largest sizes, the row for the present ones.
             most = max(1, largest(op.kernel.global_size[0]))
             cost = estimate_ns(op, nbytes) * n // most
-            found.append((i, op.kernel.address, vals, n, core_slot, cost))
+            found.append((i, op.kernel.address, vals, n, core_slot, cost, slices.get(i, 0)))
     return found
 
 

@@ -1,0 +1,238 @@
+"""Kernels that go slice by slice: where they may, and the same bits as one after the other."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import nn
+from kernelrt.device.registry import opened
+from kernelrt.runtime import chains as found_by
+from kernelrt.runtime import plan as plans
+from kernelrt.runtime.chains import find_chains
+from kernelrt.runtime.kernel_cache import build
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture
+def all_chains(monkeypatch):
+    """Whatever may be a chain is one."""
+    monkeypatch.setattr(found_by, "FEWEST", 2)
+    monkeypatch.setattr(found_by, "FOR_EACH", 0)
+    monkeypatch.setattr(found_by, "_saved", lambda chain, _slices: float(len(chain) > 1))
+
+
+@pytest.fixture
+def no_chains(monkeypatch):
+    """Make plans without them for as long as it is entered."""
+
+    class Without:
+        def __enter__(self):
+            monkeypatch.setattr(plans, "find_chains", lambda *_: [])
+
+        def __exit__(self, *_):
+            monkeypatch.setattr(plans, "find_chains", find_chains)
+
+    return Without()
+
+
+def array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def chained(plan) -> int:
+    """How many kernels of a plan, and of its bodies, are in chains."""
+    here = sum(chain.last - chain.first for chain in plan.chains)
+    return here + sum(chained(body) for body in plan.bodies)
+
+
+def layers(x, *weights):
+    """Products of members, each layer a kernel, as what each gives is wanted."""
+    out = []
+    for w in weights:
+        x = (x @ w).tanh()
+        out.append(x)
+    return out
+
+
+def members(count: int, rows: int, width: int, depth: int):
+    return array(count, rows, width), *(
+        array(count, width, width) * width**-0.5 for _ in range(depth)
+    )
+
+
+def test_layers_of_members_are_a_chain() -> None:
+    """What a cache does not hold is computed member by member, by the estimate alone."""
+    given = members(64, 512, 64, 3)
+    run = krt.jit(layers)
+    plan = run.plan(*given)
+    [chain] = plan.chains
+    assert (chain.first, chain.last) == (0, 3)
+    assert chain.slices >= found_by.FEWEST
+    assert "slice by slice" in plan.explain()
+    expected = np.float64(given[0])
+    for w, have in zip(given[1:], run(*given), strict=True):
+        expected = np.tanh(expected @ np.float64(w))
+        np.testing.assert_allclose(have.numpy(), expected, atol=2e-5)
+
+
+def test_what_a_cache_holds_is_none() -> None:
+    assert not krt.jit(layers).plan(*members(64, 16, 16, 3)).chains
+
+
+def population(count: int, threads: int):
+    """Losses and weights of a population after some steps of Adam."""
+    krt.manual_seed(3)
+    model = nn.stack_modules(
+        lambda: nn.Sequential(
+            nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3)
+        ),
+        count,
+    )
+    opt = nn.optim.Adam(model.parameters(), lr=1e-2)
+
+    @krt.jit(threads=threads)
+    def step(x, y):
+        opt.zero_grad()
+        losses = krt.vmap(lambda out, y: out.mse_loss(y))(model(x), y)
+        losses.sum().backward()
+        opt.step()
+        return losses
+
+    rng = np.random.default_rng(5)
+    x, y = (rng.standard_normal((count, 256, n)).astype(np.float32) for n in (8, 3))
+    losses = [step(x, y).numpy() for _ in range(4)]
+    return step.plan(x, y), [*losses, *(p.numpy() for p in model.parameters())]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("count", [16, 40, 64])
+def test_populations_have_the_same_bits(count, threads, all_chains, no_chains) -> None:
+    with no_chains:
+        plain, expected = population(count, threads)
+    plan, have = population(count, threads)
+    assert chained(plan) > chained(plain) == 0
+    for a, b in zip(have, expected, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loops_have_the_same_bits(threads, all_chains, no_chains) -> None:
+    """What is carried is written in place while it is read."""
+
+    def run(w, v, x):
+        def turn(h, x):
+            h = ((h @ w).tanh() + x) @ v
+            return h, h.square()
+
+        return krt.scan(turn, krt.zeros(32, 64, 32), x)
+
+    given = array(32, 32, 48) * 0.2, array(32, 48, 32) * 0.2, array(6, 32, 64, 48)
+    with no_chains:
+        expected = krt.jit(run, threads=threads)(*given)
+    jitted = krt.jit(run, threads=threads)
+    assert chained(jitted.plan(*given))
+    for a, b in zip(jitted(*given), expected, strict=True):
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
+APART = {
+    "what all slices sum up": lambda a, b: (h := (a @ b).tanh(), (h - h.sum(0)).exp() @ b)[1],
+    "the next member": lambda a, b: ((a @ b).tanh().roll(1, 0)) @ b,
+    "members in reverse": lambda a, b: ((a @ b).tanh().flip(0)) @ b,
+    "another axis": lambda a, b: ((a @ b).tanh().transpose(0, 1).contiguous()) @ b,
+    "rows of all": lambda a, b: ((a @ b).tanh().reshape(-1, 64 * 32).softmax(0)),
+    "picked members": lambda a, b: (a @ b).tanh()[krt.arange(63, -1, -1)] @ b,
+}
+
+
+@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_needs_other_slices_waits_for_them(name, threads, all_chains, no_chains) -> None:
+    a, b = array(64, 64, 32), array(64, 32, 32) * 0.3
+    with no_chains:
+        expected = krt.jit(APART[name], threads=threads)(a, b).numpy()
+    assert krt.jit(APART[name], threads=threads)(a, b).numpy().tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs(seed, all_chains, no_chains) -> None:
+    """Steps along members and across them, some of which overwrite what others have read."""
+    rng = np.random.default_rng(seed)
+    count, rows = int(rng.choice([16, 24, 32, 64])), int(rng.choice([24, 64, 90]))
+    width = int(rng.choice([8, 16, 33]))
+    state = krt.tensor(array(count, rows, width))
+    choices = rng.integers(0, 9, int(rng.integers(3, 12)))
+
+    def program(x, w, v):
+        values = [x, state * 1.0]
+        for k in choices:
+            h, g = values[-1], values[len(values) // 2]
+            values.append({
+                0: lambda h, g: (h @ w).tanh(),
+                1: lambda h, g: (h + g).sin().contiguous(),
+                2: lambda h, g: h - h.mean(1, keepdim=True),
+                3: lambda h, g: h.softmax(-1) + g,
+                4: lambda h, g: h * v + (h.mT @ g).tanh().sum(1, keepdim=True),
+                5: lambda h, g: h.roll(1, 0) + g,
+                6: lambda h, g: (h - h.sum(0) * 0.1).tanh(),
+                7: lambda h, g: h.flip(1) * 0.5,
+                8: lambda h, g: (g @ w @ w.mT).contiguous() * 0.1,
+            }[int(k)](h, g))  # fmt: skip
+        state.assign(values[-1])
+        return values[-1], values[len(values) // 2].sum(-1)
+
+    given = array(count, rows, width), array(count, width, width) * 0.3, array(count, 1, width)
+    first = state.numpy()
+    results = []
+    for way in range(3):
+        state.assign(krt.tensor(first))
+        jitted = krt.jit(program, threads=1 + (way == 2))
+        if way:
+            out = [jitted(*given), jitted(*given)]
+        else:
+            with no_chains:
+                out = [jitted(*given), jitted(*given)]
+        found = [*(t for pair in out for t in pair), state]
+        results.append([t.numpy().tobytes() for t in found])
+    assert results[1] == results[0]
+    assert results[2] == results[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_profiles_tell_of_each_kernel(threads, all_chains) -> None:
+    given = members(32, 96, 32, 4)
+    run = krt.jit(layers, threads=threads)
+    assert chained(run.plan(*given)) == 4
+    kernels = [sample for sample in run.profile(*given) if sample.chunks]
+    assert len(kernels) == 4
+    assert all(sample.elapsed > 0 for sample in kernels)
+    for before, after in itertools.pairwise(kernels):
+        assert before.start + before.elapsed <= after.start + 1e-9
+
+
+def test_other_code_may_take_their_places(all_chains) -> None:
+    """Where it has other slices, the chain is none any more."""
+    given = members(64, 256, 32, 3)
+    run = krt.jit(layers)
+    plan, expected = run.plan(*given), run(*given)[-1].numpy()
+    first = plan.kernels[0]
+    assert chained(plan) == 3
+    others = [
+        build([(first.ast, v.text)])[0]
+        for v in list(opened("CPU").renderer.variants(first.ast))[1:12]
+    ]
+    torn = False
+    for new in sorted(others, key=lambda new: not _alike(new, first)):
+        plan.exchange({plan.kernels[0]: new})
+        torn = torn or not _alike(new, first)
+        assert chained(plan) == (0 if torn else 3)
+        np.testing.assert_allclose(run(*given)[-1].numpy(), expected, atol=1e-5)
+
+
+def _alike(new, old) -> bool:
+    return new.slices == old.slices and new.global_size == old.global_size
