@@ -23,7 +23,7 @@ def all_chains(monkeypatch):
     """Whatever may be a chain is one."""
     monkeypatch.setattr(found_by, "FEWEST", 2)
     monkeypatch.setattr(found_by, "FOR_EACH", 0)
-    monkeypatch.setattr(found_by, "_saved", lambda chain, _slices: float(len(chain) > 1))
+    monkeypatch.setattr(found_by, "_saved", lambda chain, _slices: len(chain) - 1.0)
 
 
 @pytest.fixture
