@@ -11,6 +11,12 @@ from kernelrt._ops cimport Ops
 cdef bint start_failed
 
 
+# Runs that follow each other while other threads wait for the GIL: so long in all. They wait ten
+# times as long for code in Python.
+cdef enum:
+    BURST_NS = 500_000
+
+
 cdef class Table:
     cdef krt_lock lock
     cdef krt_plan *plan
@@ -40,7 +46,8 @@ cdef class Table:
     cdef int exchange(self, items) except -1
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
     cdef krt_status launch(self, krt_sample *samples, size_t *failed_op, bint keep_gil) noexcept
-    cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept
+    cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept
+    cdef int64_t now(self) noexcept
     cdef void leave(self) noexcept
 
     # Of the run that goes on or, until the turn is over, of the last one.

@@ -20,8 +20,9 @@ from kernelrt._memory import no_copies
 # Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
 # threads want it, a turn of theirs; other threads can wait this long instead.
 cdef int64_t GIL_COST_NS = 10_000
-# Runs of so long in all follow each other while other threads wait for the GIL.
-cdef int64_t BURST_NS = 200_000
+# Runs that take less, by estimate, follow each other; after so much the clock is looked at.
+cdef int64_t SHORT_NS = 100_000
+cdef int64_t LOOK_NS = 50_000
 cdef int64_t LOCK_SLICE_NS = 50_000_000
 
 cdef bint costs_are_set = False  # by set_thread_costs
@@ -177,18 +178,22 @@ cdef class Table:
             start_failed = start_failed or krt_pool_take_start_failure()
         return status
 
-    cdef Py_ssize_t burst(self, Py_ssize_t most, int64_t beside_ns) noexcept:
-        """How many of `most` runs, at least one, may follow each other with the GIL.
+    cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept:
+        """How many runs may follow each other with the GIL until the clock is looked at; 0: none.
 
         What others' code a run calls might wait for another thread that wants it. Each takes
         `beside_ns` beside what the plan does.
         """
         if self.customs or self.bodies or self.foreign:
-            return 1
+            return 0
         cdef int64_t cost = krt_plan_cost_ns(self.plan)
-        if cost >= BURST_NS or beside_ns >= BURST_NS:
-            return 1
-        return max(1, min(most, BURST_NS // max(cost + beside_ns, 1)))
+        if cost >= SHORT_NS or beside_ns >= SHORT_NS - cost:
+            return 0
+        return max(1, LOOK_NS // max(cost + beside_ns, 1))
+
+    cdef int64_t now(self) noexcept:
+        """Nanoseconds, from whenever."""
+        return krt_clock_ns()
 
     cdef void leave(self) noexcept:
         krt_lock_release(&self.lock)

@@ -11,6 +11,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTu
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memmove
 
+from kernelrt._core cimport BURST_NS
 from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
 from kernelrt._feed cimport Feed, Source, first_row, follows, gather, gather_ns, step_on
 from kernelrt._handle cimport (
@@ -314,8 +315,8 @@ cdef class Replay:
         Python has run nevertheless.
         """
         cdef krt_status status
-        cdef Py_ssize_t i, left = 1
-        cdef int64_t copies_ns = 0
+        cdef Py_ssize_t i, until_look = 0, done = 0
+        cdef int64_t copies_ns = 0, end = 0
         cdef bint keep_gil
         if not self.aliased:
             for i in range(self.n_inputs):
@@ -323,8 +324,10 @@ cdef class Replay:
                     continue
                 if not self.stays(self.inputs + i, feed.sources + i, feed):
                     copies_ns += gather_ns(feed.sources + i, feed)
-            left = self.plan.burst(feed.ahead, copies_ns)
-        keep_gil = left > 1
+            until_look = self.plan.in_a_burst(copies_ns)
+        keep_gil = until_look > 0 and feed.ahead > 1
+        if keep_gil:
+            end = self.plan.now() + BURST_NS
         cdef unsigned long long before = self.plan.called_back
         while True:
             status = self.plan.run(NULL, op, keep_gil)
@@ -333,8 +336,10 @@ cdef class Replay:
             self.copy_out(results, feed)
             self.n_calls += 1
             step_on(feed)
-            left -= 1
-            if left <= 0 or self.plan.called_back != before:
+            done += 1
+            if not keep_gil or done == feed.ahead or self.plan.called_back != before:
+                return KRT_OK
+            if done % until_look == 0 and self.plan.now() >= end:
                 return KRT_OK
             for i in range(self.n_inputs):
                 if feed.sources[i].data != NULL:

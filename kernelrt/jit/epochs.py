@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from abc import abstractmethod
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["Epochs"]
 
 R = TypeVar("R")
+
+
+@functools.cache
+def _work() -> Any:
+    """The module that does it."""
+    load("kernelrt.jit.course")
+    return sys.modules["kernelrt.jit.course"]
+
 
 class Epochs(JitCore, Generic[R]):
     """What a jitted function has for whole epochs."""
@@ -120,8 +129,7 @@ class Epochs(JitCore, Generic[R]):
         forbid(what)
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")
-        load("kernelrt.jit.course")
-        return sys.modules["kernelrt.jit.course"].run_epochs(  # type: ignore[no-any-return]
+        return _work().run_epochs(  # type: ignore[no-any-return]
             self, args, kwargs, const or {}, batch_size=batch_size, shuffle=shuffle, epochs=epochs,
             first_epoch=first_epoch, seed=seed, drop_last=drop_last, every=every, callback=callback,
         )  # fmt: skip

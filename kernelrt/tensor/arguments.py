@@ -28,6 +28,7 @@ __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "chec
            "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized",
            "sized_after", "tensor_of", "type_of_to", "whole"]  # fmt: skip
 
+_INTEGERS = (int, np.integer)
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: A number for every axis, or one each.
 PerAxis: TypeAlias = int | Sequence[int]
@@ -35,7 +36,9 @@ PerAxis: TypeAlias = int | Sequence[int]
 
 def whole(value: object) -> int | None:
     """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
         return None
     return int(value)
 
@@ -52,7 +55,9 @@ def integer(value: object, name: str, least: int | None = None) -> int:
 
 def flag(value: object, name: str) -> bool:
     """A checked bool, Python's or NumPy's, as Python's."""
-    if not isinstance(value, bool | np.bool_):
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
         raise DTypeError(f"{name}: expected a bool, not {type(value).__name__} ({value!r})")
     return bool(value)
 
